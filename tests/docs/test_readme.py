@@ -167,7 +167,7 @@ def test_the_targets_shown_exist() -> None:
         subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
 
 
-@pytest.mark.requirement("project.links")
+@pytest.mark.requirement("project.layout")
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.relative_to(ROOT).as_posix())
 def test_every_link_inside_the_project_leads_somewhere(paper: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", paper.read_text(encoding="utf-8"))

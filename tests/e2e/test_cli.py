@@ -335,7 +335,7 @@ def test_explain_tells_what_would_be_decided_part_by_part_and_runs_nothing(root:
     assert wrong.returncode == 2
 
 
-@pytest.mark.requirement("cli.explain.answers")
+@pytest.mark.requirement("cli.explain")
 @pytest.mark.parametrize(
     ("call", "more", "answers"),
     [
@@ -362,7 +362,7 @@ def test_explain_tells_which_answers_are_offered_and_the_rules_that_each_adds(
     assert all(rule in shown for added in rules.values() for rule in added)
 
 
-@pytest.mark.requirement("cli.explain.answers")
+@pytest.mark.requirement("cli.explain")
 def test_explain_offers_no_answer_to_what_is_not_asked(root: Path) -> None:
     done = run("permissions", "explain", "Read(a.txt)", "--json", "--workspace", str(root))
     assert (json.loads(done.stdout)["verdict"], json.loads(done.stdout)["answers"]) == ("allow", [])

@@ -310,7 +310,7 @@ def test_doctor_says_of_a_remote_server_to_bring_a_token_or_to_look_at_its_addre
     assert found["server gone"]["remedy"] == "look at mcpServers.gone; what it wrote is on standard error"
 
 
-@pytest.mark.requirement("cli.explain.answers")
+@pytest.mark.requirement("cli.explain")
 def test_explain_waits_for_the_server_of_the_tool_alone_and_tells_where_it_stands(home: Path) -> None:
     hung = {"command": sys.executable, "args": [str(PEERS / "hung.py")], "connectTimeout": 86_400_000}
     entries = {"demo": stdio_upstream(), "hung": hung, "gone": {"command": "no-such-program-anywhere"}}

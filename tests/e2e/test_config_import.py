@@ -352,7 +352,7 @@ def test_a_placeholder_ends_where_its_text_ends(home: Path) -> None:
     assert "not-here" not in done.stderr
 
 
-@pytest.mark.requirement("cli.import.private")
+@pytest.mark.requirement("cli.import.own-files")
 @pytest.mark.parametrize(
     ("entry", "mode"),
     [

@@ -36,7 +36,7 @@ async def tools(root: Path, tmp_path: Path) -> AsyncGenerator[CustomTools]:
 
 
 @pytest.mark.parametrize("redirection", ["", ">&2"])
-@pytest.mark.requirement("discovered.limits.listing")
+@pytest.mark.requirement("discovered.start")
 async def test_output_without_end_is_ended_and_kept_nowhere(root: Path, tmp_path: Path, redirection: str) -> None:
     command = ("sh", "-c", f"exec yes {redirection}")
     async with custom_tools(root, tmp_path, discovery_command=command) as tools:
@@ -47,19 +47,19 @@ async def test_output_without_end_is_ended_and_kept_nowhere(root: Path, tmp_path
         assert list(tmp_path.iterdir()) == [root]
 
 
-@pytest.mark.requirement("discovered.limits.listing")
+@pytest.mark.requirement("discovered.start")
 async def test_more_than_the_most_is_not_used_even_if_it_came_quickly(tools: CustomTools) -> None:
     tools.file.write_bytes(b"[" + b" " * (10 << 20) + b"]")
     assert "printed more than 10 MiB" in (await state_of(tools)).problem
 
 
-@pytest.mark.requirement("discovered.limits.listing")
+@pytest.mark.requirement("discovered.start")
 async def test_millions_of_small_values_are_not_read(tools: CustomTools) -> None:
     tools.file.write_text("[" + ",".join(["[]"] * 3_000_000) + "]")
     assert "it has more than 100,000 values" in (await state_of(tools)).problem
 
 
-@pytest.mark.requirement("discovered.limits.listing")
+@pytest.mark.requirement("discovered.start")
 async def test_of_ten_thousand_tools_a_thousand_are_taken(tools: CustomTools) -> None:
     state = await tools.discover(*({"name": f"tool_{number}"} for number in range(10_000)))
     assert state.status is DiscoveryStatus.DONE

@@ -38,7 +38,7 @@ def metas(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
                 yield from metas(item, f"{path}/{name}")
 
 
-@pytest.mark.requirement("relay.own_meta")
+@pytest.mark.requirement("relay.claims")
 @by_era
 @pytest.mark.parametrize("trust", [True, False])
 async def test_nothing_that_an_upstream_says_holds_a_key_of_ours(era: str, trust: bool, tmp_path: Path) -> None:

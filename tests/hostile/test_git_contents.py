@@ -383,7 +383,7 @@ async def test_a_patch_in_the_text_of_a_command_writes_what_it_says(
     assert await unasked(flow_with(permissions_deny=["Edit(src/**)"]), yolo, patched("src/a.py")) == []
 
 
-@pytest.mark.requirement("options.everyday")
+@pytest.mark.requirement("options.named")
 async def test_an_editor_that_leaves_all_as_it_is_and_the_name_of_a_branch_are_not_asked_about(
     repository: Path, context: ToolContext
 ) -> None:

@@ -267,7 +267,7 @@ async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_tha
     assert pauses[-1] == 0.3
 
 
-@pytest.mark.requirement("proxy.faults.questions")
+@pytest.mark.requirement("proxy.faults.calls")
 @pytest.mark.parametrize(
     ("method", "answer"),
     [
@@ -287,7 +287,7 @@ async def test_a_question_that_nobody_can_answer_is_refused_at_once(
     assert said == answer
 
 
-@pytest.mark.requirement("proxy.faults.questions")
+@pytest.mark.requirement("proxy.faults.calls")
 async def test_questions_outside_of_any_call_are_refused_for_a_client_that_cannot_be_asked(
     root: Path, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ async def saver(root: Path, folder: Path, scope: str, name: str) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
-@pytest.mark.requirement("memory.parallel")
+@pytest.mark.requirement("memory.bytes")
 @pytest.mark.parametrize("scope", ["project", "global"])
 async def test_facts_that_many_processes_save_at_once_are_all_kept(scope: str, root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "home" / "settings"
@@ -147,7 +147,7 @@ async def test_a_memory_that_is_huge_a_folder_or_a_pipe_is_refused(root: Path, c
         assert (await refusal(context)).code is ToolErrorType.READ_CONTENT_FAILURE
 
 
-@pytest.mark.requirement("memory.hidden")
+@pytest.mark.requirement("memory.resources")
 async def test_a_memory_hidden_from_agents_is_refused_whatever_it_holds(root: Path, context: ToolContext) -> None:
     (root / ".geminiignore").write_text("AGENTS.md\n")
     messages: set[str] = set()

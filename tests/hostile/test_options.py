@@ -310,7 +310,7 @@ EVERYDAY = [
 ]
 
 
-@pytest.mark.requirement("options.everyday")
+@pytest.mark.requirement("options.named")
 @pytest.mark.parametrize(("head", "command"), EVERYDAY)
 async def test_everyday_options_of_allowed_programs_are_not_asked_about(
     context: ToolContext, head: str, command: str
@@ -701,7 +701,7 @@ async def test_an_option_of_further_programs_is_asked_about_whatever_is_allowed(
     assert (await of_command(flow_with(permissions_allow=["Bash"]), context, command)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("options.everyday")
+@pytest.mark.requirement("options.named")
 @pytest.mark.parametrize("command", FURTHER_EVERYDAY)
 async def test_everyday_options_of_further_programs_are_not_asked_about(context: ToolContext, command: str) -> None:
     permission = await of_command(flow_with(permissions_allow=["Bash"]), context, command)

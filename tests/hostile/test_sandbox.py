@@ -157,7 +157,7 @@ async def test_what_is_written_beside_a_root_in_a_private_folder_reaches_no_disk
 CONNECT = "import socket; socket.socket(socket.AF_UNIX).connect({address!r})"
 
 
-@pytest.mark.requirement("sandbox.sockets")
+@pytest.mark.requirement("sandbox.network")
 @pytest.mark.parametrize("network", NetworkAccess)
 @pytest.mark.parametrize("place", ["beside", "home", "workspace", "abstract"])
 async def test_no_local_socket_outside_is_reached(root: Path, home: Path, place: str, network: NetworkAccess) -> None:
@@ -185,7 +185,7 @@ async def test_no_local_socket_outside_is_reached(root: Path, home: Path, place:
             server.accept()
 
 
-@pytest.mark.requirement("sandbox.sockets")
+@pytest.mark.requirement("sandbox.network")
 async def test_a_pair_of_sockets_works_and_cannot_be_led_elsewhere(root: Path, home: Path) -> None:
     code = """
 import socket
@@ -536,7 +536,7 @@ async def test_what_a_person_has_allowed_is_written_and_nothing_else(auto_run_ro
     assert result.changes.changed == (str(auto_run_root / "present" / ".vscode"),)
 
 
-@pytest.mark.requirement("sandbox.writable")
+@pytest.mark.requirement("sandbox.consent")
 async def test_what_the_operator_names_is_written_by_every_command(auto_run_root: Path, home: Path) -> None:
     sandbox = await confinement(home, writable=(".vscode", "present/.vscode"))
     command = "mkdir .vscode; echo x > .vscode/tasks.json; echo x > present/.vscode/tasks.json; echo x > .envrc"
@@ -654,7 +654,7 @@ while True:
 """
 
 
-@pytest.mark.requirement("sandbox.tools_work")
+@pytest.mark.requirement("sandbox.git")
 async def test_git_commits_branches_and_stashes(root: Path, home: Path) -> None:
     repository(root)
     git = "git -c user.name=t -c user.email=t@example.org"
@@ -670,7 +670,7 @@ async def test_git_commits_branches_and_stashes(root: Path, home: Path) -> None:
     assert status.stdout == b""
 
 
-@pytest.mark.requirement("sandbox.tools_work")
+@pytest.mark.requirement("sandbox.git")
 async def test_python_works_with_pools_of_processes_and_environments(root: Path, home: Path) -> None:
     (root / "pool.py").write_text(
         "from concurrent.futures import ProcessPoolExecutor\n"
@@ -684,7 +684,7 @@ async def test_python_works_with_pools_of_processes_and_environments(root: Path,
     assert result.output.splitlines() == ["45", "45", "7"]
 
 
-@pytest.mark.requirement("sandbox.tools_work")
+@pytest.mark.requirement("sandbox.git")
 @pytest.mark.skipif(shutil.which("node") is None, reason="not run: node is not installed")
 async def test_node_starts_children(root: Path, home: Path) -> None:
     (root / "child.js").write_text("process.send(42); process.disconnect()")
@@ -692,7 +692,7 @@ async def test_node_starts_children(root: Path, home: Path) -> None:
     assert (await ran(home, "node main.js", root)).output.strip() == "42"
 
 
-@pytest.mark.requirement("sandbox.tools_work")
+@pytest.mark.requirement("sandbox.git")
 async def test_temporary_files_and_shared_memory_work_and_are_gone_afterwards(root: Path, home: Path) -> None:
     mark = f"coretools-test-{os.getpid()}"
     command = f"for d in /tmp /var/tmp /dev/shm $(dirname $(mktemp)); do echo x > $d/{mark} && cat $d/{mark}; done"

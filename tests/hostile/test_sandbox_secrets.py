@@ -237,7 +237,7 @@ async def test_a_home_that_is_the_workspace_shows_copies_and_keeps_its_files(hom
     assert (home / "note").read_text() == "mine\n"
 
 
-@pytest.mark.requirement("sandbox.secrets_moved")
+@pytest.mark.requirement("sandbox.secrets")
 @pytest.mark.parametrize(
     "moved",
     [
@@ -266,7 +266,7 @@ async def test_places_that_variables_of_the_server_move_are_known(
     assert "hush" not in result.output
 
 
-@pytest.mark.requirement("sandbox.secrets_moved")
+@pytest.mark.requirement("sandbox.secrets")
 async def test_a_variable_that_names_the_home_or_what_holds_it_hides_neither(
     root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,7 +540,7 @@ async def results(home: Path, root: Path, command: str, *readable: str) -> str:
 WANT_OF_LOGIN = "it may have failed for want of a login"
 
 
-@pytest.mark.requirement("sandbox.secrets_withheld")
+@pytest.mark.requirement("sandbox.secrets_readable")
 async def test_a_result_without_a_login_names_what_was_withheld_and_the_setting(
     root: Path, home: Path, refusing: str
 ) -> None:
@@ -556,7 +556,7 @@ async def test_a_result_without_a_login_names_what_was_withheld_and_the_setting(
     assert "hush" not in said
 
 
-@pytest.mark.requirement("sandbox.secrets_withheld")
+@pytest.mark.requirement("sandbox.secrets_readable")
 @pytest.mark.parametrize(
     "command",
     [

@@ -177,7 +177,7 @@ async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
     assert prepared.view.pinned == (str(root / ".git"),)
 
 
-@pytest.mark.requirement("sandbox.ways_most")
+@pytest.mark.requirement("sandbox.ways")
 async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path) -> None:
     for number in range(KEPT):
         file(root, f"many/{number}/deep/.envrc")

@@ -590,7 +590,7 @@ async def test_a_value_that_runs_something_else_is_asked_about(context: ToolCont
     assert await verdicts(context, commands, ApprovalMode.DEFAULT, permissions_allow=["Bash"]) == set()
 
 
-@pytest.mark.requirement("options.everyday")
+@pytest.mark.requirement("options.named")
 @pytest.mark.usefixtures("project")
 async def test_a_harmless_value_is_free_wherever_it_is_set(context: ToolContext) -> None:
     commands = [setting.format(value) for setting in SETTING_HARMLESSLY for value in HARMLESS]
@@ -606,7 +606,7 @@ async def test_options_of_what_another_program_runs_are_asked_about(context: Too
     assert await verdicts(context, commands, ApprovalMode.DEFAULT, permissions_allow=["Bash"]) == set()
 
 
-@pytest.mark.requirement("options.everyday")
+@pytest.mark.requirement("options.named")
 @pytest.mark.usefixtures("project")
 async def test_everyday_options_of_what_another_program_runs_are_not_asked_about(context: ToolContext) -> None:
     allowed = await verdicts(context, RUN_PLAINLY, ApprovalMode.DEFAULT, permissions_allow=["Bash"])
@@ -629,7 +629,7 @@ async def test_a_part_of_a_name_that_can_be_no_auto_run_file_is_not_asked_about(
     assert await verdicts(context, STILL_ASKED, ApprovalMode.YOLO) == set()
 
 
-@pytest.mark.requirement("options.everyday")
+@pytest.mark.requirement("options.named")
 @pytest.mark.usefixtures("project")
 async def test_everyday_commands_of_allowed_programs_run_unasked(context: ToolContext) -> None:
     rules = [f"Bash({program} *)" for program in ALLOWED]

@@ -391,7 +391,7 @@ async def test_interim_answers_without_end_are_too_many_headers() -> None:
     assert sent < 1_000_000
 
 
-@pytest.mark.requirement("web.charset")
+@pytest.mark.requirement("web.open")
 async def test_wrong_bytes_let_others_have_their_turn() -> None:
     body = b"\x81" * (4 << 20)
     for charset in ("windows-1252", "utf-16be", "gbk"):
@@ -503,7 +503,7 @@ def children() -> Callable[[], set[int]]:
     return look
 
 
-@pytest.mark.requirement("web.bare")
+@pytest.mark.requirement("web.url")
 async def test_a_proxy_of_the_environment_is_no_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
     async with web_server({"/": answer("direct")}) as site, web_server() as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):

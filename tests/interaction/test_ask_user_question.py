@@ -185,7 +185,7 @@ async def test_an_answer_counts_once_and_only_for_the_questions_that_were_shown(
         assert isinstance(await call(QUESTIONS, first.request_state), types.InputRequiredResult)
 
 
-@pytest.mark.requirement("ask_user.listed")
+@pytest.mark.requirement("ask_user.always_asked")
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", MODERN])
 @pytest.mark.parametrize("transport", ["http", "sse"])
 @pytest.mark.parametrize(

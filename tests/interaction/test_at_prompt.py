@@ -115,7 +115,7 @@ async def test_media_follow_the_text_in_messages_of_their_own(mode: str, root: P
     assert video.resource.uri == (root / "d.mp4").as_uri()
 
 
-@pytest.mark.requirement("at.errors")
+@pytest.mark.requirement("at.prompt")
 @pytest.mark.parametrize("mode", REVISIONS)
 async def test_what_cannot_be_read_is_an_error_that_says_why(mode: str, root: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("classified\n")
@@ -176,7 +176,7 @@ async def test_a_uri_of_what_lies_outside_is_refused_whether_or_not_it_is_there(
     assert errors[0].message.replace("outside.txt", "") == errors[1].message.replace("absenty.txt", "")
 
 
-@pytest.mark.requirement("at.errors")
+@pytest.mark.requirement("at.prompt")
 async def test_what_was_left_out_beside_what_was_read_is_told_in_the_text(root: Path) -> None:
     (root / "a.txt").write_text("words\n")
     async with in_memory(HANDSHAKE, root) as client:

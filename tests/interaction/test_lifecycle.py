@@ -225,7 +225,7 @@ def test_a_client_that_vanishes_ends_the_server(root: Path) -> None:
         assert server.process.wait(20) == 0
 
 
-@pytest.mark.requirement("stdio.ping")
+@pytest.mark.requirement("stdio.end")
 def test_a_slow_call_never_delays_a_ping(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
     with running(root, config) as server:

@@ -77,7 +77,7 @@ async def test_anonymous_clients_have_no_todo_list_and_sessions_have_each_their_
             assert (await other.list_resources()).resources == []
 
 
-@pytest.mark.requirement("memory.parallel")
+@pytest.mark.requirement("memory.bytes")
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_servers_that_save_at_the_same_time_lose_nothing(mode: str, root: Path, tmp_path: Path) -> None:
     config = settings(tmp_path, approvalMode="default")

@@ -139,7 +139,7 @@ def check(wanted: list[tuple[str, str]], paths: list[str]) -> None:
         anyio.run(use_all, Path(folder).resolve())
 
 
-@pytest.mark.requirement("paths.any_links")
+@pytest.mark.requirement("paths.links")
 @settings(max_examples=12, deadline=None, database=None)
 @given(links, spelled)
 def test_no_tree_of_links_shows_or_changes_what_is_outside(wanted: list[tuple[str, str]], paths: list[str]) -> None:
@@ -148,7 +148,7 @@ def test_no_tree_of_links_shows_or_changes_what_is_outside(wanted: list[tuple[st
 
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
-@pytest.mark.requirement("paths.any_links")
+@pytest.mark.requirement("paths.links")
 @settings(max_examples=1_500, deadline=None, database=None)
 @given(links, spelled)
 def test_no_tree_of_links_shows_or_changes_what_is_outside_long(

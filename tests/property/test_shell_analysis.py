@@ -173,7 +173,7 @@ def _nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.builds(_put, lines, inner)
 
 
-@pytest.mark.requirement("shell.analysis.complete")
+@pytest.mark.requirement("shell.analysis.everyday")
 @given(st.recursive(st.sampled_from(["rm x", "env rm -f", "/bin/rm"]), _nested, max_leaves=4))
 @settings(max_examples=300)
 def test_a_denied_command_is_never_allowed_however_deep_it_stands(command: str) -> None:

@@ -126,7 +126,7 @@ def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
     assert shown[1]["properties"]["a"] == {"description": "<U+200B>"}
 
 
-@pytest.mark.requirement("proxy.lists.bytes")
+@pytest.mark.requirement("proxy.lists")
 async def test_of_a_list_that_is_too_long_comes_what_fits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "server.upstreams")
     servers = {"long": listing("long", filled=[20, 1 << 20]), "short": listing("short", filled=[20, 1 << 10])}

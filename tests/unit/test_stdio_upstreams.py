@@ -190,7 +190,7 @@ async def test_the_number_of_a_request_may_come_back_as_a_fraction(starter: Brok
     assert [message.id for message in unusable if isinstance(message, Failure)] == [9]
 
 
-@pytest.mark.requirement("upstream.stdio.bounds")
+@pytest.mark.requirement("upstream.stdio.messages")
 @pytest.mark.parametrize(
     ("head", "fails"),
     [
@@ -212,7 +212,7 @@ async def test_a_line_that_is_too_long_is_not_taken_and_fails_the_request_that_i
     assert [(error.id, "larger than" in error.error["message"]) for error in errors] == [(7, True)] * fails
 
 
-@pytest.mark.requirement("upstream.stdio.bounds")
+@pytest.mark.requirement("upstream.stdio.messages")
 async def test_a_line_without_end_takes_no_more_memory_than_the_longest_one(starter: BrokeredStarter) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     code = f"for _ in range({6 * MESSAGE_BYTES // MB}): out.write(b'x' * {MB})\nout.write(b'\\n')\n"
@@ -222,7 +222,7 @@ async def test_a_line_without_end_takes_no_more_memory_than_the_longest_one(star
 
 
 @needs_proc
-@pytest.mark.requirement("upstream.stdio.bounds")
+@pytest.mark.requirement("upstream.stdio.messages")
 async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: BrokeredStarter, tmp_path: Path) -> None:
     written = tmp_path / "written"
     message = f"json.dumps({{'jsonrpc': '2.0', 'method': 'said', 'params': {{'word': 'x' * {MB}}}}})"
@@ -237,7 +237,7 @@ async def test_an_upstream_that_says_more_than_is_taken_has_to_wait(starter: Bro
         assert len(await words(streams)) == 50
 
 
-@pytest.mark.requirement("upstream.stdio.bounds")
+@pytest.mark.requirement("upstream.stdio.messages")
 async def test_who_sends_to_an_upstream_that_does_not_read_has_to_wait_and_can_be_cancelled(
     starter: BrokeredStarter,
 ) -> None:
@@ -381,7 +381,7 @@ def test_what_upstreams_write_is_logged_at_every_level() -> None:
     assert logging.getLogger("server.upstreams.wire.stdio").isEnabledFor(logging.INFO)
 
 
-@pytest.mark.requirement("upstream.stdio.bounds")
+@pytest.mark.requirement("upstream.stdio.messages")
 async def test_very_many_short_messages_that_nobody_takes_stop_being_read() -> None:
     line = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}\n'
     offered = memoryview(line * 200_000)

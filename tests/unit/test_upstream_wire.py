@@ -57,7 +57,7 @@ class Having(Upstream):
         return True
 
 
-@pytest.mark.requirement("relay.unlisted")
+@pytest.mark.requirement("relay.uris")
 def test_what_no_list_has_is_looked_for_where_its_scheme_is() -> None:
     upstreams = [Having("a", "demo://one"), Having("b", "note://one")]
     routes = ResourceRoutes(upstreams, {"a", "b"}, lambda _: False, is_alone=False)

@@ -133,7 +133,7 @@ def test_a_client_that_shows_forms_is_asked_before_anything_happens(
             servers.remember(place)
 
 
-@pytest.mark.requirement("profiles.declines")
+@pytest.mark.requirement("profiles.asked")
 @by_profile(ASKED)
 @by_transport(TRANSPORTS)
 def test_a_client_that_declines_by_itself_tells_the_model_what_would_help(
@@ -185,7 +185,7 @@ def test_where_nobody_decides_a_client_that_cannot_be_asked_is_refused(
         is_refused(client, servers, "confirmation.whenUnavailable")
 
 
-@pytest.mark.requirement("policy.explicit")
+@pytest.mark.requirement("policy.order")
 @by_profile(NOT_ASKED)
 @by_transport(TRANSPORTS)
 def test_a_question_that_a_rule_demands_is_not_left_to_a_dialog(

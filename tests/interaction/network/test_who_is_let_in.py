@@ -126,7 +126,7 @@ async def test_what_belongs_to_a_client_belongs_to_its_token_in_all_its_sessions
                 assert "sleep 300" not in await jobs_of(other)
 
 
-@pytest.mark.requirement("network.address")
+@pytest.mark.requirement("network.tls")
 async def test_another_address_is_served_with_a_token_and_for_hosts_that_are_named(root: Path, tmp_path: Path) -> None:
     named = {"http": {"allowedHosts": ["tools.example:*"]}}
     config = write_config(tmp_path, named)

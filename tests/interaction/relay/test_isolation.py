@@ -228,7 +228,7 @@ async def test_a_session_that_is_not_used_is_closed_and_opened_again(
         assert (await ada.told("up__whoami"))["pid"] != pid
 
 
-@pytest.mark.requirement("relay.subscriptions.whose")
+@pytest.mark.requirement("relay.subscriptions.shared")
 @pytest.mark.parametrize("way", ["handshake", "modern"])
 async def test_a_change_in_the_session_of_one_client_is_told_to_no_other(way: str, tmp_path: Path) -> None:
     uri = "test://text"

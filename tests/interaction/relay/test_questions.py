@@ -134,7 +134,7 @@ NEVER_ASKED: list[Json] = [
 ]
 
 
-@pytest.mark.requirement("relay.no_questions")
+@pytest.mark.requirement("relay.announced")
 @by_eras
 async def test_what_is_no_question_and_where_nobody_may_be_sent_is_refused_without_a_word_to_the_client(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path

@@ -89,7 +89,7 @@ async def test_log_messages_come_over_one_stream_too(client_era: str, upstream_e
         assert levels[-2:] == ["info", "error"]
 
 
-@pytest.mark.requirement("relay.logs.flood")
+@pytest.mark.requirement("relay.logs")
 @by_eras
 async def test_of_a_flood_of_log_messages_some_are_passed_on_and_the_rest_is_counted(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -113,7 +113,7 @@ async def test_of_a_flood_of_log_messages_some_are_passed_on_and_the_rest_is_cou
             await client.call("up__logs", {}, meta)
 
 
-@pytest.mark.requirement("relay.logs.flood")
+@pytest.mark.requirement("relay.logs")
 async def test_a_flood_outside_of_calls_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_control, "MOST_PER_SECOND", 5)
     env = {"LOGS_ALONE": "50"}

@@ -252,7 +252,7 @@ async def test_what_a_tool_leaves_behind_is_ended(tools: CustomTools) -> None:
     await until_ended([int(text_of(await tools.call("leave")))])
 
 
-@pytest.mark.requirement("discovered.progress")
+@pytest.mark.requirement("discovered.failure")
 async def test_lines_on_standard_error_are_progress(tools: CustomTools, tmp_path: Path) -> None:
     file = tmp_path / "go"
     tool = await tools.tool("steps")

@@ -217,7 +217,7 @@ def test_characters_that_nobody_sees_are_shown_in_descriptions() -> None:
     assert found.tools["a"].schema["properties"]["p"]["description"] == "␇!"
 
 
-@pytest.mark.requirement("discovered.limits.listing")
+@pytest.mark.requirement("discovered.start")
 def test_at_most_a_thousand_tools_are_taken_and_few_warnings_kept() -> None:
     found = read(*({"name": f"t{number}"} for number in range(MAX_TOOLS + 100)))
     assert len(found.tools) == MAX_TOOLS
@@ -225,7 +225,7 @@ def test_at_most_a_thousand_tools_are_taken_and_few_warnings_kept() -> None:
     assert found.unnamed_warnings == 80
 
 
-@pytest.mark.requirement("discovered.limits.listing")
+@pytest.mark.requirement("discovered.start")
 def test_all_tools_together_are_limited() -> None:
     found = read(*({"name": f"t{number}", "description": "x" * 60_000} for number in range(40)))
     assert len(found.tools) == 33

@@ -424,7 +424,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter,
 
 
 @needs_proc
-@pytest.mark.requirement("process.many")
+@pytest.mark.requirement("process.start-failed")
 async def test_two_hundred_at_once_leave_neither_descriptors_nor_processes() -> None:
     before = len(os.listdir("/proc/self/fd"))
     broker = BrokeredStarter()
@@ -493,7 +493,7 @@ async def test_without_a_python_to_run_the_broker_starting_fails(broker: Brokere
     assert await run(broker, bash("echo on")) == (ExitStatus(0, None), "on\n")
 
 
-@pytest.mark.requirement("process.many")
+@pytest.mark.requirement("process.start-failed")
 async def test_many_short_programs_at_once_all_start(broker: BrokeredStarter) -> None:
     places = anyio.Semaphore(8)
     codes: list[int | None] = []

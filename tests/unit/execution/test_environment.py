@@ -61,7 +61,7 @@ def test_addresses_of_proxies_and_indexes_lose_their_passwords() -> None:
     assert environment["PIP_INDEX_URL"] == "https://index.example/simple"
 
 
-@pytest.mark.requirement("environment.configured")
+@pytest.mark.requirement("environment.known")
 def test_what_the_operator_sets_is_passed_as_it_is_over_everything_else() -> None:
     configured = {"MY_TOKEN": "ghp_" + "a" * 36, "PAGER": "less", "HTTP_PROXY": "http://me:word@proxy", "PATH": "/mine"}
     environment = command_environment(configured, {"PATH": "/bin", "HTTP_PROXY": "http://other"})

@@ -242,7 +242,7 @@ async def test_an_offset_past_the_end_is_refused(shell: Shell) -> None:
         await shell.read(job, offset=2)
 
 
-@pytest.mark.requirement("jobs.stop")
+@pytest.mark.requirement("jobs.start")
 async def test_stopping_ends_the_job_with_all_it_started(shell: Shell) -> None:
     job = await started(shell, "trap 'echo saved; exit 0' TERM; sleep 600 & sleep 600 & wait; wait")
     await until(lambda: len(shell.running()) == 3)
@@ -258,7 +258,7 @@ async def test_stopping_ends_the_job_with_all_it_started(shell: Shell) -> None:
     assert again.structured == {**told, "was_running": False}
 
 
-@pytest.mark.requirement("jobs.stop")
+@pytest.mark.requirement("jobs.start")
 async def test_stopping_kills_what_ignores_it(shell: Shell) -> None:
     job = await started(shell, "trap '' TERM; echo ready; while :; do sleep 1; done")
     await until(lambda: job.running.output.total)
@@ -267,7 +267,7 @@ async def test_stopping_kills_what_ignores_it(shell: Shell) -> None:
     assert job.status == "stopped"
 
 
-@pytest.mark.requirement("jobs.stop")
+@pytest.mark.requirement("jobs.start")
 async def test_whoever_may_run_a_command_may_end_it_unasked(shell: Shell) -> None:
     job = await started(shell, "sleep 600")
     tool = StopJobTool()
@@ -297,7 +297,7 @@ async def test_a_client_that_cannot_be_told_from_others_has_no_jobs(shell: Shell
     assert shell.starter.started == []
 
 
-@pytest.mark.requirement("jobs.limits")
+@pytest.mark.requirement("jobs.owner")
 async def test_more_jobs_than_may_run_are_refused_and_one_that_ends_makes_room(shell: Shell) -> None:
     errors: list[ToolError] = []
 
@@ -319,7 +319,7 @@ async def test_more_jobs_than_may_run_are_refused_and_one_that_ends_makes_room(s
     await started(shell, "sleep 600")
 
 
-@pytest.mark.requirement("jobs.limits")
+@pytest.mark.requirement("jobs.owner")
 async def test_of_many_that_have_ended_the_oldest_are_forgotten_with_their_files(shell: Shell) -> None:
     kept = await started(shell, "sleep 600")
     first = await started(shell, "echo first")
@@ -355,7 +355,7 @@ async def test_all_jobs_end_with_their_client(shell: Shell) -> None:
     assert "The server is ending" in (await shell.error_of("true", is_background=True)).message
 
 
-@pytest.mark.requirement("jobs.declared")
+@pytest.mark.requirement("jobs.list")
 def test_what_the_job_tools_do_to_the_world_is_declared() -> None:
     assert ListJobsTool.behaviour == READS
     assert ReadOutputTool.behaviour == READS

@@ -125,7 +125,7 @@ def test_memory_stays_bounded_by_any_number_of_tiny_pieces() -> None:
     assert size < 2 * (HEAD_BYTES + TAIL_BYTES)
 
 
-@pytest.mark.requirement("shell.binary")
+@pytest.mark.requirement("shell.cut")
 @pytest.mark.parametrize(("position", "is_binary"), [(0, True), (SNIFFED_BYTES - 1, True), (SNIFFED_BYTES, False)])
 @pytest.mark.parametrize("piece", [1, 1000, 10_000])
 def test_a_nul_near_the_beginning_tells_binary_data(position: int, piece: int, *, is_binary: bool) -> None:
@@ -134,7 +134,7 @@ def test_a_nul_near_the_beginning_tells_binary_data(position: int, piece: int, *
     assert output.is_binary is is_binary
 
 
-@pytest.mark.requirement("shell.binary")
+@pytest.mark.requirement("shell.cut")
 def test_a_nul_later_on_is_a_character_like_others() -> None:
     output = filled(None, b"x" * 10_000, b"\0" * 20_000)
     assert not output.is_binary

@@ -34,7 +34,7 @@ def print_all(descriptor: int, data: bytes) -> None:
     os.close(descriptor)
 
 
-@pytest.mark.requirement("shell.output.backpressure")
+@pytest.mark.requirement("shell.output.order")
 async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
     tmp_path: Path, pipe: tuple[int, int]
 ) -> None:

@@ -63,7 +63,7 @@ async def test_what_is_printed_cannot_pass_for_a_label(shell: Shell) -> None:
     assert text.index("Exit Code: 1") < text.index("Output:") < text.index("Exit Code: 0")
 
 
-@pytest.mark.requirement("shell.facts")
+@pytest.mark.requirement("shell.exit")
 async def test_programs_are_told_the_facts(shell: Shell) -> None:
     result = await shell.run("echo text; exit 2")
     assert result.facts == {
@@ -105,7 +105,7 @@ async def test_a_folder_that_cannot_be_one_is_refused_before_anything_is_started
     assert shell.starter.started == []
 
 
-@pytest.mark.requirement("shell.validation")
+@pytest.mark.requirement("shell.start")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_refused_with_a_way_out(arguments: dict[str, Any], 
     assert said in caught.value.message
 
 
-@pytest.mark.requirement("shell.validation")
+@pytest.mark.requirement("shell.start")
 async def test_properties_of_other_programs_are_ignored(shell: Shell) -> None:
     result = await shell.run("echo ok", delay_ms=200, additional_permissions={"network": True}, timeout="30000")
     assert output_of(result) == "ok"
@@ -275,7 +275,7 @@ async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shel
     assert output_of(result).endswith("\n100000")
 
 
-@pytest.mark.requirement("shell.binary")
+@pytest.mark.requirement("shell.cut")
 async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell) -> None:
     result = await shell.run("printf 'a\\0b'; seq 1 10")
     text, link = text_of(result), link_of(result)

@@ -75,7 +75,7 @@ async def test_who_took_much_of_the_time_is_told_how_to_get_more(shell: Shell) -
     assert "Note: it took 1 s of 2 s." in text_of(await shell.run("sleep 1.1", timeout=2000))
 
 
-@pytest.mark.requirement("shell.limit.silence")
+@pytest.mark.requirement("shell.limit.time")
 async def test_a_command_that_prints_nothing_for_too_long_is_ended(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, silence_seconds=0.5) as shell:
         error = await shell.error_of("echo one; sleep 600")
@@ -84,7 +84,7 @@ async def test_a_command_that_prints_nothing_for_too_long_is_ended(root: Path, t
         assert error.message.endswith("\none\n")
 
 
-@pytest.mark.requirement("shell.limit.silence")
+@pytest.mark.requirement("shell.limit.time")
 async def test_any_output_starts_the_silence_anew(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, silence_seconds=2.0) as shell:
         assert output_of(await shell.run("for i in 1 2 3 4 5; do echo $i; sleep 0.5; done")) == "1\n2\n3\n4\n5"
@@ -151,7 +151,7 @@ class Held(ConfinedCommand):
         )
 
 
-@pytest.mark.requirement("shell.confined")
+@pytest.mark.requirement("shell.queue")
 @pytest.mark.parametrize(
     ("command", "said"),
     [("touch .envrc", "obeyed by programs outside"), ("sleep 600", None), ("true " + "é" * 99_000, None)],
@@ -186,7 +186,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
         assert "obeyed by programs outside the sandbox" in text_of(await shell.read(shell.job))
 
 
-@pytest.mark.requirement("shell.confined")
+@pytest.mark.requirement("shell.queue")
 async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root: Path, tmp_path: Path) -> None:
     class Box(Plain):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
@@ -198,7 +198,7 @@ async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root
         assert text_of(await shell.run("true")) == "Output: (empty)"
 
 
-@pytest.mark.requirement("shell.facts")
+@pytest.mark.requirement("shell.exit")
 async def test_what_confines_a_command_is_told(root: Path, tmp_path: Path) -> None:
     class Box(Plain):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:

@@ -62,7 +62,7 @@ def shown(batch: Batch) -> str:
 
 
 @pytest.mark.requirement("many.text")
-@pytest.mark.requirement("many.ledger")
+@pytest.mark.requirement("many.budget")
 @pytest.mark.parametrize(
     "content",
     [

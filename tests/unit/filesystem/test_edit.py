@@ -478,7 +478,7 @@ async def test_a_cancelled_edit_writes_nothing(root: Path, context: ToolContext)
     assert (root / "a.txt").read_text() == "one\n"
 
 
-@pytest.mark.requirement("edit.links")
+@pytest.mark.requirement("edit.agent_ignore")
 async def test_mode_stays_and_hard_links_are_broken_openly(root: Path, context: ToolContext) -> None:
     path = root / "a.txt"
     path.write_text("one\n")

@@ -295,7 +295,7 @@ async def test_without_a_root_the_setting_to_add_is_named(context: ToolContext) 
     assert caught.value.code is ToolErrorType.NO_WORKSPACE
 
 
-@pytest.mark.requirement("glob.budget")
+@pytest.mark.requirement("glob.roots")
 async def test_a_search_that_ran_out_of_time_says_so(root: Path, context: ToolContext) -> None:
     make(root, "a.txt")
     tool = GlobTool()
@@ -306,7 +306,7 @@ async def test_a_search_that_ran_out_of_time_says_so(root: Path, context: ToolCo
     assert "PARTIAL RESULT" in str(result.llm_content)
 
 
-@pytest.mark.requirement("glob.budget")
+@pytest.mark.requirement("glob.roots")
 async def test_a_cancelled_search_stops(root: Path, context: ToolContext) -> None:
     make(root, "a.txt")
     signal = AbortSignal()

@@ -173,7 +173,7 @@ async def test_fixed_strings_take_the_pattern_as_it_stands(root: Path, context: 
     assert await lines(context, "(", fixed_strings=True) == ["File: a.txt", "L1: f(x[0])", "---"]
 
 
-@pytest.mark.requirement("grep.context")
+@pytest.mark.requirement("grep.fixed")
 async def test_neighbours_are_shown_on_request_and_never_twice(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "1\n2\nhit\n4\nhit\n6\n7\n8\nhit"})
     assert await lines(context, "hit", context=1) == [
@@ -197,7 +197,7 @@ LIMITED_1 = (
 )
 
 
-@pytest.mark.requirement("grep.context")
+@pytest.mark.requirement("grep.fixed")
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf", b"\xff\xfe"])
 @pytest.mark.parametrize("padding", [1, 300])
 async def test_neighbours_are_the_same_in_small_and_large_files(

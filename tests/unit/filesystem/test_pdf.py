@@ -46,7 +46,7 @@ def test_text_is_no_media_whatever_the_operator_wants_of_media(
     assert "Hello" in text_of(read_file(context, "a.pdf", media=media))
 
 
-@pytest.mark.requirement("pdf.window")
+@pytest.mark.requirement("pdf.text")
 def test_offset_and_limit_count_lines_of_the_text(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(TWO_PAGES)
     reading = read_file(context, "a.pdf", 2, 2)
@@ -57,7 +57,7 @@ def test_offset_and_limit_count_lines_of_the_text(root: Path, context: ToolConte
     assert text_of(read_file(context, "a.pdf", -1)).endswith(f"{RULE}Second page\n")
 
 
-@pytest.mark.requirement("pdf.window")
+@pytest.mark.requirement("pdf.text")
 def test_no_more_pages_are_read_than_are_shown_and_it_is_told(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
     reading = read_file(context, "a.pdf", limit=20)
@@ -67,7 +67,7 @@ def test_no_more_pages_are_read_than_are_shown_and_it_is_told(root: Path, contex
     assert (reading.end, reading.total, reading.next_offset, reading.pages) == (20, None, 20, 40)
 
 
-@pytest.mark.requirement("pdf.window")
+@pytest.mark.requirement("pdf.text")
 def test_following_the_next_offsets_gives_every_line_of_a_document_once(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(LONG)
     limits = Limits(read_lines=200, read_chars=3_000)

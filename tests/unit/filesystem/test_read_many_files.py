@@ -319,7 +319,7 @@ async def test_every_root_is_searched(root: Path, tmp_path: Path, context: ToolC
     assert reasons(result) == {}
 
 
-@pytest.mark.requirement("many.ledger")
+@pytest.mark.requirement("many.budget")
 async def test_what_was_read_is_remembered_for_later_writes(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})
     await run(context, "a.txt")

@@ -136,7 +136,7 @@ async def test_an_agent_ignore_file_in_a_folder_is_never_written_without_a_quest
         assert (await judged(flow, in_mode(context, mode), tool, arguments)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("policy.explicit")
+@pytest.mark.requirement("policy.order")
 async def test_a_question_that_a_rule_demands_is_not_left_to_the_clients_dialog(
     root: Path, context: ToolContext
 ) -> None:

@@ -37,7 +37,7 @@ async def verdict(name: str, context: ToolContext, **rules: list[str]) -> Verdic
     return (await flow.judge(TOOL, {"prompt": "x", "subagent_type": name}, context)).permission.verdict
 
 
-@pytest.mark.requirement("task.rules")
+@pytest.mark.requirement("task.agents")
 @pytest.mark.parametrize("rule", ["Task(Reviewer)", "Agent(reviewer)", "task(REV*)", "TaskTool(Reviewer)"])
 async def test_a_rule_can_be_about_one_agent(rule: str, context: ToolContext) -> None:
     assert await verdict("Reviewer", context, allow=[rule]) is Verdict.ALLOW
@@ -47,7 +47,7 @@ async def test_a_rule_can_be_about_one_agent(rule: str, context: ToolContext) ->
     assert await verdict("Reviewer", context, allow=["*"], ask=[rule]) is Verdict.ASK
 
 
-@pytest.mark.requirement("task.rules")
+@pytest.mark.requirement("task.agents")
 async def test_always_covers_the_agent_that_was_asked_about(context: ToolContext) -> None:
     flow = Flow(ToolRegistry(), PermissionPolicy())
     judged = await flow.judge(TOOL, {"prompt": "x", "subagent_type": "tester"}, context)
@@ -62,7 +62,7 @@ async def test_always_covers_the_agent_that_was_asked_about(context: ToolContext
     ).permission.verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("task.rules")
+@pytest.mark.requirement("task.agents")
 async def test_an_agent_whose_name_would_be_a_pattern_is_never_allowed_for_always(context: ToolContext) -> None:
     judged = await Flow(ToolRegistry(), PermissionPolicy()).judge(
         TOOL, {"prompt": "x", "subagent_type": "od*d"}, context

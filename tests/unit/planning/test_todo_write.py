@@ -68,7 +68,7 @@ async def test_the_whole_list_replaces_the_former_one_and_comes_back(context: To
     assert kept(lists, context) == ()
 
 
-@pytest.mark.requirement("todo.shapes")
+@pytest.mark.requirement("todo.refused")
 @pytest.mark.parametrize(
     ("todos", "expected"),
     [
@@ -89,7 +89,7 @@ async def test_the_shape_of_gemini_cli_is_accepted_and_ids_are_made(
     assert [(todo["id"], todo["content"], todo["status"]) for todo in written] == expected
 
 
-@pytest.mark.requirement("todo.shapes")
+@pytest.mark.requirement("todo.refused")
 def test_the_published_shape_is_that_of_qwen_code() -> None:
     item = TodoWriteTool().parameter_schema["properties"]["todos"]["items"]
     assert list(item["properties"]) == item["required"] == ["id", "content", "status"]

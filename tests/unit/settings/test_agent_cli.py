@@ -62,7 +62,7 @@ def test_the_shape_in_sections_means_what_it_means_there(machine: dict[str, str]
     assert set(report.upstreams) == {"mcp", "mainServer"}
 
 
-@pytest.mark.requirement("settings.agent-cli.restrictions")
+@pytest.mark.requirement("settings.agent-cli.served")
 def test_what_is_about_the_other_clis_own_affairs_is_passed_over_in_silence(
     machine: dict[str, str], tmp_path: Path
 ) -> None:
@@ -73,7 +73,7 @@ def test_what_is_about_the_other_clis_own_affairs_is_passed_over_in_silence(
     ]
 
 
-@pytest.mark.requirement("settings.agent-cli.restrictions")
+@pytest.mark.requirement("settings.agent-cli.served")
 @pytest.mark.parametrize(
     ("content", "key"),
     [
@@ -94,7 +94,7 @@ def test_a_restriction_that_has_no_counterpart_is_told(
     assert warnings[0].startswith(f"{user_path(tmp_path, 'gemini')}: {key} restricts, and is not known here: ")
 
 
-@pytest.mark.requirement("settings.yolo")
+@pytest.mark.requirement("settings.merge")
 @pytest.mark.parametrize(
     "content",
     [{"yolo": True}, {"approvalMode": "yolo"}, {"general": {"defaultApprovalMode": "yolo"}}],

@@ -94,7 +94,7 @@ async def test_a_file_put_in_place_by_a_rename_is_seen_and_a_mere_touch_gives_no
         assert scope.cancelled_caught
 
 
-@pytest.mark.requirement("settings.live.trust")
+@pytest.mark.requirement("settings.live.restrictions")
 async def test_trust_takes_effect_without_a_restart_and_ends_when_the_file_changes(
     environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -118,7 +118,7 @@ def is_read_only(tool: object) -> bool:
     return bool(tool.published()["annotations"]["readOnlyHint"])
 
 
-@pytest.mark.requirement("settings.live.published")
+@pytest.mark.requirement("settings.live.upstreams")
 async def test_what_is_published_of_an_upstream_changes_without_another_connection(
     environ: dict[str, str], file: Path
 ) -> None:

@@ -67,7 +67,7 @@ def test_neither_warnings_nor_representations_show_what_may_be_a_secret(environ:
     assert "hunter2" not in str(report.settings)
 
 
-@pytest.mark.requirement("settings.yolo")
+@pytest.mark.requirement("settings.merge")
 @pytest.mark.parametrize("content", [{"approvalMode": "yolo"}, {"tools": {"approvalMode": "yolo"}}], ids=json.dumps)
 def test_yolo_in_a_file_is_ignored_with_a_warning(
     environ: dict[str, str], tmp_path: Path, content: dict[str, Any]
@@ -81,7 +81,7 @@ def test_yolo_in_a_file_is_ignored_with_a_warning(
     )
 
 
-@pytest.mark.requirement("settings.yolo")
+@pytest.mark.requirement("settings.merge")
 def test_yolo_on_the_command_line_counts(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"approvalMode": "plan"}, environ, approvalMode="yolo")
     assert (report.settings.approval_mode, report.warnings) == (ApprovalMode.YOLO, ())

@@ -187,7 +187,7 @@ def test_a_trusted_file_neither_takes_back_nor_takes_over_what_the_operator_says
     assert without.files == (user, str(project / OWN))
 
 
-@pytest.mark.requirement("settings.workspace.unusable")
+@pytest.mark.requirement("settings.workspace.changed")
 @pytest.mark.parametrize("kind", ["pipe", "folder", "broken"])
 def test_what_cannot_be_read_in_a_workspace_never_keeps_the_server_from_starting(
     environ: dict[str, str], project: Path, kind: str

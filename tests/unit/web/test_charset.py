@@ -9,7 +9,7 @@ import pytest
 from tools.web.charset import DECODED_AT_ONCE, decode
 
 
-@pytest.mark.requirement("web.charset")
+@pytest.mark.requirement("web.open")
 @pytest.mark.parametrize(
     ("body", "declared", "wanted"),
     [
@@ -33,25 +33,25 @@ def test_the_mark_counts_most_then_the_server_then_the_page(body: bytes, declare
     assert text == wanted or text.endswith(f">{wanted}")
 
 
-@pytest.mark.requirement("web.charset")
+@pytest.mark.requirement("web.open")
 def test_only_markup_names_its_own_encoding() -> None:
     assert decode(b"<meta charset=koi8-r>\xc3\xa9", None, is_markup=False, is_cut=False).endswith("\u00e9")
 
 
-@pytest.mark.requirement("web.charset")
+@pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("name", ["unicode_escape", "idna", "utf-7", "hex", "rot13", "mbcs", "undefined", "punycode"])
 def test_a_codec_that_is_no_encoding_of_the_web_is_not_taken(name: str) -> None:
     assert decode(b"+ADw-\\x41", name, is_markup=True, is_cut=False) == "+ADw-\\x41"
 
 
-@pytest.mark.requirement("web.charset")
+@pytest.mark.requirement("web.open")
 def test_a_text_that_was_cut_within_a_character_is_still_utf_8() -> None:
     whole = "a\u00e9\u65e5".encode()
     assert decode(whole[:-1], None, is_markup=False, is_cut=True) == "a\u00e9\ufffd"
     assert decode(whole[:-1], None, is_markup=False, is_cut=False) != "a\u00e9\ufffd"
 
 
-@pytest.mark.requirement("web.charset")
+@pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("name", ["windows-1252", "koi8-r", "cp874", "windows-1255", "utf-16", "gbk", "big5", "euc-jp"])
 def test_pieces_read_as_the_whole_does(name: str) -> None:
     body = bytes(range(256)) * (3 * DECODED_AT_ONCE // 256 + 1) + b"\x81"
@@ -60,7 +60,7 @@ def test_pieces_read_as_the_whole_does(name: str) -> None:
     assert decode(body, declared, is_markup=False, is_cut=False) == body.decode(wanted, "replace")
 
 
-@pytest.mark.requirement("web.charset")
+@pytest.mark.requirement("web.open")
 def test_what_is_wrong_for_too_long_is_read_as_ascii() -> None:
     text = decode(b"\xff" * (10 << 20) + b"end", "euc-kr", is_markup=False, is_cut=False)
     assert text.startswith("\ufffd")

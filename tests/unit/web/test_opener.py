@@ -41,7 +41,7 @@ async def test_an_answer_comes_with_its_status_type_and_content() -> None:
     assert got.redirects == ()
 
 
-@pytest.mark.requirement("web.bare")
+@pytest.mark.requirement("web.url")
 async def test_nothing_is_carried_along(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / ".netrc").write_text("machine site.test login me password secret\n")
     (tmp_path / ".netrc").chmod(0o600)

@@ -273,7 +273,7 @@ async def test_the_url_may_stand_in_the_prompt(context: ToolContext) -> None:
     assert "'url' is required" in caught.value.message
 
 
-@pytest.mark.requirement("web.fetch.github")
+@pytest.mark.requirement("web.fetch.prompt")
 @pytest.mark.parametrize(
     ("url", "fetched"),
     [
@@ -334,7 +334,7 @@ async def test_nobody_is_asked_about_what_is_refused_anyway(url: str, context: T
     assert caught.value.code is ToolErrorType.WEB_REFUSED
 
 
-@pytest.mark.requirement("web.fetch.github")
+@pytest.mark.requirement("web.fetch.prompt")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

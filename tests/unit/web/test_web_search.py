@@ -304,7 +304,7 @@ async def test_always_covers_the_next_search(server: SearchServer, context: Tool
     assert [request.json()["query"] for request in server.received] == ["first", "second"]
 
 
-@pytest.mark.requirement("web_search.failure")
+@pytest.mark.requirement("web_search.unreachable")
 async def test_a_failure_names_who_else_can_be_asked(server: SearchServer, context: ToolContext) -> None:
     server.reply = Reply(429, headers={"Retry-After": "30"})
     caught = await error(both(server), context, query="words")
@@ -315,7 +315,7 @@ async def test_a_failure_names_who_else_can_be_asked(server: SearchServer, conte
     )
 
 
-@pytest.mark.requirement("web_search.failure")
+@pytest.mark.requirement("web_search.unreachable")
 async def test_a_cancelled_call_asks_nobody(server: SearchServer, context: ToolContext) -> None:
     signal = AbortSignal()
     signal.abort()
@@ -330,7 +330,7 @@ def test_settings_do_not_show_their_keys() -> None:
     assert TAVILY_KEY not in repr(settings)
 
 
-@pytest.mark.requirement("web_search.opener")
+@pytest.mark.requirement("web_search.choice")
 async def test_the_opener_that_is_given_is_the_one_that_asks(server: SearchServer, context: ToolContext) -> None:
     made: list[UrlOpener] = []
 

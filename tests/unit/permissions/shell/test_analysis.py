@@ -69,13 +69,13 @@ def test_a_program_of_any_other_folder_keeps_its_path_and_is_never_read_only(nam
     assert (command.text, command.is_read_only) == (name, False)
 
 
-@pytest.mark.requirement("shell.analysis.complete")
+@pytest.mark.requirement("shell.analysis.everyday")
 def test_every_one_of_twenty_thousand_commands_is_counted() -> None:
     texts = _texts("ls; " * 20_000 + "rm x")
     assert (len(texts), texts[-1]) == (20_001, "rm x")
 
 
-@pytest.mark.requirement("shell.analysis.complete")
+@pytest.mark.requirement("shell.analysis.everyday")
 @pytest.mark.parametrize(
     "command",
     [
