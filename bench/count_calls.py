@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 
 PROFILED = """
-import json, os, signal, sys, threading
+import _thread, json, os, signal, sys
 folders = tuple(os.path.join(sys.argv[1], name) + os.sep for name in ("server", "tools"))
 passed, is_counting = set(), False
 
@@ -35,7 +35,15 @@ def switch(number, frame):
 
 folder, out, *rest = sys.argv[1:]
 signal.signal(signal.SIGUSR1, switch)
-threading.setprofile(profile)
+start_thread = _thread.start_new_thread
+
+def start_profiled(function, arguments, *more):
+    def run(*given, **named):
+        sys.setprofile(profile)
+        return function(*given, **named)
+    return start_thread(run, arguments, *more)
+
+_thread.start_new_thread = start_profiled
 sys.setprofile(profile)
 sys.path.insert(0, folder)
 from server.cli import main
