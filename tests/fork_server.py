@@ -1,4 +1,4 @@
-"""Starts servers from a process that has imported them already: a fork takes 10 ms where a start takes 600.
+"""Starts servers from a process that has imported them already: with a fork that takes 60 ms, not 600.
 
 `forked` gives a command line like `server_arguments` does. Its program, `forked_server.py`, hands its
 arguments, environment, folder and standard streams to a process that waits with all imports made, which forks a child
@@ -120,8 +120,14 @@ class ForkServer:
         data, ancillary, _, _ = program.recvmsg(MAX_REQUEST, socket.CMSG_SPACE(3 * streams.itemsize))
         for _level, _kind, content in ancillary:
             streams.frombytes(content)
-        while not data.endswith(b"\0\0"):
-            data += program.recv(MAX_REQUEST)
+        while data and not data.endswith(b"\0\0"):
+            more = program.recv(MAX_REQUEST)
+            data = data + more if more else b""
+        if not data:  # the program was killed before it had said everything
+            program.close()
+            for stream in streams:
+                os.close(stream)
+            return
         pid = os.fork()
         if pid:
             for stream in streams:

@@ -97,14 +97,18 @@ def repository_stored_at(path: str) -> str | None:
     return (os.sep.join(parts[:place]) or os.sep) if is_store else None
 
 
+def work_tree_above(folder: str) -> str | None:
+    """The top of the work tree that an absolute folder is in, as git finds it; `None` if it is in none."""
+    while not os.path.lexists(os.path.join(folder, REPOSITORY)):
+        if (above := os.path.dirname(folder)) == folder:
+            return None
+        folder = above
+    return folder
+
+
 def _top_of_repository(folder: str) -> str:
-    """The top of the work tree that a folder is in, as git finds it; the folder itself if it is in none."""
+    """The top of the work tree that a folder is in, links resolved; the folder itself if it is in none."""
     try:
-        above = real_path(folder)
+        return work_tree_above(real_path(folder)) or folder
     except (OSError, ValueError):
         return folder
-    while not os.path.lexists(os.path.join(above, REPOSITORY)):
-        if (parent := os.path.dirname(above)) == above:
-            return folder
-        above = parent
-    return above

@@ -23,6 +23,7 @@ from tools.files.ignore_files import (
 )
 from tools.files.workspace import Location, Workspace, contains
 from tools.permissions.auto_run_files import FETCHED_FOLDERS, REPOSITORY
+from tools.permissions.command_paths import work_tree_above
 from tools.permissions.rules import Rule
 from tools.permissions.shell.knowledge.program_files import Reach
 
@@ -247,11 +248,9 @@ class TrackedFiles:
 
     def has(self, path: str) -> bool:
         """Whether the index of the repository has a file; an index of a newer form counts as empty."""
-        top = os.path.dirname(path)
-        while not os.path.lexists(os.path.join(top, REPOSITORY)):
-            if (above := os.path.dirname(top)) == top:
-                return False
-            top = above
+        top = work_tree_above(os.path.dirname(path))
+        if top is None:
+            return False
         if top not in self._indexes:
             try:
                 with open(os.path.join(top, REPOSITORY, "index"), "rb") as index:
