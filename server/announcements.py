@@ -27,11 +27,7 @@ class ListenBus(InMemorySubscriptionBus):
 
     @contextmanager
     def stream(self, whose: object) -> Generator[None]:
-        """What subscribes meanwhile in this task is the stream of somebody.
-
-        Args:
-            whose: Stands for it, by its identity.
-        """
+        """What subscribes meanwhile in this task is the stream of `whose`, by identity."""
         token = _STREAM.set(whose)
         try:
             yield
@@ -73,12 +69,7 @@ _EVENTS: dict[ListKind, ServerEvent] = {
 
 
 class Announcements:
-    """Tells clients of changed lists.
-
-    Args:
-        bus: Reaches the clients of the 2026-07-28 revision that listen.
-        sessions: The sessions of the others.
-    """
+    """Tells clients of changed lists: those of the 2026-07-28 revision over the bus, the others in their sessions."""
 
     def __init__(self, bus: SubscriptionBus, sessions: Callable[[], Iterable[ServerSession]]) -> None:
         self._bus = bus
@@ -87,12 +78,7 @@ class Announcements:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
-        """A list has changed for everybody.
-
-        Args:
-            kind: Which one.
-            tasks: Runs the telling; `None` while nobody is served.
-        """
+        """A list has changed for everybody; `tasks` tells it, `None` while nobody is served."""
         if tasks is None:
             return
         self._changed.add(kind)

@@ -67,13 +67,7 @@ ServedOver = Literal["stdio", "network"]
 
 
 class CoreServer(Server[dict[str, Any]]):
-    """The SDK's server; what it announces is the same on every transport.
-
-    Args:
-        report: The settings.
-        registry: The tools.
-        handlers: Those of the SDK's server.
-    """
+    """The SDK's server; what it announces is the same on every transport."""
 
     def __init__(self, report: SettingsReport, registry: ToolRegistry, **handlers: Any) -> None:
         # Our own text, and for each server behind us what the operator says it is for.
@@ -159,7 +153,6 @@ class App:
     To be made in a running event loop.
 
     Args:
-        report: The merged settings, and which upstreams are to be used.
         served_over: Decides who answers where nobody can be asked: the client's own dialog on stdio, nobody else.
     """
 
@@ -283,10 +276,8 @@ class App:
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and the discovery of custom tools, and follow the settings, once.
 
-        Called when a client is really there: some start a server only to probe it.
-
-        Args:
-            ctx: The client's request; upstreams are told what the one client over stdio can do.
+        Called when a client is really there: some start a server only to probe it. Upstreams are told what the one
+        client over stdio can do.
         """
         if self._tasks is not None and not self._is_started:
             self._is_started = True
@@ -341,11 +332,7 @@ class App:
         await follow_roots(client, ctx, take)
 
     async def judge(self, call: FunctionCall) -> Judgement:
-        """What would be decided on a call of a client over stdio that names no roots. Nothing is run.
-
-        Raises:
-            ToolError: The call cannot succeed, or nobody has a tool of this name.
-        """
+        """What would be decided on a call of a client over stdio that names no roots. Nothing is run."""
         state = ClientState(STDIO_KEY, self._settings.approval_mode)
         context = ToolContext(self._workspaces.workspace(ClientRoots()), self._contexts.limits, state)
         return await self._flow.judge(self.registry.get_tool(call.name), call.arguments, context)

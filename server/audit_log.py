@@ -47,11 +47,7 @@ FLUSH_SECONDS = 2.0
 
 
 class AuditLog:
-    """Keeps the record of decisions.
-
-    Args:
-        path: The file that records are appended to, or `None` for the log alone.
-    """
+    """Keeps the record of decisions, in the log and in the file `path`."""
 
     def __init__(self, path: str | None = None) -> None:
         self._path = path
@@ -61,11 +57,7 @@ class AuditLog:
         self._dropped = 0
 
     def warn_of_roots(self, roots: Iterable[str]) -> None:
-        """Tell in the log that tools can reach the file, if it lies in a workspace folder.
-
-        Args:
-            roots: The folders, absolute.
-        """
+        """Tell in the log that tools can reach the file, if it lies in a workspace folder."""
         if self._path is None:
             return
         path = real_path(self._path)
@@ -97,11 +89,7 @@ class AuditLog:
             logger.warning("no thread can be started for the audit log; it is tried again with the next decision")
 
     def start(self) -> None:
-        """Start the thread that writes, if there is something to write to and it does not run yet.
-
-        Raises:
-            ExhaustedError: The system gives none.
-        """
+        """Start the thread that writes, if there is something to write to and it does not run yet."""
         if self._path is not None and not self._has_writer:
             start_thread(partial(self._write, self._path))
             self._has_writer = True

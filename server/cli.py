@@ -51,11 +51,7 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
 
 
 def _settings(arguments: argparse.Namespace) -> SettingsReport:
-    """The settings for a command that works with them: the log is started, and has the warnings.
-
-    Raises:
-        SettingsError: They cannot be used.
-    """
+    """The settings for a command that works with them: the log is started, and has the warnings."""
     report = _read(arguments)
     start_log(report.settings.log.level)
     for warning in report.warnings:
@@ -144,11 +140,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def parse(given: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; wrong usage ends the process with a sentence. The words of the command stand in `command`.
-
-    Args:
-        given: The words after the program's name.
-    """
+    """Read a command line; wrong usage ends the process with a sentence. `command` has the words of the command."""
     parser = _parser()
     arguments, after_options = parser.parse_known_args(given)
     is_call = hasattr(arguments, "pairs") and not any(word.startswith("-") for word in after_options)
@@ -270,11 +262,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
-    """What the command line says, in the shape of a settings file.
-
-    Raises:
-        SettingsError: A folder does not exist, or an option lists nothing.
-    """
+    """What the command line says, in the shape of a settings file."""
     overrides: dict[str, Any] = {}
     if arguments.workspace:
         for folder in arguments.workspace:

@@ -50,9 +50,6 @@ class Exchange:
 
     Args:
         outbound: The way back, for as long as the request is open.
-        params: The request's parameters as they came.
-        version: The revision that the client speaks.
-        capabilities: What the client announced, as a mapping.
         client_key: Whose it is, as `ClientState.key`; empty for a client that cannot be told from others.
         connection: What lives as long as the client's connection, where its revision has such.
         carried: The state of an earlier round of this call, if this one goes on with it.
@@ -186,12 +183,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
-    """The exchange of a request that the SDK hands to a handler or a middleware.
-
-    Args:
-        ctx: The request.
-        client_key: Whose it is.
-    """
+    """The exchange of a request that the SDK hands to a handler or a middleware."""
     connection = connection_of(ctx.session)
     is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     capabilities = connection.state.get(_CAPABILITIES)

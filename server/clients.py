@@ -86,12 +86,7 @@ class TooManyCallsError(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class ClientRoots:
-    """What a client says of the folders it works in.
-
-    Args:
-        folders: Their real paths; empty for a client that has none.
-        problem: Why none of those it named can be used, or empty.
-    """
+    """The real paths of the folders that a client works in; why none of those it named can be used, if so."""
 
     folders: tuple[str, ...] = ()
     problem: str = ""
@@ -102,14 +97,12 @@ class Client:
     """One client between its requests.
 
     Args:
-        state: What tools may know of it.
         readable: Folders whose files it may read beside its workspace.
         roots: The folders it works in, `None` while that is not known.
         roots_changes: How often it said that those are other ones.
         roots_news: Where it said so last, while that is being seen to.
         sessions: A way to notify it outside of its requests for each of its connections, where the era has them.
         last_seen: Monotonic seconds of its latest request.
-        calls: How many calls of it are at work.
     """
 
     state: ClientState
@@ -144,10 +137,8 @@ class ClientTable:
     """Finds the client of a request.
 
     Args:
-        approval_mode: The mode a new client starts in.
         idle_seconds: A client that was silent this long is forgotten.
         readable: The folders whose files a client may read beside its workspace, by its key.
-        on_forget: Told of each client that is forgotten.
     """
 
     def __init__(
@@ -184,11 +175,7 @@ class ClientTable:
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
-        """Remember a way to notify the client of a request until its connection ends.
-
-        Returns:
-            Whether there was none for this connection yet: a client may say any number of times that it is initialized.
-        """
+        """Remember a way to notify the client of a request until its connection ends; whether there was none yet."""
         sessions, connection = self.of(ctx).sessions, connection_of(ctx.session)
         if connection in sessions:
             return False
@@ -257,10 +244,7 @@ class WorkspacePolicy:
     """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder.
 
     Args:
-        operator_roots: The folders from the command line or the settings; empty if there are none.
         intersect: Let the client's roots narrow the operator's.
-        respect_git_ignore: Whether searches leave out what git ignores.
-        respect_agent_ignore: Whether the agent-ignore files count.
         hidden: What permission rules hide below some folders.
     """
 
@@ -285,25 +269,14 @@ class WorkspacePolicy:
         self._built.clear()
 
     async def workspace_of(self, client: Client, ctx: RequestContext, *, related: bool = True) -> Workspace:
-        """The workspace for one call. Asks the client for its roots if it has some and has not told them yet.
-
-        Args:
-            client: Whose call it is.
-            ctx: The request or notification at hand.
-            related: Ask on the response stream of this request.
-        """
+        """The workspace for one call. Asks the client for its roots if it has some and has not told them yet."""
         roots = client.roots
         if roots is None and (self._intersect or not self._operator_roots):
             roots = await ask_roots(client, ctx, related=related)
         return self.workspace(roots, client.readable)
 
     def workspace(self, client_roots: ClientRoots | None, readable: tuple[str, ...] = ()) -> Workspace:
-        """The workspace for a client.
-
-        Args:
-            client_roots: Its roots; `None` if it has some and has not told them.
-            readable: Further folders whose files it may read.
-        """
+        """The workspace for a client; its roots are `None` if it has some and has not told them."""
         key = (client_roots, readable)
         if key not in self._built:
             if len(self._built) >= MAX_KEPT_WORKSPACES:
@@ -382,10 +355,7 @@ class _Listed(types.Result):
 async def follow_roots(client: Client, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]) -> None:
     """Its roots are other ones: see to that at once, and once more when it has said so again, however often.
 
-    Args:
-        client: Whose roots they are. They are not known from now on.
-        ctx: The notification.
-        take: Tells and asks; it is at work once at a time, and given the last notification.
+    `take` tells and asks; it is at work once at a time, and given the last notification.
     """
     client.roots = None
     client.roots_changes += 1
@@ -407,15 +377,9 @@ async def follow_roots(client: Client, ctx: RequestContext, take: Callable[[Requ
 
 
 async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> ClientRoots | None:
-    """Ask a client for its roots, once, where it announced that it has some.
+    """Ask a client for its roots, once, where it announced that it has some; `None` if there is no answer.
 
-    Args:
-        client: Where the answer is kept, unless the client has said meanwhile that its roots are other ones.
-        ctx: The request or notification at hand.
-        related: Ask on the response stream of this request; over Streamable HTTP the only one sure to be open.
-
-    Returns:
-        The answer; `None` if there is none.
+    `related` asks on the response stream of this request; over Streamable HTTP the only one sure to be open.
     """
     capabilities = ctx.session.client_capabilities
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or capabilities is None or capabilities.roots is None:
@@ -454,11 +418,6 @@ class Contexts:
     """Finds what requests act in.
 
     Args:
-        clients: Whose requests they are.
-        workspaces: Where they may act.
-        limits: How much one call may return.
-        services: What outlives a call.
-        media: What becomes of images and sounds.
         before: Called before each request: starts what is started by the first one.
     """
 

@@ -23,8 +23,6 @@ class CustomTools:
     """Keeps the custom tools in the registry.
 
     Args:
-        settings: With the commands, and where they run.
-        commands: Runs them.
         registry: Holds the built-in tools already, whose names are theirs, offered or not.
         reserved: Further names of built-in tools, where those are switched off: rules still know them.
     """

@@ -34,11 +34,6 @@ class UriRefusedError(Exception):
 def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS) -> str:
     """The absolute path that a URI means, percent-decoded once. Nothing is looked at on the disk.
 
-    Args:
-        uri: As it came.
-        may_go_up: Whether the path may hold `..`.
-        windows: Whether paths have drives and backslashes.
-
     Raises:
         UriRefusedError: It is not a `file://` URI of a plain absolute path on this machine.
     """

@@ -73,9 +73,7 @@ Message = Request | Notification | Response | Failure
 def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     """A message as it stands in a line.
 
-    Args:
-        line: What was sent.
-        is_of_client: Whether anything with an id wants an answer. Some upstreams send notifications whose id is `null`.
+    Of a client, anything with an id wants an answer; some upstreams send notifications whose id is `null`.
 
     Raises:
         ValueError: It is not one.

@@ -38,15 +38,7 @@ class WithdrawnAgent(Rule):
 
 
 class LiveSettings:
-    """Makes changed settings count.
-
-    Args:
-        report: The settings that the server was made with.
-        registry: The tools.
-        policy: Gets the rules. What people granted for their session stays.
-        pool: Gets the upstreams.
-        on_change: Called after that, whenever something changed.
-    """
+    """Makes changed settings count. What people granted for their session stays."""
 
     def __init__(
         self,
@@ -71,11 +63,7 @@ class LiveSettings:
             tasks.start_soon(self.follow, tasks, name="settings")
 
     async def follow(self, tasks: TaskGroup) -> None:
-        """Apply every change of the settings files, until cancelled. One that fails ends nothing else.
-
-        Args:
-            tasks: Runs the upstreams that are new.
-        """
+        """Apply every change of the settings files, until cancelled. One that fails ends nothing else."""
         try:
             from server.settings.file_watcher import new_settings  # noqa: PLC0415 - not needed before there is a client
         except (MemoryError, OSError):

@@ -96,12 +96,6 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
 
     A message holds one block, and Qwen Code and Gemini CLI take only the first message, and that as text. So all text
     stands there, with a line in it where a picture or a sound belongs; these follow in messages of their own.
-
-    Args:
-        description: What the prompt holds, in a line.
-        name: The tool's name.
-        result: What it returned; not failed.
-        protocol_version: The client's revision.
     """
     texts: list[str] = []
     blocks: list[dict[str, Any]] = []
@@ -123,12 +117,7 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
 
 
 def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
-    """What was read of one file as `resources/read` returns it.
-
-    Args:
-        uri: The file's URI.
-        result: One part, text or bytes; for text the fact `mime_type` says what it is.
-    """
+    """What was read of one file as `resources/read` returns it: one part, text or bytes."""
     facts = dict(result.facts)
     text_type = facts.pop("mime_type", "text/plain")
     contents: dict[str, Any] = {"uri": uri, "_meta": {FACTS_KEY: _encodable_tree(facts)}}
@@ -145,13 +134,7 @@ def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
 
 
 def completion_to_wire(values: Sequence[str], total: int | None, *, has_more: bool) -> dict[str, Any]:
-    """What may complete an argument, as `completion/complete` returns it.
-
-    Args:
-        values: At most 100.
-        total: How many there are, where that is known.
-        has_more: Whether there are more.
-    """
+    """What may complete an argument, as `completion/complete` returns it: at most 100 values."""
     completion: dict[str, Any] = {"values": [encodable(value) for value in values], "hasMore": has_more}
     if total is not None:
         completion["total"] = total

@@ -33,11 +33,6 @@ Transport = Literal["stdio", "http", "sse"]
 def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> None:
     """Serve until the end.
 
-    Args:
-        report: The settings.
-        transport: Over what.
-        watchdog: Sees to it that there is an end.
-
     Raises:
         ListenError: The address of an HTTP transport cannot be listened on.
         SettingsError: A token cannot be used.

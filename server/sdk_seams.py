@@ -49,9 +49,5 @@ def is_open(ctx: RequestContext) -> bool:
 
 
 def sse_session(named: str | None) -> str:
-    """The session over SSE that a request names; it may be written in many ways, all of which the SDK understands.
-
-    Raises:
-        ValueError: It names none.
-    """
+    """The session over SSE that a request names, in whichever way it is written; `ValueError` if it names none."""
     return UUID(hex=named or "").hex

@@ -37,11 +37,7 @@ CLOSE_SECONDS = 5.0
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
-    """What gives the one fetcher of pages, which is made when it is first asked for.
-
-    Args:
-        settings: What may be opened.
-    """
+    """What gives the one fetcher of pages, which is made when it is first asked for."""
 
     @cache
     def fetcher() -> PageFetcher:
@@ -109,11 +105,7 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
 
 
 class Commands:
-    """The runners of commands and of programs with all that they stand on. Nothing is started before the first.
-
-    Args:
-        report: The settings.
-    """
+    """The runners of commands and of programs with all that they stand on. Nothing is started before the first."""
 
     def __init__(self, report: SettingsReport) -> None:
         self._report = report

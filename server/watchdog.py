@@ -42,11 +42,7 @@ _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 
 
 class Watchdog:
-    """The server's side.
-
-    Args:
-        channel: The socket to it; `None` where there is none.
-    """
+    """The server's side; without a channel there is no watchdog."""
 
     def __init__(self, channel: socket.socket | None = None) -> None:
         self._channel = channel
@@ -81,11 +77,7 @@ class Watchdog:
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:
-    """Fork it, before there are threads.
-
-    Args:
-        has_wire: Whether standard input is the client, so that its end is that of the server.
-    """
+    """Fork it, before there are threads. With a wire, standard input is the client, whose end is that of the server."""
     if sys.platform == "win32":
         return Watchdog()
     server = os.getpid()

@@ -26,11 +26,7 @@ COLOURS, RESET = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}, "\x1b[0m"
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
-    """The arguments of a call from `key=value` pairs and a JSON object; a pair wins.
-
-    Raises:
-        UsageError: A pair has no `=`, or the JSON is not an object.
-    """
+    """The arguments of a call from `key=value` pairs and a JSON object; a pair wins."""
     given: dict[str, Any] = {}
     if as_json is not None:
         try:

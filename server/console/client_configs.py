@@ -30,11 +30,9 @@ class ClientConfig:
     """Where an MCP client has its list of servers, and how it writes them.
 
     Args:
-        title: Its name.
         files: Where the person's own configuration may be, the likeliest first, as absolute paths. What a project's
             folder brings along is not among them: whoever made the folder wrote it.
         variables: What it expands.
-        paths: Where in the file the servers are.
         knows_trust: Whether `trust` of a server means there what it means here.
     """
 
@@ -79,16 +77,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
 
 
 def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
-    """The servers in a client's file, in our form; what cannot be taken over is told.
-
-    Args:
-        path: The file.
-        client: Whose it is, or `None` if that is not known.
-        diagnostics: Takes a warning for each thing that is left out or has to be looked at.
-
-    Raises:
-        SettingsError: It cannot be read, or holds no servers.
-    """
+    """The servers in a client's file, in our form; what cannot be taken over is told. `None` is an unknown client."""
     try:
         with open(path, "rb") as stream:
             content = stream.read()

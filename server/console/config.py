@@ -26,11 +26,7 @@ SECTION = "mcpServers"
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
-    """Print all problems and warnings. Exit code 1 where the server would not start.
-
-    Args:
-        load: Reads the settings.
-    """
+    """Print all problems and warnings. Exit code 1 where the server would not start."""
     try:
         report = load()
     except SettingsError as error:
@@ -65,18 +61,7 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
 
 
 def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False) -> int:
-    """Show the servers of a client, or of a file, ask, and add them to the user's own settings.
-
-    Args:
-        wanted: A client's name, or a file.
-        environ: The environment variables.
-        prints: Print them as settings in place of adding them.
-        force: Replace servers that have one of their aliases.
-        is_sure: Whether nobody needs to be asked.
-
-    Raises:
-        Failure: There is nothing to import, or nobody agreed, or it cannot be written.
-    """
+    """Show the servers of a client, or of a file, ask, and add them to the user's own settings."""
     diagnostics = Diagnostics()
     try:
         path, client, servers = _usable_servers(wanted, environ, diagnostics)
@@ -134,11 +119,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
 def _usable_servers(
     wanted: str, environ: Mapping[str, str], diagnostics: Diagnostics
 ) -> tuple[str, ClientConfig | None, Tree]:
-    """The file, the client whose it is if that is known, and by alias the servers with which ours would start.
-
-    Raises:
-        SettingsError: There are none, or the settings that are there cannot be used without them either.
-    """
+    """The file, the client whose it is if that is known, and by alias the servers with which ours would start."""
     clients = client_configs(environ)
     client = clients.get(wanted)
     files = client.files if client is not None else (wanted,)
@@ -187,11 +168,7 @@ def _problems(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[
 
 
 def _make_private(path: str, added: Tree) -> None:
-    """Let nobody else read the file that is there, before anything secret comes into it. A new one is private anyway.
-
-    Raises:
-        OSError: The file is somebody else's.
-    """
+    """Let nobody else read the file that is there, before anything secret comes into it. A new one is so anyway."""
     given = [entry.get(key) for entry in added.values() for key in ("env", "headers")]
     is_secret = any(given) or shown_value((SECTION,), added) != added
     if os.name != "posix" or not is_secret or not os.path.exists(path):

@@ -75,14 +75,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found.
-
-    Args:
-        subject: What was checked.
-        health: Whether it works.
-        text: What there is to say.
-        remedy: What to do; empty where nothing has to be done.
-    """
+    """What a check found, and what to do; the remedy is empty where nothing has to be done."""
 
     subject: str
     health: Health
@@ -109,10 +102,7 @@ class Findings(list[Finding]):
 def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -> int:
     """Print what works. Exit code 1 if something does not that was configured.
 
-    Args:
-        report: The settings; the defaults where those that are given cannot be used.
-        problems: Why they cannot be used.
-        as_json: Whether as JSON.
+    Where the settings cannot be used, `problems` says why, and the report has the defaults.
     """
     found = Findings()
     for problem in problems:

@@ -1,7 +1,4 @@
-"""The command `permissions explain`: what would be decided on a call, why, and what each answer would cover.
-
-Nothing is run.
-"""
+"""The command `permissions explain`: what would be decided on a call, and why; nothing is run."""
 
 from __future__ import annotations
 
@@ -39,11 +36,7 @@ MAX_PART_CHARS = 48
 
 
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> FunctionCall:
-    """The call that is meant: `TOOL key=value ...`, or as in a rule, `Bash(git push)`.
-
-    Raises:
-        UsageError: It cannot be read.
-    """
+    """The call that is meant: `TOOL key=value ...`, or as in a rule, `Bash(git push)`."""
     like_rule = _RULE_LIKE.fullmatch(tool)
     if like_rule is None:
         return FunctionCall(tool, read_arguments(pairs, as_json))

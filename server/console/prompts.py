@@ -12,15 +12,7 @@ from tools.contract.threads import THREADS
 
 
 def ask(question: str, otherwise: str) -> None:
-    """Ask whether to go on; return only if a person says yes.
-
-    Args:
-        question: What is asked, as it is to be shown.
-        otherwise: What then has not happened, as the beginning of a sentence.
-
-    Raises:
-        Failure: They do not agree, or nobody can answer.
-    """
+    """Ask whether to go on; without a yes the command fails, with what then has not happened (`otherwise`)."""
     if not sys.stdin.isatty():
         raise Failure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Give --yes.")
     sys.stderr.write(f"{question} [y/N] ")
@@ -37,15 +29,7 @@ REASON = "reason"
 
 
 async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Ask for each field of a form.
-
-    Args:
-        message: What is asked, as text.
-        schema: The form's schema, flat.
-
-    Returns:
-        The content of the form, or `None` where the person has left it.
-    """
+    """Ask for each field of a flat form; its content, or `None` where the person has left it."""
     sys.stderr.write(f"\n{visible(message)}\n")
     fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     required = set(cast("Sequence[str]", schema.get("required", ())))
@@ -99,11 +83,7 @@ def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> 
 
 
 async def _line(prompt: str, is_accepted: Callable[[str], bool]) -> str:
-    """An acceptable line of the person's; the question is put again until there is one.
-
-    Raises:
-        EOFError: Nothing comes from the terminal any more.
-    """
+    """An acceptable line of the person's; the question is put again until there is one, or `EOFError`."""
     while True:
         sys.stderr.write(prompt)
         sys.stderr.flush()

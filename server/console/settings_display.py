@@ -41,12 +41,7 @@ _RANDOM = re.compile(
 
 
 def shown_value(path: KeyPath, value: Any) -> Any:
-    """A value without its secrets.
-
-    Args:
-        path: Its key; the names in it say whether it is a secret.
-        value: As it came from JSON.
-    """
+    """A value without its secrets; the names in its path say whether it is one."""
     if isinstance(value, dict):
         return {key: shown_value((*path, key), item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
@@ -144,12 +139,8 @@ def is_remote(entry: Mapping[str, Any]) -> bool:
 def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
     """The address, or the whole command line, and all else that has a say in what runs.
 
-    Nothing of a command line is hidden: what stands where a secret could stand may be a program.
-
-    Args:
-        entry: Of `mcpServers` or of `agents`.
-        hides: Whether secrets in the address, the environment and the headers are hidden. A program can stand there
-            too, so nothing is of an entry that is somebody else's.
+    Nothing of a command line is hidden: what stands where a secret could stand may be a program. That is also true of
+    the address, the environment and the headers, so `hides` is only for entries that are the person's own.
     """
     if is_remote(entry):
         endpoint = _settings(entry).endpoint or ""

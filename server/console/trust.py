@@ -69,11 +69,7 @@ def list_trusted(environ: Mapping[str, str]) -> int:
 
 
 def remove(folder: str, environ: Mapping[str, str]) -> int:
-    """Stop trusting a folder.
-
-    Raises:
-        Failure: What is trusted cannot be written.
-    """
+    """Stop trusting a folder."""
     real, store = os.path.realpath(folder), _store(environ)
     try:
         was_trusted = forget_folder(store, real)
@@ -84,16 +80,7 @@ def remove(folder: str, environ: Mapping[str, str]) -> int:
 
 
 def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
-    """Show what the settings files of a folder would do, ask, and trust them as they are now.
-
-    Args:
-        folder: The folder.
-        environ: The environment variables.
-        is_sure: Whether nobody needs to be asked.
-
-    Raises:
-        Failure: There is nothing to trust, or nobody agreed, or it cannot be remembered.
-    """
+    """Show what the settings files of a folder would do, ask, and trust them as they are now."""
     real, store = os.path.realpath(folder), _store(environ)
     shown = visible_line(real)
     if not os.path.isdir(real):
@@ -141,11 +128,7 @@ def _store(environ: Mapping[str, str]) -> str:
 
 
 def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str], runs: list[str]) -> None:
-    """Add what a file would do to the lines, and what of it starts, reaches or allows something to the runs.
-
-    Raises:
-        SettingsError: It cannot be used.
-    """
+    """Add what a file would do to the lines, and what of it starts, reaches or allows something to the runs."""
     if file.problem:
         raise SettingsError([f"{file.path}: {file.problem}."])
     diagnostics = Diagnostics()

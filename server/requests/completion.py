@@ -30,12 +30,7 @@ _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
 
 class Completion:
-    """One completion: what was found so far, each value once.
-
-    Args:
-        run: Runs a call.
-        value: Turns a path into a value, `None` where it cannot be one.
-    """
+    """One completion: what was found so far, each value once; a path for which `value` gives `None` cannot be one."""
 
     def __init__(self, run: Runner, value: Callable[[str], str | None]) -> None:
         self._run = run
@@ -88,13 +83,7 @@ class Completion:
 
 
 async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Completion:
-    """Complete the last path of the prompt's line; each value is the whole line.
-
-    Args:
-        line: What is typed so far.
-        roots: The workspace; at least one.
-        run: Runs a call.
-    """
+    """Complete the last path of the prompt's line; each value is the whole line."""
     if len(line) > MAX_TYPED_CHARS:
         return Completion(run, lambda _path: None)
     item = last_typed(line)
@@ -117,13 +106,7 @@ async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Complet
 
 
 async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Completion:
-    """Complete the template's `path`: an absolute path, or one relative to a root, which becomes absolute.
-
-    Args:
-        value: What is typed so far.
-        roots: The workspace; at least one.
-        run: Runs a call.
-    """
+    """Complete the template's `path`: an absolute path, or one relative to a root, which becomes absolute."""
     found = Completion(run, template_value)
     if len(value) > MAX_TYPED_CHARS:
         return found

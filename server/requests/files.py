@@ -90,15 +90,7 @@ _DESCRIPTIONS: Mapping[MemoryScope, str] = {
 
 
 class FileRequests:
-    """Answers requests for prompts, resources and completion.
-
-    Args:
-        flow: Where calls run.
-        context_of: Whose request it is, and where it may act.
-        at_work: Counts a request as a call of its client is counted.
-        confirmers: Ask for consent where a rule demands it.
-        remembered: What is remembered; it comes beside the files.
-    """
+    """Answers requests for prompts, resources and completion."""
 
     def __init__(
         self,
@@ -249,12 +241,7 @@ class _NobodyIsAsked:
 
 
 class MemoryResources:
-    """Lists and reads what is remembered.
-
-    Args:
-        files: Which files hold memories.
-        todos: The todo lists of all clients.
-    """
+    """Lists and reads what is remembered."""
 
     def __init__(self, files: MemoryFiles, todos: TodoLists) -> None:
         self._files = files
@@ -289,13 +276,7 @@ class MemoryResources:
         return resources
 
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
-        """The content of one of these as `contents_to_wire` takes it, a failed result, or a question that comes first.
-
-        Args:
-            uri: One that `knows` takes.
-            context: Whose request it is, and where it may act.
-            run: Runs the call that reads a file.
-        """
+        """The content of one of these for `contents_to_wire`, a failed result, or a question that comes first."""
         if uri == TODO_LIST:
             todos = [asdict(todo) for todo in self._todos.of(context.client.key, context.workspace)]
             if not todos:

@@ -47,19 +47,9 @@ Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
-    """Read what the prompt's argument names.
+    """Read what the prompt's argument names: a result with at least one file, or a question that comes first.
 
-    Args:
-        arguments: As they came.
-        context: Where URIs are looked up: one means exactly the file or folder that is there.
-        run: Runs a call.
-
-    Returns:
-        A result in which at least one file was read, or a question that has to be asked first.
-
-    Raises:
-        MCPError: Nothing is named, nothing was read, or the call failed. A prompt has no way to say so in its messages
-            that a person would see before the model does.
+    All else is an error: a prompt has no way to say so in its messages that a person would see before the model does.
     """
     from server.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
     from tools.files.find.path_completion import typed_paths  # noqa: PLC0415

@@ -50,16 +50,8 @@ class ToolRequests:
     """Answers requests about tools.
 
     Args:
-        registry: Which tools there are.
-        flow: Where calls run.
-        contexts: What they act in.
-        confirmers: Ask for consent.
-        relay: Brings calls to upstreams.
         custom_tools: Those found by a command, which may still be looked for.
         is_built_in: Whether the built-in tools are there, else their names are for others.
-        display: Where what people see of a result goes.
-        listed: Told that the tools are listed.
-        modes_changed: Tells sessions whose approval mode is another one now.
     """
 
     registry: ToolRegistry
@@ -98,12 +90,7 @@ class ToolRequests:
         return listing
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
-        """The tools that a client would see.
-
-        Args:
-            plans: Whether it is in plan mode.
-            shows_forms: Whether it can show a person a form.
-        """
+        """The tools that a client would see, which is in plan mode or not, and can show a person a form or not."""
         of_use = {EXIT_PLAN_MODE: plans, ASK_USER_QUESTION: shows_forms}
         hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
         tools = self.registry.get_all_tools()
@@ -129,11 +116,7 @@ class ToolRequests:
         return await call_next(ctx)
 
     async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
-        """A call of a tool of an upstream, which may be one round of several.
-
-        Raises:
-            MCPError: The upstream answered with an error, or nobody has this tool.
-        """
+        """A call of a tool of an upstream, which may be one round of several."""
         client = self.contexts.client(ctx)
         exchange = self.relay.resumed(ctx.method, exchange_of(ctx, client.state.key))
         owner = await self.relay.pool.when_known(call.name, owner)

@@ -38,13 +38,9 @@ class AgentCli:
     """One of the two CLIs.
 
     Args:
-        title: Its name.
         folder: The name of its folder in a home and in a project.
-        memory_file: The file that it keeps memories in.
-        memory_section: The heading that it keeps them below.
         system: Its folder for this machine, by `sys.platform`; on Windows below the folder of program data.
         variable: What the names of its environment variables for the files of this machine begin with.
-        home_variable: The variable that names another home.
         home_is_folder: Whether that one names the folder itself, and not what it lies in.
     """
 
@@ -182,13 +178,7 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
 
 
 def translated(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
-    """What in such a file means something here, under our keys or under aliases that we know.
-
-    Args:
-        data: The file. What is converted is taken out of it.
-        source: Its path, for sentences.
-        diagnostics: Takes a warning for what restricts there and not here.
-    """
+    """What in such a file means something here, under our keys or aliases that we know; it is taken out of `data`."""
     result: Tree = {}
     for path in (*_SAME_KEYS, *(alias for alias in FOREIGN_KEYS if alias not in _MODES)):
         value = value_at(data, path)
@@ -254,12 +244,6 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
 
     Rules are different: a dollar sign in them may also be that of a command. One that allows stays as it is written;
     one that asks or refuses counts in both readings.
-
-    Args:
-        data: The layer, in canonical form.
-        source: What it is called in sentences.
-        environ: Where variables are looked up.
-        diagnostics: Takes a warning for each that is not set; its text stays as it is written.
     """
     expander = VariableExpander(environ)
 

@@ -105,13 +105,7 @@ MAX_SUGGESTIONS = 20
 
 
 def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
-    """Bring a layer to canonical form, in place, and fill its `names`.
-
-    Args:
-        layer: As it was read.
-        environ: The environment variables, for the home folder.
-        diagnostics: Takes the warnings and the problems.
-    """
+    """Bring a layer to canonical form, in place, and fill its `names`."""
     data, source = layer.data, layer.source
     for path in _MEANINGLESS:
         pop_value(data, path)
@@ -189,16 +183,7 @@ def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tr
 def convert_keys(
     data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, why_wrong: str
 ) -> None:
-    """Move the values of other keys to ours, converted. Of several that mean one key of ours, the first given counts.
-
-    Args:
-        data: Where they are; they are removed.
-        converters: The other keys.
-        target: Where ours are put; a key that is there stays.
-        source: The layer, for sentences.
-        diagnostics: Takes the warnings.
-        why_wrong: Why a value of the wrong kind is ignored, as the end of a sentence.
-    """
+    """Move the values of other keys to ours, converted. Of several for one key of ours, the first given counts."""
     counting: dict[tuple[str, ...], tuple[str, ...]] = {}
     for other, (ours, convert) in converters.items():
         given = pop_value(data, other)

@@ -25,15 +25,7 @@ MAX_PROBLEMS = 20
 
 @dataclass(frozen=True, slots=True)
 class KeyDescription:
-    """A key as people see it.
-
-    Args:
-        path: Its dotted path; `NAME` stands for a name that the operator chooses.
-        type: What its value has to be, in words.
-        default: What counts where nobody gives it, as JSON has it.
-        section: The section it is in.
-        attribute: Its name there.
-    """
+    """A key as people see it; in its dotted path `NAME` stands for a name that the operator chooses."""
 
     path: str
     type: str

@@ -36,10 +36,6 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     """The settings anew after each change of a file that they come from, or could come from.
 
     Settings that cannot be used are logged, and the last good ones stay; whatever is wrong, this goes on.
-
-    Args:
-        report: The settings that count now.
-        look_seconds: How often to look.
     """
     inputs = report.inputs
     if inputs is None:

@@ -85,16 +85,7 @@ def read_regular(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool = False) -> bytes | None:
-    """The content of a settings file.
-
-    Args:
-        path: The file.
-        is_optional: Whether it may be absent; it has no content then, `None`.
-        is_stream: Whether it is a pipe or the like, which can be read only once.
-
-    Raises:
-        SettingsError: It cannot be read.
-    """
+    """The content of a settings file, `None` of an optional one that is not there; a stream can be read only once."""
     try:
         if is_stream:
             with open(path, "rb") as stream:
@@ -109,16 +100,7 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
 
 
 def parse(content: bytes, source: str, diagnostics: Diagnostics | None = None) -> dict[str, Any]:
-    """Turn the content of a settings file into one object. Comments are allowed; a repeated key gets a warning.
-
-    Args:
-        content: The bytes as they are in the file.
-        source: The file, for sentences.
-        diagnostics: Takes the warnings.
-
-    Raises:
-        SettingsError: It is too large, not UTF-8, not JSON, or not an object.
-    """
+    """Turn the content of a settings file into one object. Comments are allowed; a repeated key gets a warning."""
     if len(content) > MAX_FILE_BYTES:
         raise SettingsError([f"{source}: this file has more than {MAX_FILE_BYTES} bytes, which no settings file has."])
     try:
@@ -148,11 +130,7 @@ def parse(content: bytes, source: str, diagnostics: Diagnostics | None = None) -
 
 
 def without_comments(text: str, source: str) -> str:
-    """The text with every comment blanked out, so that lines and columns stay what they are in the file.
-
-    Raises:
-        SettingsError: A comment is never closed.
-    """
+    """The text with every comment blanked out, so that lines and columns stay what they are in the file."""
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]
@@ -296,9 +274,7 @@ class Layer:
     """What one source says.
 
     Args:
-        scope: What it is valid for.
         source: What it is called in sentences: the path of a file.
-        data: Its content.
         folder: What relative paths in it start from; empty is the working folder.
         names: For each alias of its servers, the name that is written there.
     """
@@ -322,13 +298,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A file that may hold settings.
-
-    Args:
-        path: The file.
-        scope: What it would be valid for.
-        state: What became of it.
-    """
+    """A file that may hold settings, and what became of it."""
 
     path: str
     scope: SettingsScope
@@ -353,11 +323,7 @@ ADDED_RULES: tuple[KeyPath, ...] = (
 
 
 class MergedLayers:
-    """What all layers say together: objects merge key by key, everything else replaces.
-
-    Args:
-        layers: In canonical form, the one that counts most last. They are left as they are.
-    """
+    """What all layers in canonical form say together: objects merge by key, all else replaces. The last counts most."""
 
     def __init__(self, layers: Iterable[Layer]) -> None:
         self._layers: list[Layer] = []

@@ -55,7 +55,6 @@ class SettingsInputs:
     Args:
         config_files: Files named on the command line, in its order; each must exist.
         overrides: What the other options say, in the shape of a file.
-        environ: The environment variables.
         cli: The other CLI whose settings count too.
         working_folder: The workspace where nobody names another one; `None` where there is none.
         streams: What was in config files that can be read only once, such as a shell's `<(...)`.
@@ -73,13 +72,7 @@ class SettingsInputs:
 
 @dataclass(frozen=True, slots=True)
 class GivenValue:
-    """A value that the settings give.
-
-    Args:
-        path: Its key.
-        value: As it came from JSON.
-        source: The file it came from, or the command line.
-    """
+    """A value that the settings give, as it came from JSON."""
 
     path: KeyPath
     value: Any
@@ -91,15 +84,10 @@ class SettingsReport:
     """The settings, and how they came about.
 
     Args:
-        settings: What the server runs with.
-        warnings: Sentences for the operator, in the order of the files.
         entries: Every server of `mcpServers` in the order of the configuration, used or not.
         files: The settings files that were read, in order; a later one wins.
-        user_file: The user's own settings file, if there is one.
-        home: The user's home folder.
         given: Every value that was given, as it was written.
         candidates: Every file that may hold settings, and what became of it.
-        inputs: What all of this was made from.
         restrictions: What restricts in the files of workspaces, for when they are not trusted any more.
     """
 
@@ -177,15 +165,7 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
-    """Read everything, now.
-
-    Args:
-        inputs: Where to read.
-        before: The settings until now, in a server that runs.
-
-    Raises:
-        SettingsError: As `load_settings`.
-    """
+    """Read everything, now. `before` has the settings until now, in a server that runs."""
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, diagnostics)
     own = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
@@ -249,11 +229,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
 
 
 def _operator_layers(inputs: SettingsInputs, diagnostics: Diagnostics) -> tuple[list[Layer], list[SettingsFile]]:
-    """The layers that are the operator's own, in canonical form, and every file that was looked for.
-
-    Raises:
-        SettingsError: One of the files is there and cannot be used.
-    """
+    """The layers that are the operator's own, in canonical form, and every file that was looked for."""
     environ = inputs.environ
     layers: list[Layer] = []
     files: list[SettingsFile] = []

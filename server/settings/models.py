@@ -1,6 +1,4 @@
-"""The keys of the settings: each its type, its default, its bounds, and whether this version acts on it.
-
-The keys about the tools stand in `tool_models`.
+"""The keys of the settings, but for those about tools (`tool_models`): types, defaults and bounds.
 
 The keys are camelCase in files and snake_case in here. Every duration is an integer of milliseconds. The sentence
 below a field is what docs/configuration.md says of it; a test keeps the two equal.

@@ -55,13 +55,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section.
-
-    Args:
-        field: Its declaration.
-        section: The section below it, or `None` for a value.
-        is_table: Whether sections are below it by names that the operator chose.
-    """
+    """One key of a section; in a table, sections are below it by names that the operator chose."""
 
     field: FieldInfo
     section: type[Section] | None
@@ -128,11 +122,7 @@ class Diagnostics:
         self.problems.append(f"{source}: {sentence}")
 
     def raise_problems(self) -> None:
-        """Raise if anything was refused.
-
-        Raises:
-            SettingsError: With every problem noted so far.
-        """
+        """Raise if anything was refused."""
         if self.problems:
             raise SettingsError(self.problems)
 

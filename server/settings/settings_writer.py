@@ -35,20 +35,13 @@ _WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
 
 
 class SavedRules:
-    """Saves rules to the user's settings file.
-
-    Args:
-        path: The file; it need not exist.
-    """
+    """Saves rules to the user's settings file, which need not exist."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.realpath(path)
 
     async def keep(self, rules: Sequence[str]) -> str:
-        """Add rules that are not there yet to `permissions.allow`, all of them or none.
-
-        Returns:
-            The key that they are under.
+        """Add rules that are not there yet to `permissions.allow`, all of them or none; the key that they are under.
 
         Raises:
             ToolError: The file cannot be read as settings, or cannot be written (`file_write_failure`).
@@ -131,17 +124,7 @@ _SOURCE = "settings"
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """The content of a settings file with texts added to the list `section.key`; one that is there is not added again.
-
-    Args:
-        content: The bytes of the file; none at all for a file that does not exist.
-        section: A key at the top of the settings.
-        key: The key in it that holds the list. What is missing of both is made.
-        texts: What to add.
-
-    Raises:
-        SettingsError: It cannot be used as settings, or there is something else than a list.
-    """
+    """The content of a settings file with texts added to the list `section.key`; none is added twice."""
     mark, text = _split_mark(content)
     inner: Any = parse(text.encode(), _SOURCE).get(section, {})
     present: Any = cast("dict[str, Any]", inner).get(key, []) if isinstance(inner, dict) else None
@@ -160,16 +143,7 @@ def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
 
 
 def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> bytes:
-    """The content of a settings file with entries in the object `section`; one that is there is replaced in its place.
-
-    Args:
-        content: The bytes of the file; none at all for a file that does not exist.
-        section: A key at the top of the settings; made where it is missing.
-        entries: The entries by their names.
-
-    Raises:
-        SettingsError: It cannot be used as settings, or there is something else than an object.
-    """
+    """The content of a settings file with entries in the object `section`; one that is there is replaced."""
     if not entries:
         return content
     mark, text = _split_mark(content)
@@ -181,11 +155,7 @@ def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> by
 
 
 def _split_mark(content: bytes) -> tuple[bytes, str]:
-    """The byte order mark, if there is one, and the text of a settings file, which is an object at least.
-
-    Raises:
-        SettingsError: It is not UTF-8.
-    """
+    """The byte order mark, if there is one, and the text of a settings file, which is an object at least."""
     body = content.removeprefix(BOM_UTF8)
     try:
         return content[: len(content) - len(body)], body.decode() if body.strip() else "{}\n"
@@ -213,14 +183,7 @@ def _written(value: Any, indent: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Container:
-    """An object or an array in a JSON text: where its parts stand.
-
-    Args:
-        start: Offset of its opening bracket.
-        end: Offset of its closing bracket.
-        items: Start and end offsets of its values.
-        keys: For an object, each value's key.
-    """
+    """An object or an array in a JSON text: its brackets, its values from start to end, and an object's keys."""
 
     start: int
     end: int

@@ -257,11 +257,7 @@ the folder of its settings file; ~ is the home folder."""
     """The heading that memories stand below."""
 
     def for_tools(self, own_folder: str | None) -> MemoryFiles:
-        """Which files hold memories, as tools are given it.
-
-        Args:
-            own_folder: The folder of the user's own settings, if there is a place for one.
-        """
+        """Which files hold memories, as tools are given it."""
         from tools.memory.memory_files import MemoryFiles  # noqa: PLC0415 - for the first memory
 
         folder = self.global_folder or own_folder
@@ -296,11 +292,7 @@ class AgentSettings(Section):
     """What it is good at; told to models."""
 
     def for_tools(self, name: str) -> AgentCommand:
-        """The agent as tools are given it; variables have been expanded.
-
-        Args:
-            name: What models call it.
-        """
+        """The agent as tools are given it; variables have been expanded."""
         from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - only where there are agents
 
         values: dict[str, Any] = dict(self)

@@ -75,25 +75,12 @@ def _folders(content: bytes) -> Folders:
 
 
 def trust_folder(path: str, folder: str, files: Mapping[str, str]) -> None:
-    """Trust a folder's settings files as they were seen; what was trusted of it before no longer counts.
-
-    Args:
-        path: The store.
-        folder: Real path of the folder.
-        files: Relative path to SHA-256.
-
-    Raises:
-        ToolError, OSError: The store cannot be written.
-    """
+    """Trust a folder's settings files as they were seen; what was trusted of it before no longer counts."""
     _set_files(path, folder, files)
 
 
 def forget_folder(path: str, folder: str) -> bool:
-    """Stop trusting a folder; whether it was trusted.
-
-    Raises:
-        ToolError, OSError: The store cannot be written.
-    """
+    """Stop trusting a folder; whether it was trusted."""
     return _set_files(path, folder, None)
 
 
@@ -128,10 +115,7 @@ class WorkspaceFile:
     """A settings file of a workspace folder.
 
     Args:
-        folder: Real path of the folder.
         name: Path of the file below it, with `/`.
-        scope: What it counts as.
-        cli: Whose it is, or `None` for our own.
         content: Its bytes; `None` where nothing is there.
         problem: Why it cannot be read, as the end of a sentence; empty if it can.
     """
@@ -149,11 +133,7 @@ class WorkspaceFile:
         return os.path.join(self.folder, *self.name.split("/"))
 
     def layer(self, diagnostics: Diagnostics) -> Layer:
-        """What it says.
-
-        Raises:
-            SettingsError: It cannot be used as settings.
-        """
+        """What it says; `SettingsError` where it cannot be used."""
         data = parse(self.content or b"", self.path, diagnostics)
         if self.cli is not None:
             data = translated(data, self.path, diagnostics)
@@ -161,12 +141,7 @@ class WorkspaceFile:
 
 
 def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
-    """The files in which a workspace folder may have settings, each with what is there now.
-
-    Args:
-        folder: Real path of the folder.
-        clis: The other CLIs whose files count.
-    """
+    """The files in which a workspace folder may have settings, each with what is there now."""
     found: list[WorkspaceFile] = []
     own = (OWN_FOLDER, SettingsScope.WORKSPACE, None)
     for name, scope, cli in (*((cli.folder, SettingsScope.CLI_PROJECT, cli) for cli in clis), own):
@@ -266,13 +241,7 @@ _MODES = [mode.value for mode in ApprovalMode]
 
 
 def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:
-    """Take out of a workspace's layer what it has no right to say, in place, with a warning for each thing.
-
-    Args:
-        layer: In canonical form.
-        operators: The layers of the operator, in canonical form.
-        diagnostics: Takes the warnings.
-    """
+    """Take out of a workspace's layer what it has no right to say, in place, with a warning for each thing."""
     data, source = layer.data, layer.source
     for path in OPERATOR_KEYS:
         if pop_value(data, path) is not None:
@@ -366,11 +335,7 @@ Restrictions = Mapping[str, Layer]
 
 
 def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
-    """What restricts in each of these layers, by its source; nothing for those that restrict nothing.
-
-    Args:
-        layers: In canonical form. They are left as they are.
-    """
+    """What restricts in each of these layers, by its source; nothing for those that restrict nothing."""
     found: dict[str, Layer] = {}
     for layer in layers:
         data: Tree = {}
@@ -389,11 +354,6 @@ def retained_restrictions(
     """What restricts in those files that were trusted and are no longer, while the server runs.
 
     Otherwise one blank that somebody writes into such a file would take away the rules that ask and refuse.
-
-    Args:
-        restrictions: What restricted so far.
-        files: What became of the files now.
-        diagnostics: Takes a warning for each.
     """
     lost = [file.path for file in files if file.state is not FileState.READ and file.path in restrictions]
     for path in lost:

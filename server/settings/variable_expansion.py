@@ -31,9 +31,6 @@ class VariableExpander:
 
     `$NAME` and `${NAME}` are the variable; `${NAME:-text}` is the text where the variable is not set or empty;
     `$$` is a dollar sign. What a variable holds is not expanded again.
-
-    Args:
-        environ: The variables.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -71,13 +68,7 @@ class VariableExpander:
         return {name: self.text(text, (*path, name)) for name, text in table.items()}
 
     def warn_of_missing(self, diagnostics: Diagnostics, source_of: SourceOf, consequence: str) -> bool:
-        """Warn of each variable that is not set; whether there are any.
-
-        Args:
-            diagnostics: Takes the warnings.
-            source_of: The layer a value came from.
-            consequence: The end of each sentence, with the sign that begins it.
-        """
+        """Warn of each variable that is not set, the consequence ending the sentence; whether there are any."""
         for where, variable in self.missing:
             said = f"{dotted(where)} names the environment variable {shown_name(variable)}, which is not set"
             diagnostics.warn(source_of(where), f"{said}{consequence}")
@@ -95,14 +86,7 @@ provider's usual name for it."""
 
 
 def resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
-    """The settings with variables expanded in everything but the servers of `mcpServers`.
-
-    Args:
-        settings: Validated, as they were written.
-        environ: Where variables are looked up.
-        source_of: The layer a value came from.
-        diagnostics: Takes the warnings and the problems.
-    """
+    """The settings with variables expanded in everything but the servers of `mcpServers`."""
     folders: dict[KeyPath, str] = {
         **{("workspace", "roots", index): root for index, root in enumerate(settings.workspace.roots)},
         **{("shell", "readable", index): path for index, path in enumerate(settings.shell.readable)},
@@ -195,10 +179,8 @@ class UpstreamEntry:
     """A server of the configuration.
 
     Args:
-        alias: Its name here, as in `alias__tool`.
         name: Its name as configured.
         settings: Its entry, variables expanded. `enabled` is false exactly if it is left out.
-        source: The file it came from.
         left_out: Why it is not used, as a sentence; `None` if it is.
         lacks_variable: Whether that is because an environment variable is not set.
     """
@@ -229,15 +211,7 @@ def resolve_entries(
     source_of: SourceOf,
     diagnostics: Diagnostics,
 ) -> tuple[UpstreamEntry, ...]:
-    """Decide which servers are used, expand their variables, and check that each can work.
-
-    Args:
-        settings: Validated, variables not yet expanded.
-        names: Alias to configured name.
-        environ: Where variables are looked up.
-        source_of: The layer a value came from.
-        diagnostics: Takes the warnings and the problems.
-    """
+    """Decide which servers are used, expand their variables, and check that each can work."""
     # A name that is misspelled in a filter leaves nothing out, or everything.
     mcp, known = settings.mcp, {*names, *names.values()}
     for key, listed in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
