@@ -18,20 +18,13 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
     from jsonschema.protocols import Validator
 
+# References that one check follows: a small schema may have two ways to each of many levels, and so no end.
 MAX_REFERENCES = 2_000
-"""References that one check follows: a small schema may have two ways to each of many levels, and so no end."""
-
-QUICK_VALUES = 1_000
-"""Arguments of more values than this are checked in a thread."""
-
-MAX_PROBLEMS = 5
-"""Wrong values that one sentence names."""
-
-_COERCED = ("boolean", "integer", "array", "object")
-"""Types that models often write as a string."""
-
+QUICK_VALUES = 1_000  # arguments of more values than this are checked in a thread
+MAX_PROBLEMS = 5  # wrong values that one sentence names
+_COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
+# What may take very long to check in steps that cannot be counted. It is left to the tool.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
-"""What may take very long to check in steps that cannot be counted. It is left to the tool."""
 
 
 def _quickly_checked(node: Any) -> Any:
@@ -90,11 +83,7 @@ def load() -> None:
 
 
 class ArgumentCheck:
-    """Holds arguments against a schema.
-
-    Args:
-        schema: As `readable_schema` gives it.
-    """
+    """Holds arguments against a schema, as `readable_schema` gives it."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -122,11 +111,7 @@ class ArgumentCheck:
         return read if read != arguments and self.quick_problem_of(read) is None else arguments
 
     def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """The same as `problem_of`, for the event loop.
-
-        Raises:
-            LongCheckError: They are too many for it.
-        """
+        """The same as `problem_of`, for the event loop; a `LongCheckError` if they are too many for it."""
         if _values_in(arguments) > QUICK_VALUES:
             raise LongCheckError
         return self.problem_of(arguments)

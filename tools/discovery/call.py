@@ -24,32 +24,19 @@ from tools.shell.output import OUTPUT_CHARS
 from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, program_facts, size
 from tools.shell.runner import ProgramOutcome
 
+# What a label is followed by where there is nothing (Qwen Code's and Gemini CLI's words).
 EMPTY, NONE = "(empty)", "(none)"
-"""What a label is followed by where there is nothing (Qwen Code's and Gemini CLI's words)."""
-
+# What is said of a tool that tells its failure itself.
 FAILED = "it failed; read Stdout and Stderr, then mend the arguments or tell the user"
-"""What is said of a tool that tells its failure itself."""
-
-STRUCTURED_CHARS = 8_000
-"""A longer JSON object is sent as text only: never is much sent twice."""
-
+STRUCTURED_CHARS = 8_000  # a longer JSON object is sent as text only: never is much sent twice
 MAX_BLOCKS = 1_000
-"""Blocks of one result."""
-
 _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 
 
 async def run_tool(
     declared: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], client_key: str, progress: Progress
 ) -> ToolResult:
-    """Run a tool.
-
-    Args:
-        declared: Which.
-        command: Carries it out.
-        arguments: Written to its standard input as JSON.
-        client_key: For whom.
-        progress: Tells the client what it writes to standard error.
+    """Run a tool. Progress tells the client what it writes to standard error.
 
     Raises:
         ToolError: It failed, took too long or was not started (`discovered_tool_execution_error`).

@@ -15,31 +15,23 @@ from tools.contract.threads import THREADS
 if TYPE_CHECKING:
     from tools.shell.runner import ProgramRequest, ProgramRunner
 
-MOST_BYTES = 10 << 20
-"""Bytes of an output that are read as a whole (Gemini CLI's and Qwen Code's number for discovery)."""
-
+MOST_BYTES = 10 << 20  # bytes of an output that are read as a whole (Gemini CLI's and Qwen Code's number for discovery)
+# The settings that name the commands.
 DISCOVERY_COMMAND = "tools.discoveryCommand"
 CALL_COMMAND = "tools.callCommand"
-"""The settings that name the commands."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    """What the operator has configured.
+    """What the operator has configured."""
 
-    Args:
-        discovery_command: Prints the declarations of tools; a program and its arguments, `None` for no custom tools.
-        call_command: Carries a tool out; the tool's name is put at its end.
-        discovery_seconds: How long the first may take.
-        call_seconds: How long a call may take.
-        strict: Whether a tool that writes to standard error has failed, as in Qwen Code and Gemini CLI.
-    """
-
+    # Prints the declarations of tools; a program and its arguments, `None` for no custom tools.
     discovery_command: tuple[str, ...] | None = field(default=None, repr=False)
+    # Carries a tool out; the tool's name is put at its end.
     call_command: tuple[str, ...] | None = field(default=None, repr=False)
-    discovery_seconds: float = 60.0
+    discovery_seconds: float = 60.0  # how long the first may take
     call_seconds: float = 600.0
-    strict: bool = False
+    strict: bool = False  # whether a tool that writes to standard error has failed, as in Qwen Code and Gemini CLI
 
     @property
     def commands(self) -> tuple[tuple[str, ...] | None, ...]:
@@ -49,19 +41,12 @@ class DiscoverySettings:
 
 @dataclass(frozen=True, slots=True)
 class CommandSite:
-    """Where the commands run: in the operator's folder, without a shell or a sandbox, as upstream servers do.
+    """Where the commands run: in the operator's folder, without a shell or a sandbox, as upstream servers do."""
 
-    Args:
-        runner: Gives what runs programs; called with the first one.
-        environment: All of their environment.
-        folder: The folder they start in: the operator's first workspace folder, else the server's own.
-        roots: Real paths of the operator's workspace folders. A program that is named without a folder is not taken
-            from there.
-    """
-
-    runner: Callable[[], ProgramRunner]
+    runner: Callable[[], ProgramRunner]  # gives what runs programs; called with the first one
     environment: Mapping[str, str] = field(repr=False)
-    folder: str
+    folder: str  # the folder they start in: the operator's first workspace folder, else the server's own
+    # Real paths of the operator's workspace folders. A program that is named without a folder is not taken from there.
     roots: tuple[str, ...] = ()
 
     async def request(self, setting: str, command: tuple[str, ...], seconds: float) -> ProgramRequest:
@@ -71,9 +56,6 @@ class CommandSite:
             setting: What names the command, for sentences.
             command: The program, and its arguments.
             seconds: How long it may take, waiting for its turn included.
-
-        Raises:
-            ToolError: The program is not there (`execution_failed`).
         """
         from tools.files.programs import find_configured  # noqa: PLC0415 - as above
         from tools.shell.runner import ProgramRequest  # noqa: PLC0415 - with the first command
@@ -100,16 +82,9 @@ class CommandSite:
 
 @dataclass(frozen=True, slots=True)
 class CallCommand:
-    """What carries custom tools out.
+    """What carries custom tools out."""
 
-    Args:
-        argv: The program and its arguments; the tool's name comes behind them.
-        seconds: How long a call may take.
-        strict: Whether a tool that writes to standard error has failed.
-        site: Where it runs.
-    """
-
-    argv: tuple[str, ...] = field(repr=False)
+    argv: tuple[str, ...] = field(repr=False)  # the program and its arguments; the tool's name comes behind them
     seconds: float
-    strict: bool
+    strict: bool  # whether a tool that writes to standard error has failed
     site: CommandSite = field(compare=False)

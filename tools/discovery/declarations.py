@@ -18,72 +18,43 @@ from tools.discovery.schema import NO_PARAMETERS, SchemaError, readable_schema
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTool:
-    """What is known of a custom tool.
+    """What is known of a custom tool."""
 
-    Args:
-        name: Its name for clients.
-        called: Its name for the call command.
-        title: Its name for people.
-        description: What it does; may be empty.
-        schema: JSON Schema of its parameters.
-        check: Holds arguments against the schema.
-        size: Characters that it takes in a list of tools.
-    """
-
-    name: str
-    called: str
-    title: str
-    description: str
-    schema: Mapping[str, Any]
-    check: ArgumentCheck = field(compare=False, repr=False)
-    size: int
+    name: str  # its name for clients
+    called: str  # its name for the call command
+    title: str  # its name for people
+    description: str  # what it does; may be empty
+    schema: Mapping[str, Any]  # JSON Schema of its parameters
+    check: ArgumentCheck = field(compare=False, repr=False)  # holds arguments against the schema
+    size: int  # characters that it takes in a list of tools
 
 
-MAX_TOOLS = 1_000
-"""More tools than any model is helped by; that many are listed in a fraction of a second."""
-
-MAX_NAME = 64
-"""Characters of a published name: what the models' own interfaces take."""
-
-MAX_DECLARATION_CHARS = 64_000
-"""Characters of one tool's description and schema."""
-
-MAX_LISTED_CHARS = 2_000_000
-"""The same for all tools together, since each list of tools holds them."""
-
-MAX_WARNINGS = 20
-"""Warnings that are kept; of further ones only the number."""
-
+MAX_TOOLS = 1_000  # more tools than any model is helped by; that many are listed in a fraction of a second
+MAX_NAME = 64  # characters of a published name: what the models' own interfaces take
+MAX_DECLARATION_CHARS = 64_000  # characters of one tool's description and schema
+MAX_LISTED_CHARS = 2_000_000  # the same for all tools together, since each list of tools holds them
+MAX_WARNINGS = 20  # warnings that are kept; of further ones only the number
 SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
-
 _HINT = "Let it print nothing but JSON on standard output; its messages belong on standard error."
-
 _FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are taken"
-
 _WRAPPERS = ("function_declarations", "functionDeclarations")
+# Where the schema may stand; the first that is there counts.
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
-"""Where the schema may stand; the first that is there counts."""
-
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]|_(?=_)")
-
 OF_SERVERS = "mcp_"
+# How rules call the tools of other servers: `mcp_server_tool`, `mcp__server__tool`, `server__tool`. A custom tool of
+# such a name would be taken for one of them.
 BETWEEN = "__"
-"""How rules call the tools of other servers: `mcp_server_tool`, `mcp__server__tool`, `server__tool`. A custom tool of
-such a name would be taken for one of them."""
 
+# What other coding agents call tools that they have built in, besides the names that those here answer to.
 OF_CODING_AGENTS = frozenset(
     {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
 )
-"""What other coding agents call tools that they have built in, besides the names that those here answer to."""
 
 
 class DiscoveryError(Exception):
-    """No tools could be discovered.
-
-    Args:
-        message: Why, and what to do, as sentences for the operator.
-    """
+    """No tools could be discovered; `message` says why, and what to do, as sentences for the operator."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -92,17 +63,12 @@ class DiscoveryError(Exception):
 
 @dataclass(slots=True)
 class Declarations:
-    """What was declared.
+    """What was declared."""
 
-    Args:
-        tools: By the names under which they are published, in the order of the declarations.
-        warnings: What was left out or changed, and why.
-        unnamed_warnings: How many more warnings there were.
-    """
-
+    # By the names under which they are published, in the order of the declarations.
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
-    warnings: list[str] = field(default_factory=list[str])
-    unnamed_warnings: int = 0
+    warnings: list[str] = field(default_factory=list[str])  # what was left out or changed, and why
+    unnamed_warnings: int = 0  # how many more warnings there were
 
     def warn(self, warning: str) -> None:
         """Keep a warning."""

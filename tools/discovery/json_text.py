@@ -6,11 +6,8 @@ import json
 import math
 from typing import Any, cast
 
-MAX_VALUES = 100_000
-"""Values in one text; reading more would hold up everything else for longer than 50 milliseconds."""
-
-MAX_DEPTH = 50
-"""Arrays and objects inside of each other; not every reader takes more."""
+MAX_VALUES = 100_000  # values in one text; reading more would hold up everything else for longer than 50 milliseconds
+MAX_DEPTH = 50  # arrays and objects inside of each other; not every reader takes more
 
 
 class UnreadableError(ValueError):
@@ -18,11 +15,7 @@ class UnreadableError(ValueError):
 
 
 def read_json(text: str) -> Any:
-    """The value that a text stands for. Whether it can be sent on is not looked at.
-
-    Raises:
-        UnreadableError: It is not JSON, or is too long to be read quickly.
-    """
+    """The value that a text stands for, or an `UnreadableError`. Whether it can be sent on is not looked at."""
     # Each value but the first follows one of these. Those in strings count too, which does no harm.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
         raise UnreadableError(f"it has more than {MAX_VALUES:,} values")
@@ -43,11 +36,7 @@ def read_json(text: str) -> Any:
 
 
 def require_sendable(value: Any) -> None:
-    """See to it that a value that was read can be sent on.
-
-    Raises:
-        UnreadableError: It holds what JSON cannot, although Python reads it, or is nested deeply.
-    """
+    """Raise an `UnreadableError` for what JSON cannot hold although Python reads it, or what is nested deeply."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []

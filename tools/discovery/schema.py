@@ -18,33 +18,26 @@ from tools.contract.file_names_in_text import brief
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
+# Keywords that hold an object of schemas.
 BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords that hold an object of schemas."""
+IN_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})  # keywords that hold an array of schemas
 
-IN_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-"""Keywords that hold an array of schemas."""
-
+# Keywords that hold one schema.
 SINGLE = frozenset(
     {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains", "propertyNames"}
     | {"contentSchema", "not", "if", "then", "else"}
 )
-"""Keywords that hold one schema."""
 
 COUNTS = frozenset(
     {"maxItems", "minItems", "maxLength", "minLength", "maxProperties", "minProperties", "maxContains", "minContains"}
 )
 REFERENCES = frozenset({"$ref", "$dynamicRef"})
+# What a schema is called. References here are paths from its root, so no other name is needed.
 IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary"})
-"""What a schema is called. References here are paths from its root, so no other name is needed."""
-
+# What older drafts have; leaving it out allows more, and the tool decides.
 OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
-"""What older drafts have; leaving it out allows more, and the tool decides."""
-
-TEXTS = frozenset({"title", "description"})
-"""What people and models read."""
-
-NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-"""The schema of a tool that declares none."""
+TEXTS = frozenset({"title", "description"})  # what people and models read
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool that declares none
 
 _UNDERSCORED = {
     "any_of": "anyOf",
@@ -63,11 +56,7 @@ class SchemaError(ValueError):
 
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A declared schema as it is published: JSON Schema (2020-12) of an object.
-
-    Raises:
-        SchemaError: It is none.
-    """
+    """A declared schema as it is published: JSON Schema (2020-12) of an object; a `SchemaError` if it is none."""
     schema = _normal({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, and have to be an object")

@@ -33,25 +33,17 @@ from tools.files.read_ledger import SeenFile
 from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8
 from tools.memory.memory_files import MemoryScope
 
-_JOINERS = "\u200c\u200d"
-"""Unseen too, but words of some languages and many emoji are not written without them."""
-
-_IMPORT = re.compile(r"(?<!\S)@")
-"""Qwen Code and Gemini CLI read in the file that is named behind it."""
-
+_JOINERS = "\u200c\u200d"  # unseen too, but words of some languages and many emoji are not written without them
+_IMPORT = re.compile(r"(?<!\S)@")  # Qwen Code and Gemini CLI read in the file that is named behind it
+# Begins a comment, a declaration or an instruction of HTML, which hides what follows.
 _MARKUP = re.compile(r"<(?=[!?])")
-"""Begins a comment, a declaration or an instruction of HTML, which hides what follows."""
-
+# Begins a heading, a quotation, a list, a rule, code, or a definition that is not shown.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
-"""Begins a heading, a quotation, a list, a rule, code, or a definition that is not shown."""
-
 _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
-"""Begins a numbered list."""
-
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
+# What ends a section: a heading of its own level or of the one above.
 _HEADING = re.compile(r"#{1,2}(\s|$)")
-"""What ends a section: a heading of its own level or of the one above."""
 
 
 def entry_of(fact: str) -> str:
@@ -86,13 +78,8 @@ def heading_in(text: str, headings: Sequence[str]) -> str | None:
 def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     """The text with one more entry at the end of its section; all that was there stays, character by character.
 
-    The section ends at the next heading of its level or above. Without one it is made at the end of the text, a blank
-    line before it.
-
-    Args:
-        text: The file's text.
-        entry: As `entry_of` made it.
-        headings: The lines that begin the section; the first is used where the text has none of them.
+    The section ends at the next heading of its level or above. Where the text has none of the headings, the first is
+    put at its end, a blank line before it.
     """
     bodies, endings = split_lines(text)
     eol = line_endings(text).majority or "\n"
@@ -112,28 +99,15 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     return f"{text[:place]}{before}{entry}{eol}{after}{text[place:]}"
 
 
-MAX_MEMORY_BYTES = 1_000_000
-"""A memory file is read into every conversation; a larger one is something else."""
-
-PATIENCE_SECONDS = 20.0
-"""How long a save begins again when others were faster; each round one of them gets through."""
-
+MAX_MEMORY_BYTES = 1_000_000  # a memory file is read into every conversation; a larger one is something else
+PATIENCE_SECONDS = 20.0  # how long a save begins again when others were faster; each round one of them gets through
 PAUSE_SECONDS = 0.001
-
-PRIVATE_FOLDER = 0o700
-"""Mode of the folder of the global memory where it has to be made: what is in it is the user's."""
-
+PRIVATE_FOLDER = 0o700  # mode of the folder of the global memory where it has to be made: what is in it is the user's
 _WRITE_BITS = 0o222
 
 
 class MemoryAddition:
     """A fact that may be added to a memory file, planned against what the file is now. Writes nothing. Blocking.
-
-    Args:
-        scope: Whom the memory is for.
-        target: Its file.
-        entry: The line to add, as `entry_of` made it.
-        headings: The lines that begin the section, the preferred one first.
 
     Raises:
         ToolError: Nothing can be added to the file: it is hidden from agents, read-only, too large or not text.
@@ -179,23 +153,17 @@ class MemoryAddition:
                 f"{name} is not UTF-8, and its encoding is not known, so only a fact in plain ASCII can be added to "
                 "it. Ask the user to save it as UTF-8.",
             )
-        self.is_there = holds_entry(old.text, entry)
-        """Whether the file holds the fact already."""
+        self.is_there = holds_entry(old.text, entry)  # whether the file holds the fact already
         new = old.text if self.is_there else with_entry(old.text, entry, headings)
-        self.data = encode(new, old.encoding)
-        """The file's bytes afterwards."""
+        self.data = encode(new, old.encoding)  # the file's bytes afterwards
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
 
 
 def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str]) -> EditConfirmation | None:
     """What a person is asked before a fact is added; `None` if the file holds it already. Blocking.
 
-    The answer is bound to the file and to the fact, which is among the arguments, and not to what else the file
-    holds: one more line is the same change there, and facts that are saved side by side do not undo each other's
-    consent.
-
-    Raises:
-        ToolError: It cannot be added.
+    The answer is bound to the file and to the fact, which is among the arguments, and not to what else the file holds:
+    one more line is the same change there, and facts that are saved side by side do not undo each other's consent.
     """
     addition = MemoryAddition(scope, target, entry_of(fact), headings)
     if addition.is_there:
@@ -216,18 +184,10 @@ def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Seq
 def remember(
     scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str], *, adds: bool, is_users: bool
 ) -> ToolResult:
-    """Add a fact and tell of it. Blocking.
+    """Add a fact and tell of it; a `ToolError` if it cannot be added. Blocking.
 
-    Args:
-        scope: Whom it is for.
-        target: The memory file.
-        fact: The text.
-        headings: The lines that begin the section, the preferred one first.
-        adds: Whether the fact may be added; else nobody was asked, because the file held it a moment ago.
-        is_users: Whether a person has put this text in the place of the model's.
-
-    Raises:
-        ToolError: It cannot be added; the file is as it was.
+    Without `adds` it is only looked whether the file holds it: it did a moment ago, so nobody was asked. `is_users`
+    says that a person has put this text in the place of the model's.
     """
     entry = entry_of(fact)
     if not entry:

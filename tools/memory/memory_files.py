@@ -11,20 +11,13 @@ from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorT
 if TYPE_CHECKING:
     from tools.files.workspace import Location, Workspace
 
-SECTION = "Added Memories"
-"""The heading that memories stand below, unless the settings say another one."""
-
+SECTION = "Added Memories"  # the heading that memories stand below, unless the settings say another one
+# Where a file has one of these headings (ours, Qwen Code's, Gemini CLI's), memories go on there.
 KNOWN_SECTIONS = (SECTION, "Qwen Added Memories", "Gemini Added Memories")
-"""Where a file has one of these headings (ours, Qwen Code's, Gemini CLI's), memories go on there."""
-
+# What the name of a memory file ends with: nothing else, such as settings, is read or written as a memory.
 MEMORY_ENDING = ".md"
-"""What the name of a memory file ends with: nothing else, such as settings, is read or written as a memory."""
-
-MemoryScope = Literal["global", "project"]
-"""Whom a memory is for, in the words of Qwen Code."""
-
-SCOPES: tuple[MemoryScope, ...] = ("global", "project")
-"""All of them, in the order of listing."""
+MemoryScope = Literal["global", "project"]  # whom a memory is for, in the words of Qwen Code
+SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # all of them, in the order of listing
 
 
 def is_memory_name(name: str) -> bool:
@@ -34,34 +27,24 @@ def is_memory_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """One file of memories, whether or not it exists.
-
-    Args:
-        scope: Whom it is for.
-        workspace: What it is opened by: the client's, or one that holds the folder of the global memory alone.
-        location: The file, links resolved.
-    """
+    """One file of memories, whether or not it exists."""
 
     scope: MemoryScope
-    workspace: Workspace
+    workspace: Workspace  # what it is opened by: the client's, or one that holds the folder of the global memory alone
     location: Location
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFiles:
-    """Which files hold memories.
+    """Which files hold memories."""
 
-    Args:
-        file_name: Their name, below the workspace folder and below that of the global memory. A Markdown file.
-        global_folder: The folder of the global one, or `None` where none is known. It need not exist.
-        section: The heading that memories stand below in a file that has none of the known ones, without its `##`.
-        project_file_name: The name below the workspace folder, where it is another one.
-    """
-
+    # Their name, below the workspace folder and below that of the global memory. A Markdown file.
     file_name: str = "AGENTS.md"
+    # The folder of the global one, or `None` where none is known. It need not exist.
     global_folder: str | None = None
+    # The heading that memories stand below in a file that has none of the known ones, without its `##`.
     section: str = SECTION
-    project_file_name: str | None = None
+    project_file_name: str | None = None  # the name below the workspace folder, where it is another one
 
     @property
     def headings(self) -> tuple[str, ...]:

@@ -7,40 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+# In the environment of an agent: how many agents are above it, itself included.
 DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"
-"""In the environment of an agent: how many agents are above it, itself included."""
-
-MAX_DEPTH = 1
-"""An agent whose own server offers this tool again would go on without end."""
-
+MAX_DEPTH = 1  # an agent whose own server offers this tool again would go on without end
 _NO_DEPTH = "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCommand:
-    """One agent.
-
-    Args:
-        name: What models call it.
-        description: What it is good at.
-        command: The program: its name, looked for on `PATH` outside the workspace, or its absolute path.
-        args: Its arguments; no shell reads them.
-        env: Environment variables set for it.
-        inherit_env: Names of the server's environment variables that it gets besides those of commands.
-        prompt: How it is given the task: on standard input, or as its last argument.
-        output: What it prints: its answer as text, or JSON whose last object holds it.
-        timeout: How long it may take, in milliseconds.
-    """
+    """One agent."""
 
     name: str
-    command: str
+    command: str  # the program: its name, looked for on `PATH` outside the workspace, or its absolute path
     description: str = ""
-    args: tuple[str, ...] = field(default=(), repr=False)
+    args: tuple[str, ...] = field(default=(), repr=False)  # its arguments; no shell reads them
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    # Names of the server's environment variables that it gets besides those of commands.
     inherit_env: tuple[str, ...] = ()
+    # How it is given the task: on standard input, or as its last argument.
     prompt: Literal["stdin", "argument"] = "stdin"
-    output: Literal["text", "json"] = "text"
-    timeout: int = 600_000
+    output: Literal["text", "json"] = "text"  # what it prints: its answer as text, or JSON whose last object holds it
+    timeout: int = 600_000  # how long it may take, in milliseconds
 
     @property
     def shown(self) -> str:
@@ -61,11 +48,7 @@ class AgentCommand:
         return task.encode("utf-8", "replace") if self.prompt == "stdin" else b""
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """All of its environment: as that of commands, with what is set or let through for it.
-
-        Args:
-            inherited: The server's own environment.
-        """
+        """All of its environment: that of commands of this server, with what is set or let through for it."""
         from tools.shell.environment import command_environment  # noqa: PLC0415 - with the first call
 
         passed = {name: inherited[name] for name in self.inherit_env if name in inherited}

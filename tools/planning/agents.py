@@ -21,30 +21,20 @@ from tools.shell.output import OUTPUT_CHARS, Snapshot
 from tools.shell.result_text import DISPLAY_CHARS, program_facts, size
 from tools.shell.runner import ProgramOutcome, ProgramRequest, ProgramRunner
 
+# Where the last object holds the answer: Claude Code's key, that of Qwen Code and Gemini CLI, and the usual ones.
 _TEXT_KEYS = ("result", "response", "content", "text")
-"""Where the last object holds the answer: Claude Code's key, that of Qwen Code and Gemini CLI, and the usual ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """What an agent says at last.
-
-    Args:
-        text: In its own words.
-        is_error: Whether it says that it has failed.
-    """
+    """What an agent says at last."""
 
     text: str
     is_error: bool = False
 
 
 def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
-    """The answer in the last object of what an agent has printed; `None` if there is none.
-
-    Args:
-        printed: The end of it, or all.
-        is_whole: Whether it is all.
-    """
+    """The answer in the last object of what an agent has printed, or of the end of that; `None` if there is none."""
     text = printed.decode("utf-8", "replace").strip()
     last: Any = None
     for candidate in ([text] if is_whole else []) + [text.rpartition("\n")[2]]:
@@ -84,17 +74,7 @@ async def run_agent(
     progress: Progress,
     signal: AbortSignal,
 ) -> ToolResult:
-    """Have an agent do a task.
-
-    Args:
-        agent: Who.
-        task: In the model's words.
-        runner: Runs it.
-        inherited: The server's own environment.
-        workspace: It starts in the first folder of this one.
-        client_key: For whom.
-        progress: Tells the client that it is at work.
-        signal: Set when the client has cancelled.
+    """Have an agent do a task, in the workspace's first folder.
 
     Raises:
         ToolError: It was not started, took too long, failed, or said nothing.

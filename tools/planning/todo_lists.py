@@ -13,24 +13,17 @@ from typing import Literal
 
 from tools.files.workspace import Workspace
 
+# The first three are Qwen Code's, all of them Gemini CLI's.
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
-"""The first three are Qwen Code's, all of them Gemini CLI's."""
-
+# Lists kept; the one that was written longest ago goes first. At the tool's limits they would take some 100 MB.
 MAX_LISTS = 250
-"""Lists kept; the one that was written longest ago goes first. At the tool's limits they would take some 100 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """One thing to do.
+    """One thing to do."""
 
-    Args:
-        id: Unique in its list.
-        content: What is to be done.
-        status: How it stands.
-    """
-
-    id: str
+    id: str  # unique in its list
     content: str
     status: TodoStatus
 

@@ -13,40 +13,24 @@ from tools.shell.confinement import ConfinedCommand, SandboxChanges
 from tools.shell.output import Output, OutputReader
 from tools.shell.process import Process
 
-GRACE_SECONDS = 0.2
-"""Between SIGTERM and SIGKILL (Qwen Code's and Gemini CLI's number)."""
-
+GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL (Qwen Code's and Gemini CLI's number)
+# How long after its end the end of the output is waited for: others of a pipeline may end a little later.
 DRAIN_SECONDS = 0.05
-"""How long after its end the end of the output is waited for: others of a pipeline may end a little later."""
-
-LEAVING_SECONDS = 0.2
-"""How long after its end what it started may take to end."""
-
-CLEAN_UP_SECONDS = 10.0
-"""Ending and closing are abandoned after this, so that nothing waits for a hung disk for ever."""
+LEAVING_SECONDS = 0.2  # how long after its end what it started may take to end
+CLEAN_UP_SECONDS = 10.0  # ending and closing are abandoned after this, so that nothing waits for a hung disk for ever
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
-    """What is to be run, and for whom.
+    """What is to be run, and for whom."""
 
-    Args:
-        command: As the shell reads it.
-        folder: The real path of the folder it starts in.
-        roots: Real paths of the workspace's folders.
-        client_key: Whose output it is; empty for a client that cannot be told from others.
-        timeout_seconds: How long it may take, including the time in the queue; in the background its start alone.
-        description: What it is for, in the model's words.
-        waiver: What of the sandbox's protection it is let off.
-    """
-
-    command: str
-    folder: str
-    roots: Sequence[str]
-    client_key: str
-    timeout_seconds: float
-    description: str = ""
-    waiver: Waiver = NO_WAIVER
+    command: str  # as the shell reads it
+    folder: str  # the real path of the folder it starts in
+    roots: Sequence[str]  # real paths of the workspace's folders
+    client_key: str  # whose output it is; empty for a client that cannot be told from others
+    timeout_seconds: float  # how long it may take, including the time in the queue; in the background its start alone
+    description: str = ""  # what it is for, in the model's words
+    waiver: Waiver = NO_WAIVER  # what of the sandbox's protection it is let off
 
 
 class Ending(StrEnum):
@@ -60,24 +44,15 @@ class Ending(StrEnum):
 
 @dataclass(slots=True)
 class RunningProgram:
-    """A program between its start and the end of all that it started. To be closed by whoever holds it.
-
-    Args:
-        process: The program.
-        output: What it has printed so far.
-        reader: Fills the output.
-        confined: What was started, and where.
-        started_at: Monotonic seconds.
-        on_closed: Called when it holds nothing any more.
-        changes: What is known of auto-run files, once it is closed.
-    """
+    """A program between its start and the end of all that it started. To be closed by whoever holds it."""
 
     process: Process
-    output: Output
+    output: Output  # what it has printed so far
     reader: OutputReader
-    confined: ConfinedCommand
-    started_at: float
-    on_closed: Callable[[], None]
+    confined: ConfinedCommand  # what was started, and where
+    started_at: float  # monotonic seconds
+    on_closed: Callable[[], None]  # called when it holds nothing any more
+    # What is known of auto-run files, once it is closed.
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
     _is_closed: bool = field(default=False, init=False)
 

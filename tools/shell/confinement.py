@@ -20,54 +20,34 @@ class NetworkAccess(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxChanges:
-    """What a command did to files that programs outside its sandbox obey, and to its `/tmp`.
+    """What a command did to files that programs outside its sandbox obey, and to its `/tmp`."""
 
-    Args:
-        moved: Paths of those that were not there when it began, whoever made them, each with where it is now.
-        unmovable: Paths of those that could not be moved.
-        changed: Paths of those that are gone now, or are not what they were, whoever did that.
-        uncovered: How many files and folders could not be kept from it, since there are too many.
-        temporary_bytes: How much its `/tmp` held that was emptied, since that was too much; else 0.
-        is_unknown: Whether it could not be looked at.
-    """
-
+    # Paths of those that were not there when it began, whoever made them, each with where it is now.
     moved: tuple[tuple[str, str], ...] = ()
-    unmovable: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    uncovered: int = 0
-    temporary_bytes: int = 0
+    unmovable: tuple[str, ...] = ()  # paths of those that could not be moved
+    changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, whoever did that
+    uncovered: int = 0  # how many files and folders could not be kept from it, since there are too many
+    temporary_bytes: int = 0  # how much its `/tmp` held that was emptied, since that was too much; else 0
     is_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WithheldSecret:
-    """A known place of secrets that a command does not see as it is.
-
-    Args:
-        path: Where it is.
-        programs: What may fail for want of it, by what commands call them.
-        is_copy: Whether a copy without secret values is seen in its place, else nothing is.
-    """
+    """A known place of secrets that a command does not see as it is."""
 
     path: str
-    programs: frozenset[str]
-    is_copy: bool
+    programs: frozenset[str]  # what may fail for want of it, by what commands call them
+    is_copy: bool  # whether a copy without secret values is seen in its place, else nothing is
 
 
 @dataclass(slots=True)
 class ConfinedCommand:
-    """A command ready to be started.
+    """A command ready to be started."""
 
-    Args:
-        spec: What is to be started, the sandbox's own program in front where there is one.
-        sandbox: What confines it: `bwrap`, or `none`.
-        network: What it reaches.
-        withheld: Which known places of secrets it does not see as they are.
-    """
-
-    spec: ProcessSpec
-    sandbox: str = "none"
+    spec: ProcessSpec  # what is to be started, the sandbox's own program in front where there is one
+    sandbox: str = "none"  # what confines it: `bwrap`, or `none`
     network: NetworkAccess = NetworkAccess.HOST
+    # Which known places of secrets it does not see as they are.
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)
 
     async def begin(self) -> None:

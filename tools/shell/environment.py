@@ -19,11 +19,10 @@ WINDOWS = (
     *("HOMEPATH", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432"),
     *("COMMONPROGRAMFILES", "PROCESSOR_ARCHITECTURE", "NUMBER_OF_PROCESSORS", "PSMODULEPATH"),
 )
+# Known in small letters too. Names and passwords in their addresses are taken out.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY")
-"""Known in small letters too. Names and passwords in their addresses are taken out."""
-
+# Where packages come from; cleaned like proxies.
 INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "NPM_CONFIG_REGISTRY", "GOPROXY")
-"""Where packages come from; cleaned like proxies."""
 
 CERTIFICATES = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NIX_SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"),
@@ -79,12 +78,7 @@ _KNOWN = frozenset((*PERSON, *SYSTEM, *WINDOWS, *PROXIES, *INDEXES, *CERTIFICATE
 
 
 def command_environment(configured: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """All variables of a command.
-
-    Args:
-        configured: What the operator sets for commands (`shell.env`): taken as it is, over everything else.
-        inherited: The server's own environment.
-    """
+    """All variables of a command. What the operator sets (`shell.env`) is taken as it is, over everything else."""
     passed: dict[str, str] = {}
     for name, value in inherited.items():
         is_cleaned = name.upper() in _CLEANED

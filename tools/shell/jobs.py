@@ -19,21 +19,11 @@ if TYPE_CHECKING:
     from tools.shell.process import ExitStatus
 
 logger = logging.getLogger(__name__)
-
 MAX_RUNNING = 16
-"""Jobs of one client that run at once."""
-
-MAX_KEPT = 100
-"""Jobs of one client that are known; the one that ended first is forgotten first, with its output."""
-
-STOP_SECONDS = 10.0
-"""Waiting for a job's end is abandoned after this, so that nothing waits for a hung disk for ever."""
-
-STOP_GRACE_SECONDS = 2.0
-"""Between SIGTERM and SIGKILL: what runs in the background may have something to save."""
-
-KEPT_BYTES = 1 << 15
-"""Memory for the output of a job that has ended; all of it is in its file."""
+MAX_KEPT = 100  # jobs of one client that are known; the one that ended first is forgotten first, with its output
+STOP_SECONDS = 10.0  # waiting for a job's end is abandoned after this, so that nothing waits for a hung disk for ever
+STOP_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL: what runs in the background may have something to save
+KEPT_BYTES = 1 << 15  # memory for the output of a job that has ended; all of it is in its file
 
 
 class JobStatus(StrEnum):
@@ -47,25 +37,15 @@ class JobStatus(StrEnum):
 
 @dataclass(slots=True)
 class Job:
-    """One background job.
+    """One background job."""
 
-    Args:
-        id: `bg_` and 8 hexadecimal digits.
-        request: What was asked for.
-        running: The command, with its process and its output.
-        exit: How the shell ended, once it has; what it started may go on.
-        ended: The monotonic time when nothing of it ran any more.
-        is_stopped: Whether somebody wanted its end.
-        is_over: Set once nothing of it runs.
-    """
-
-    id: str
+    id: str  # `bg_` and 8 hexadecimal digits
     request: CommandRequest
-    running: RunningProgram
-    exit: ExitStatus | None = None
-    ended: float | None = None
-    is_stopped: bool = False
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    running: RunningProgram  # the command, with its process and its output
+    exit: ExitStatus | None = None  # how the shell ended, once it has; what it started may go on
+    ended: float | None = None  # the monotonic time when nothing of it ran any more
+    is_stopped: bool = False  # whether somebody wanted its end
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set once nothing of it runs
 
     @property
     def status(self) -> JobStatus:
@@ -100,11 +80,7 @@ class JobTable:
         return tuple(job for job in self._jobs.values() if job.ended is None)
 
     def get(self, job_id: str) -> Job:
-        """The job with this id.
-
-        Raises:
-            ToolError: There is none (`job_not_found`).
-        """
+        """The job with this id, or a `ToolError` (`job_not_found`)."""
         job = self._jobs.get(job_id.strip())
         if job is not None:
             return job
@@ -116,11 +92,7 @@ class JobTable:
 
     @contextmanager
     def starting(self) -> Generator[None]:
-        """Count a job while it is being started.
-
-        Raises:
-            ToolError: As many run as may.
-        """
+        """Count a job while it is being started; a `ToolError` if as many run as may."""
         if self._is_closed:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,

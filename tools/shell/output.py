@@ -21,68 +21,40 @@ from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.shell.terminal_text import from_whole_character, plain_text, whole_characters
 
 logger = logging.getLogger(__name__)
-
-OUTPUT_CHARS = 40_000
-"""Characters of an output that are shown (Gemini CLI's number)."""
-
+OUTPUT_CHARS = 40_000  # characters of an output that are shown (Gemini CLI's number)
+# One part in so many is kept for the beginning; what counts is mostly at the end (Qwen Code's and Gemini CLI's).
 HEAD_SHARE = 5
-"""One part in so many is kept for the beginning; what counts is mostly at the end (Qwen Code's and Gemini CLI's)."""
-
-HEAD_BYTES = 1 << 16
-"""Bytes kept of the beginning: a fifth of the text, with room for colours."""
-
+HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, with room for colours
+# Bytes kept of the end. An output that is not longer than this is in memory as a whole, and mostly in no file.
 TAIL_BYTES = 1 << 18
-"""Bytes kept of the end. An output that is not longer than this is in memory as a whole, and mostly in no file."""
-
+# A NUL among so many bytes at the beginning means binary data (Qwen Code's and Gemini CLI's number).
 SNIFFED_BYTES = 4096
-"""A NUL among so many bytes at the beginning means binary data (Qwen Code's and Gemini CLI's number)."""
-
+# A smaller piece is joined with the one before, so that a million of them cost no more than their bytes.
 SMALL_BYTES = 4096
-"""A smaller piece is joined with the one before, so that a million of them cost no more than their bytes."""
-
-QUICK_BYTES = 1 << 15
-"""A longer output is made text in a thread."""
-
-FLUSH_SECONDS = 10.0
-"""How long a result waits for a hung disk to take the rest of the output."""
-
+QUICK_BYTES = 1 << 15  # a longer output is made text in a thread
+FLUSH_SECONDS = 10.0  # how long a result waits for a hung disk to take the rest of the output
 CUT_MARK = "[... what was printed here is left out ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownOutput:
-    """An output as a result shows it.
+    """An output as a result shows it."""
 
-    Args:
-        text: What is shown of it, without blank lines around it.
-        total: Bytes of the whole output.
-        is_cut: Whether something between its beginning and its end is left out.
-        is_binary: Whether it is not text, so that nothing of it is shown.
-        file: The path of the file with the output, or `None`.
-        missing: Bytes at the end of the output that the file lacks.
-    """
-
-    text: str
+    text: str  # what is shown of it, without blank lines around it
     total: int
-    is_cut: bool = False
-    is_binary: bool = False
-    file: str | None = None
-    missing: int = 0
+    is_cut: bool = False  # whether something between its beginning and its end is left out
+    is_binary: bool = False  # whether it is not text, so that nothing of it is shown
+    file: str | None = None  # the path of the file with the output, or `None`
+    missing: int = 0  # bytes at the end of the output that the file lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is in memory of an output at one moment. Making it text takes a while, and can be done in a thread.
-
-    Args:
-        head: Its beginning.
-        tail: Its end; all of it where `is_whole`.
-        is_whole: Whether nothing is missing.
-    """
+    """What is in memory of an output at one moment. Making it text takes a while, and can be done in a thread."""
 
     head: bytes
-    tail: bytes
-    is_whole: bool
+    tail: bytes  # its end; all of it where `is_whole`
+    is_whole: bool  # whether nothing is missing
 
     def text(self, budget: int = OUTPUT_CHARS) -> tuple[str, bool]:
         """The output as text, without blank lines around it, and whether its middle was left out."""
@@ -120,10 +92,8 @@ class Output:
     """
 
     def __init__(self, folder: PrivateFolder | None, tail_bytes: int = TAIL_BYTES) -> None:
-        self.total = 0
-        """Bytes printed so far."""
-        self.changed_at = time.monotonic()
-        """When something was printed last; at first, when this was made."""
+        self.total = 0  # bytes printed so far
+        self.changed_at = time.monotonic()  # when something was printed last; at first, when this was made
         self.is_binary = False
         self.file: OutputFile | None = None
         self._folder = folder
@@ -194,11 +164,7 @@ class Output:
         return Snapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
 
     async def shown(self, budget: int = OUTPUT_CHARS) -> ShownOutput:
-        """The output so far as a result shows it; what is too long for that is kept in a file.
-
-        Args:
-            budget: Characters that may be shown.
-        """
+        """The output so far as a result shows it, in `budget` characters; what is longer is kept in a file."""
         text, is_cut = "", False
         if not self.is_binary:
             snapshot = self.snapshot()
@@ -220,27 +186,17 @@ class Output:
         self._recent_bytes = len(end)
 
 
-READ_BYTES = 1 << 18
-"""Most bytes read in one turn of the event loop; takes some 50 microseconds."""
-
+READ_BYTES = 1 << 18  # most bytes read in one turn of the event loop; takes some 50 microseconds
+# A pipe that is read in fewer turns; Linux gives as much to every user (/proc/sys/fs/pipe-max-size), but not to one who
+# has many such pipes.
 PIPE_BYTES = 1 << 20
-"""A pipe that is read in fewer turns; Linux gives as much to every user (/proc/sys/fs/pipe-max-size), but not to one
-who has many such pipes."""
-
+# What a pipe holds at first. A command that fills it prints much.
 USUAL_PIPE_BYTES = 1 << 16
-"""What a pipe holds at first. A command that fills it prints much."""
-
-MOST_WAITING = 1 << 20
-"""While more bytes wait for the disk, nothing is read, and the command waits."""
+MOST_WAITING = 1 << 20  # while more bytes wait for the disk, nothing is read, and the command waits
 
 
 class OutputReader:
-    """Fills an output from a descriptor, from now on until its end.
-
-    Args:
-        descriptor: Non-blocking; it is not closed here.
-        output: What is filled.
-    """
+    """Fills an output from a non-blocking descriptor, from now on until its end. The descriptor is not closed here."""
 
     def __init__(self, descriptor: int, output: Output) -> None:
         self._descriptor = descriptor
@@ -302,37 +258,22 @@ class OutputReader:
         return True
 
 
-WINDOW_BYTES = 1 << 15
-"""Most bytes shown at once."""
+WINDOW_BYTES = 1 << 15  # most bytes shown at once
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of an output.
+    """A part of an output."""
 
-    Args:
-        text: What is shown, without a line ending at the end.
-        start: Position of its first byte.
-        end: Position after its last byte, where to go on.
-        total: Bytes printed so far.
-        lost: Bytes before it that were asked for and are not kept.
-    """
-
-    text: str
-    start: int
-    end: int
-    total: int
-    lost: int = 0
+    text: str  # what is shown, without a line ending at the end
+    start: int  # position of its first byte
+    end: int  # position after its last byte, where to go on
+    total: int  # bytes printed so far
+    lost: int = 0  # bytes before it that were asked for and are not kept
 
 
 async def last_lines(output: Output, lines: int, *, is_over: bool) -> Window:
-    """The last lines, including the one that is being printed.
-
-    Args:
-        output: Of the job.
-        lines: How many.
-        is_over: Whether nothing is printed any more.
-    """
+    """The last lines, including the one that is being printed."""
     data = output.tail(WINDOW_BYTES)
     end = output.total
     if not is_over:
@@ -352,14 +293,7 @@ async def last_lines(output: Output, lines: int, *, is_over: bool) -> Window:
 
 
 async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> Window:
-    """The next lines from a position on, or from the first byte after it that is kept.
-
-    Args:
-        output: Of the job.
-        position: At most the bytes printed so far.
-        lines: How many.
-        is_over: Whether nothing is printed any more.
-    """
+    """The next lines from a position on (at most `output.total`), or from the first byte after it that is kept."""
     total, file = output.total, output.file
     start, data = position, b""
     if position < output.tail_start and file is not None and position < file.kept:
@@ -386,23 +320,16 @@ async def _text(data: bytes) -> str:
     return (await THREADS.run(partial(plain_text, data))).removesuffix("\n")
 
 
-REPORT_SECONDS = 1.0
-"""Between two reports (Gemini CLI's number)."""
-
-REPORT_BYTES = 4096
-REPORT_CHARS = 1_000
-"""How much of the end of the output is looked at and reported."""
-
-LAST_REPORT_SECONDS = 0.5
-"""How long a report that is on its way may delay the result."""
+REPORT_SECONDS = 1.0  # between two reports (Gemini CLI's number)
+REPORT_BYTES = 4096  # of the end of the output that are looked at
+REPORT_CHARS = 1_000  # of it that are reported
+LAST_REPORT_SECONDS = 0.5  # how long a report that is on its way may delay the result
 
 
 class LiveOutput:
-    """Reports what one program prints while it runs. A client that takes nothing slows nothing.
+    """Reports what one program prints while it runs: bytes so far, no total, and the last lines.
 
-    Args:
-        output: What is printed.
-        progress: Tells the client: bytes so far, no total, and the last lines.
+    A client that takes nothing slows nothing.
     """
 
     def __init__(self, output: Output, progress: Progress) -> None:

@@ -14,42 +14,26 @@ from functools import partial
 from tools.contract.resource_exhaustion import ExhaustedError
 from tools.contract.threads import Threads
 
-FILE_BYTES = 64 << 20
-"""Most bytes kept of one output; what is printed beyond is only counted."""
-
-CLIENT_BYTES = 1 << 30
-"""Most bytes of outputs kept for one client; the oldest complete one goes first."""
-
+FILE_BYTES = 64 << 20  # most bytes kept of one output; what is printed beyond is only counted
+CLIENT_BYTES = 1 << 30  # most bytes of outputs kept for one client; the oldest complete one goes first
+# Bytes of memory that a piece costs beside its content, so that very small ones count for what they are.
 PIECE_OVERHEAD = 64
-"""Bytes of memory that a piece costs beside its content, so that very small ones count for what they are."""
-
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
+# Threads that write. A disk is not quicker with more.
 WRITERS = 2
-"""Threads that write. A disk is not quicker with more."""
-
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class OutputFile:
-    """The file with the output of one program. To be used on the event loop; closed by `close`.
-
-    It is made on disk with the first piece.
-
-    Args:
-        folder: Where it is.
-    """
+    """The file with the output of one program, made with its first piece. Used on the event loop; closed by `close`."""
 
     def __init__(self, folder: PrivateFolder) -> None:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
-        self.kept = 0
-        """Bytes taken over: those on disk and those still to be written."""
-        self.missing = 0
-        """Bytes that came after the file was full, or could not be written."""
-        self.waiting = 0
-        """Memory of what was taken over and is not written yet."""
-        self.on_written: Callable[[], None] | None = None
-        """Called on the event loop each time something was written."""
+        self.kept = 0  # bytes taken over: those on disk and those still to be written
+        self.missing = 0  # bytes that came after the file was full, or could not be written
+        self.waiting = 0  # memory of what was taken over and is not written yet
+        self.on_written: Callable[[], None] | None = None  # called on the event loop each time something was written
         self._folder = folder
         self._pending: list[bytes] = []
         self._writing: asyncio.Future[None] | None = None
@@ -92,11 +76,7 @@ class OutputFile:
         self._folder.discard(self)
 
     def read_at(self, position: int, length: int) -> bytes:
-        """A part of what is on disk. Blocks.
-
-        Raises:
-            OSError: The file cannot be read; it may have been removed to make room for newer ones.
-        """
+        """A part of what is on disk; an `OSError` where the file was removed to make room for newer ones. Blocks."""
         with open(self.path, "rb", buffering=0) as stream:
             stream.seek(position)
             return stream.read(length)
@@ -146,8 +126,6 @@ class PrivateFolder:
 
     Args:
         path: An absolute path without links. Nothing needs to be there yet.
-        file_bytes: Most bytes kept of one output.
-        total_bytes: Most bytes kept of all outputs together.
         writers: Their threads write and remove files.
         make: Makes the folder at this path if it does not exist. Blocks.
     """
@@ -160,8 +138,7 @@ class PrivateFolder:
         self.writers = writers
         self._total_bytes = total_bytes
         self._make = make
-        self._files: dict[str, OutputFile] = {}
-        """By path, the oldest first."""
+        self._files: dict[str, OutputFile] = {}  # by path, the oldest first
         self._complete: set[str] = set()
         self._bytes = 0
 
@@ -172,11 +149,7 @@ class PrivateFolder:
         return file
 
     def make(self) -> str:
-        """Make the folder if it does not exist, and return its path. Blocks.
-
-        Raises:
-            OSError: It cannot be made.
-        """
+        """Make the folder if it does not exist, and return its path. Blocks."""
         self._make(self.path)
         return self.path
 
@@ -217,8 +190,8 @@ class PrivateFolder:
 class PrivateFolders:
     """The folders of all clients, in one of this server.
 
-    Nothing is made on disk before it is needed. The folder of a server that was killed is removed by the next one;
-    a lock tells whether its server lives.
+    Nothing is made on disk before it is needed. The folder of a server that was killed is removed by the next one; a
+    lock tells whether its server lives.
 
     Args:
         parent: The folder to make ours in; by default the one for temporary files.
@@ -337,11 +310,7 @@ def _remove_abandoned(parent: str) -> None:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder with all in it, whatever its permissions. No link is followed; what cannot be removed stays.
-
-    Args:
-        folder: An absolute path.
-    """
+    """Remove a folder with all in it, whatever its permissions. No link is followed; what cannot be removed stays."""
     import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
 
     def give_back_permissions(_call: object, path: str, _error: object) -> None:

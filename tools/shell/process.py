@@ -13,56 +13,38 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """Limits of the operating system for a command and all it starts (`setrlimit`); `None` leaves one as it is.
+    """Limits of the operating system for a command and all it starts (`setrlimit`); `None` leaves one as it is."""
 
-    Args:
-        file_bytes: The largest file it may write.
-        processes: The most processes of its user, those that run already counted in; without effect for root.
-        core_bytes: The largest core dump.
-        group: The file by which a process joins a control group (`cgroup.procs`); it and all it starts count there.
-    """
-
-    file_bytes: int | None = None
+    file_bytes: int | None = None  # the largest file it may write
+    # The most processes of its user, those that run already counted in; without effect for root.
     processes: int | None = None
     core_bytes: int | None = 0
+    # The file by which a process joins a control group (`cgroup.procs`); it and all it starts count there.
     group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What is to be started.
+    """What is to be started."""
 
-    Args:
-        argv: The program, by absolute path, and its arguments; no shell reads them.
-        folder: The folder it starts in, an absolute path.
-        environment: All of its environment.
-        limits: What the operating system limits it to.
-        attachments: Content that the program reads from descriptors of these numbers: 0, its standard input, which is
-            empty otherwise, and 3 and above.
-        descriptors: Open descriptors of ours, by the numbers, 0 and 3 and above, that the program has them under.
-        separates_errors: Whether what comes on standard error is told apart from the rest.
-    """
-
-    argv: tuple[str, ...]
-    folder: str
+    argv: tuple[str, ...]  # the program, by absolute path, and its arguments; no shell reads them
+    folder: str  # the folder it starts in, an absolute path
     environment: Mapping[str, str] = field(repr=False)
     limits: ResourceLimits = field(default_factory=ResourceLimits)
+    # Content that the program reads from descriptors of these numbers: 0, its standard input, which is empty otherwise,
+    # and 3 and above.
     attachments: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
+    # Open descriptors of ours, by the numbers, 0 and 3 and above, that the program has them under.
     descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
-    separates_errors: bool = False
+    separates_errors: bool = False  # whether what comes on standard error is told apart from the rest
 
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a program ended: exactly one of the two is set.
-
-    Args:
-        code: Its exit code.
-        signal: The name of the signal that ended it, such as `SIGKILL`.
-    """
+    """How a program ended: exactly one of the two is set."""
 
     code: int | None
-    signal: str | None
+    signal: str | None  # the name of the signal that ended it, such as `SIGKILL`
 
 
 class StartFailedError(Exception):

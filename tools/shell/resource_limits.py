@@ -13,18 +13,11 @@ from contextlib import suppress
 
 from tools.shell.process import ResourceLimits
 
+# The largest file: larger than what builds make, and stops a runaway before a common disk is full.
 FILE_BYTES = 4 * 1024**3
-"""The largest file: larger than what builds make, and stops a runaway before a common disk is full."""
-
-PROCESSES = 512
-"""How many processes and threads commands may add to those of their user."""
-
-PROCESS_STEP = 256
-"""The limit is a multiple of this, so that it is mostly the same from command to command."""
-
-GROUP_PROCESSES = 1_024
-"""How many processes and threads all commands of a server that runs as root may be together."""
-
+PROCESSES = 512  # how many processes and threads commands may add to those of their user
+PROCESS_STEP = 256  # the limit is a multiple of this, so that it is mostly the same from command to command
+GROUP_PROCESSES = 1_024  # how many processes and threads all commands of a server that runs as root may be together
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
 
@@ -63,8 +56,8 @@ class ProcessGroupLimit:
     """A control group that counts the processes of all commands of this server."""
 
     def __init__(self) -> None:
+        # None or one. The finalizer holds it, for the end of the program and an object that is lost.
         self._groups: list[str] = []
-        """None or one. The finalizer holds it, for the end of the program and an object that is lost."""
         self._finalizer = weakref.finalize(self, _remove, self._groups)
 
     def entrance(self) -> str | None:

@@ -18,19 +18,13 @@ from tools.shell.process import ExitStatus
 from tools.shell.runner import POSIX_SHELL, FinishedCommand
 
 KILO = 1000
-
-DISPLAY_CHARS = 4_000
-"""Characters of an output that a person is shown beside the result for the model."""
-
+DISPLAY_CHARS = 4_000  # characters of an output that a person is shown beside the result for the model
 MOST_NAMED = 10
-"""Files that are named."""
-
-NEAR_THE_LIMIT = 0.5
-"""A command that took this much of its time is told how to get more (Qwen Code's share)."""
-
+NEAR_THE_LIMIT = 0.5  # a command that took this much of its time is told how to get more (Qwen Code's share)
+# How programs say that they could not write what the sandbox keeps as it is.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
-"""How programs say that they could not write what the sandbox keeps as it is."""
 
+# How programs say that they have no login, or none that is accepted.
 _NO_LOGIN = re.compile(
     r"\b(?:E|HTTP(?:/[\d.]+)?[ :]+|status(?: code)?[ :]+|error[ :]+|code[ :]+)40[13]\b"
     r"|\b40[13]\b[ :]*(?:client error|error)|unauthori[sz]ed|forbidden|unauthenticated|authenticat|ENEEDAUTH"
@@ -39,7 +33,6 @@ _NO_LOGIN = re.compile(
     r"|(?:token|password|api key|passphrase)[^\n]{0,40}(?:required|missing|not (?:found|set|provided|supplied))",
     re.IGNORECASE,
 )
-"""How programs say that they have no login, or none that is accepted."""
 
 
 def size(count: int) -> str:
@@ -58,14 +51,7 @@ def code_and_signal(status: ExitStatus | None) -> tuple[int | None, str | None]:
 
 
 def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file: str | None) -> dict[str, Any]:
-    """What programs are told of a program that was run.
-
-    Args:
-        status: How it ended, if it has.
-        seconds: How long it ran.
-        total: Bytes of its output.
-        file: Where that is kept.
-    """
+    """What programs are told of a program that was run."""
     code, signal = code_and_signal(status)
     return {
         "exitCode": code,
@@ -77,12 +63,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 
 def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
-    """What a model is told of a command that has run.
-
-    Args:
-        finished: What became of it.
-        directory: The folder as the call gave it, if it did.
-    """
+    """What a model is told of a command that has run in the directory that the call gave, if it did."""
     shown, status, request = finished.shown, finished.exit, finished.request
     lines: list[str] = []
     if directory is not None:

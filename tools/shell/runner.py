@@ -33,32 +33,18 @@ from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ProcessStarter, StartFailedError
 from tools.shell.resource_limits import default_limits
 
-POSIX_SHELL = "/bin/sh"
-"""What runs commands where there is no bash."""
-
-MAX_CONCURRENT = 8
-"""Commands that calls wait for at once, and programs that run at once."""
-
-TICK_SECONDS = 0.25
-"""How often a running program is looked at: for limits, and for something to report."""
-
+POSIX_SHELL = "/bin/sh"  # what runs commands where there is no bash
+MAX_CONCURRENT = 8  # commands that calls wait for at once, and programs that run at once
+TICK_SECONDS = 0.25  # how often a running program is looked at: for limits, and for something to report
+# How long a background command is watched before its call returns (Gemini CLI's number): mistakes mostly show then.
 FIRST_LOOK_SECONDS = 0.2
-"""How long a background command is watched before its call returns (Gemini CLI's number): mistakes mostly show then."""
-
-ENDED_CHARS = 4_000
-"""Characters shown of the output of a command that was ended at a limit; they are part of an error."""
-
-ERRORS_CHARS = 4_000
-"""Characters shown of what came on standard error."""
-
+ENDED_CHARS = 4_000  # characters shown of the output of a command that was ended at a limit; they are part of an error
+ERRORS_CHARS = 4_000  # characters shown of what came on standard error
+# How often a start is repeated though no program of ours has ended: others of the same user may have.
 AGAIN_SECONDS = 0.25
-"""How often a start is repeated though no program of ours has ended: others of the same user may have."""
-
+# How long after the end of the last program of ours: some of what it held is given back a little later.
 ALONE_SECONDS = 2.0
-"""How long after the end of the last program of ours: some of what it held is given back a little later."""
-
-_STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})
-"""Variables that name a file which a shell runs first."""
+_STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
 
 _WHY_NO_COMMAND = {
     0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
@@ -100,10 +86,8 @@ class StartQueue:
 
         Args:
             start: Starts it, or leaves nothing of it.
-            deadline: The monotonic time after which it is not tried any more.
-
-        Raises:
-            ExhaustedError: There was too little for it all the time.
+            deadline: The monotonic time after which it is not tried any more, and an `ExhaustedError` says what was
+                short.
         """
         try:
             return await self._attempt(start)
@@ -167,11 +151,7 @@ class Runner:
 
     @asynccontextmanager
     async def _slot(self, seconds: float, refusal: ToolError) -> AsyncGenerator[None]:
-        """Hold a slot, waiting for it as long as there is time.
-
-        Raises:
-            ToolError: The refusal: all slots stayed taken.
-        """
+        """Hold a slot, waiting for it as long as there is time; the refusal is raised if all stayed taken."""
         with anyio.move_on_after(seconds) as waiting:
             await self._slots.acquire()
         if waiting.cancelled_caught:
@@ -188,17 +168,7 @@ class Runner:
         refusal: Callable[[int], ToolError],
         tail_bytes: int = TAIL_BYTES,
     ) -> RunningProgram:
-        """Start a program where it is confined to.
-
-        Args:
-            confined: The program. It is released if it does not start.
-            client_key: Whose output it is.
-            refusal: Says, for an error number, why it was not started.
-            tail_bytes: How long its output may be to be kept in memory as a whole.
-
-        Raises:
-            ToolError: The refusal, or `resources_exhausted`.
-        """
+        """Start a program where it is confined to, or release it and raise the refusal for an error number."""
         started_at = time.monotonic()
         process: Process | None = None
         try:
@@ -221,21 +191,12 @@ async def _watch(
     running: RunningProgram,
     reported: Output,
     progress: Progress,
-    deadline: float,
+    deadline: float,  # monotonic seconds
     *,
-    silence: float = float("inf"),
-    most_bytes: float = float("inf"),
+    silence: float = float("inf"),  # for which it may print nothing
+    most_bytes: float = float("inf"),  # of either output
 ) -> tuple[Ending, ExitStatus | None]:
-    """Wait until a program has ended or reached a limit, and report meanwhile.
-
-    Args:
-        running: The program.
-        reported: What of its output is reported.
-        progress: Told now and then.
-        deadline: Monotonic seconds.
-        silence: Seconds for which it may print nothing.
-        most_bytes: How much it may print on either stream.
-    """
+    """Wait until a program has ended or reached a limit, and report one of its outputs meanwhile."""
     live = LiveOutput(reported, progress)
     waiting = asyncio.ensure_future(running.process.wait())
     try:
@@ -260,56 +221,32 @@ async def _watch(
 
 @dataclass(frozen=True, slots=True)
 class ShellOptions:
-    """How commands run.
-
-    Args:
-        environment: All of a command's environment.
-        timeout_seconds: How long a command may run, unless the call says otherwise (Qwen Code's two minutes).
-        silence_seconds: How long it may print nothing; 0 is off.
-        max_concurrent: The most commands that calls wait for at once.
-    """
+    """How commands run."""
 
     environment: Mapping[str, str] = field(repr=False)
+    # How long a command may run, unless the call says otherwise (Qwen Code's two minutes).
     timeout_seconds: float = 120.0
-    silence_seconds: float = 0.0
-    max_concurrent: int = MAX_CONCURRENT
+    silence_seconds: float = 0.0  # how long it may print nothing; 0 is off
+    max_concurrent: int = MAX_CONCURRENT  # the most commands that calls wait for at once
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedCommand:
-    """A command that is over, as far as its call is concerned.
-
-    Args:
-        request: What was asked for.
-        running: The command, which may go on as a job.
-        ending: Why it is over.
-        exit: How the shell ended; `None` where it was ended.
-        shown: What it printed.
-        seconds: How long it ran, without the time in the queue.
-        left_running: Ids of processes that it started and that ran on.
-        job: The background job that these are now, or `None` where they were ended because there can be none.
-    """
+    """A command that is over, as far as its call is concerned."""
 
     request: CommandRequest
-    running: RunningProgram
+    running: RunningProgram  # the command, which may go on as a job
     ending: Ending
-    exit: ExitStatus | None
+    exit: ExitStatus | None  # how the shell ended; `None` where it was ended
     shown: ShownOutput
-    seconds: float
-    left_running: tuple[int, ...] = ()
+    seconds: float  # how long it ran, without the time in the queue
+    left_running: tuple[int, ...] = ()  # ids of processes that it started and that ran on
+    # The background job that these are now, or `None` where they were ended because there can be none.
     job: Job | None = None
 
 
 class CommandRunner(Runner):
-    """Runs shell commands for all clients.
-
-    Args:
-        starter: Starts processes, and sees to it that nothing is left of them.
-        confinement: Decides where a command runs.
-        options: How commands run.
-        folders: Where long outputs are kept.
-        queue: That of all programs which the starter starts.
-    """
+    """Runs shell commands for all clients, where `confinement` decides. `Runner` tells what else it is given."""
 
     def __init__(
         self,
@@ -399,50 +336,29 @@ class CommandRunner(Runner):
 
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
-    """What program is to be run, and for whom.
+    """What program is to be run, and for whom."""
 
-    Args:
-        argv: The program, by absolute path, and its arguments.
-        folder: The real path of the folder it starts in.
-        environment: All of its environment.
-        client_key: Whose output it is; empty for a client that cannot be told from others.
-        timeout_seconds: How long it may take, including the time in the queue.
-        given: What it reads.
-        whole_bytes: How long its output may be to be kept in memory as a whole.
-        most_bytes: Bytes on either stream after which it is ended; `None` for no such limit.
-    """
-
-    argv: tuple[str, ...] = field(repr=False)
-    folder: str
+    argv: tuple[str, ...] = field(repr=False)  # the program, by absolute path, and its arguments
+    folder: str  # the real path of the folder it starts in
     environment: Mapping[str, str] = field(repr=False)
-    client_key: str
-    timeout_seconds: float
+    client_key: str  # whose output it is; empty for a client that cannot be told from others
+    timeout_seconds: float  # how long it may take, including the time in the queue
     given: bytes = field(default=b"", repr=False)
-    whole_bytes: int = TAIL_BYTES
-    most_bytes: int | None = None
+    whole_bytes: int = TAIL_BYTES  # how long its output may be to be kept in memory as a whole
+    most_bytes: int | None = None  # bytes on either stream after which it is ended; `None` for no such limit
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramOutcome:
-    """A program that is over, with all that it started.
-
-    Args:
-        ending: Why.
-        exit: How it ended; `None` where it was ended.
-        tail: The end of what it printed, at least the `whole_bytes` of the request.
-        is_whole: Whether that is all of it.
-        shown: What it printed, as a result shows it.
-        errors: The end of what came on standard error, without blank lines around it.
-        seconds: How long it ran, without the time in the queue.
-    """
+    """A program that is over, with all that it started."""
 
     ending: Ending
-    exit: ExitStatus | None
-    tail: bytes = field(repr=False)
-    is_whole: bool
-    shown: ShownOutput
-    errors: str
-    seconds: float
+    exit: ExitStatus | None  # how it ended; `None` where it was ended
+    tail: bytes = field(repr=False)  # the end of what it printed, at least the `whole_bytes` of the request
+    is_whole: bool  # whether that is all of it
+    shown: ShownOutput  # what it printed, as a result shows it
+    errors: str  # the end of what came on standard error, without blank lines around it
+    seconds: float  # how long it ran, without the time in the queue
 
 
 class ProgramRunner(Runner):

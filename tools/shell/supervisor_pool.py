@@ -27,30 +27,16 @@ if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "broker.py")
-
-MOST_IDLE = 4
-"""So many supervisors are kept for the next programs."""
-
+MOST_IDLE = 4  # so many supervisors are kept for the next programs
+# So many supervisors are asked to run a program, if they are gone before they read of it: all idle ones may be.
 ATTEMPTS = MOST_IDLE + 3
-"""So many supervisors are asked to run a program, if they are gone before they read of it: all idle ones may be."""
-
-BUSY_PAUSE_SECONDS = 0.005
-"""Between two attempts to reach a broker that has hundreds of sockets to take."""
-
-REAP_PAUSE_SECONDS = 0.002
-"""A process that has closed its socket, or was killed, has ended within a few times this."""
-
+BUSY_PAUSE_SECONDS = 0.005  # between two attempts to reach a broker that has hundreds of sockets to take
+REAP_PAUSE_SECONDS = 0.002  # a process that has closed its socket, or was killed, has ended within a few times this
+# After so long (and the grace) a supervisor that has not ended everything is killed: the broker does it then.
 END_SECONDS = 3.0
-"""After so long (and the grace) a supervisor that has not ended everything is killed: the broker does it then."""
-
-CLOSE_GRACE_SECONDS = 0.2
-"""How long programs have to end by themselves when the server ends."""
-
-CLOSE_SECONDS = 1.0
-"""How long their end is waited for then."""
-
-BROKER_SECONDS = 0.5
-"""After that, how long the broker has to end."""
+CLOSE_GRACE_SECONDS = 0.2  # how long programs have to end by themselves when the server ends
+CLOSE_SECONDS = 1.0  # how long their end is waited for then
+BROKER_SECONDS = 0.5  # after that, how long the broker has to end
 
 
 class SupervisorPool:
@@ -137,27 +123,17 @@ class SupervisorPool:
 
 
 class Launch(NamedTuple):
-    """What is needed to start a program.
+    """What is needed to start a program."""
 
-    Args:
-        body: Of the message RUN.
-        descriptors: What goes with it: the write ends of the outputs, the attachments, and what is handed on.
-        outputs: The read ends of the output and, if told apart, of the errors. Taken out by whoever wants to keep them.
-    """
-
-    body: bytes
-    descriptors: list[int]
+    body: bytes  # of the message RUN
+    descriptors: list[int]  # what goes with it: the write ends of the outputs, the attachments, and what is handed on
+    # The read ends of the output and, if told apart, of the errors. Taken out by whoever wants to keep them.
     outputs: list[int]
 
 
 @contextmanager
 def launch_of(spec: ProcessSpec) -> Generator[Launch]:
-    """Hold what is needed to start a program.
-
-    Raises:
-        ValueError: The operating system cannot take it, such as a text with NUL in it.
-        OSError: There are no descriptors left.
-    """
+    """Hold what is needed to start a program; a `ValueError` if the operating system cannot take it."""
     launch = Launch(messages.packed(spec), [], [])
     with ExitStack() as held:
         held.callback(lambda: [os.close(descriptor) for descriptor in launch.outputs])
@@ -186,15 +162,7 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
 
 
 class BrokerProcess:
-    """A running broker, isolated from the environment and the import path of the server.
-
-    Args:
-        by_group: Whether supervisors follow groups, not descendants.
-        on_lost: Called when it is gone.
-
-    Raises:
-        OSError: It cannot be started.
-    """
+    """A running broker, isolated from the environment and the import path of the server."""
 
     def __init__(self, *, by_group: bool, on_lost: Callable[[], None]) -> None:
         self._on_lost = on_lost
@@ -222,12 +190,7 @@ class BrokerProcess:
         self._loop.add_reader(ours.fileno(), self._on_end)
 
     async def give(self, channel: socket.socket) -> None:
-        """Have a supervisor forked for the other end of a socket.
-
-        Raises:
-            ConnectionError: The broker is gone.
-            OSError: Too many descriptors are on their way.
-        """
+        """Have a supervisor forked for the other end of a socket; a `ConnectionError` if the broker is gone."""
         while True:
             self._signal(signal.SIGCONT)  # a program may have stopped it
             try:
@@ -312,8 +275,8 @@ class Supervisor:
         self._on_lost = on_lost
         self._received = bytearray()
         self._pid = 0
+        # What is being started, and what is done once it is known whether it was.
         self._starting: tuple[Launch, asyncio.Future[SupervisedProcess]] | None = None
-        """What is being started, and what is done once it is known whether it was."""
         self._listings: deque[asyncio.Future[tuple[int, ...]]] = deque()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._read)
@@ -439,13 +402,7 @@ class Supervisor:
 
 
 class SupervisedProcess:
-    """A program beneath a supervisor: a `Process`.
-
-    Args:
-        supervisor: Looks after it.
-        pid: Its process id.
-        outputs: Emptied: the descriptors with its output and, if told apart, its errors.
-    """
+    """A program beneath a supervisor: a `Process`. The descriptors with its output are taken out of `outputs`."""
 
     def __init__(self, supervisor: Supervisor, pid: int, outputs: list[int]) -> None:
         self.pid = pid
@@ -457,12 +414,10 @@ class SupervisedProcess:
         self._is_gone = asyncio.Event()
 
     async def wait(self) -> ExitStatus:
-        """Wait for the program itself."""
         await self._has_exited.wait()
         return self._status
 
     async def left_running(self) -> tuple[int, ...]:
-        """The ids of all processes that it started and that still run, itself included."""
         return () if self._is_gone.is_set() else await self._supervisor.list()
 
     async def end(self, grace_seconds: float) -> None:
@@ -480,22 +435,16 @@ class SupervisedProcess:
                 self._supervisor.close()
 
     async def wait_gone(self) -> None:
-        """Wait until it and all it started have ended."""
         await self._is_gone.wait()
 
     def close(self) -> None:
-        """Close `output` and `errors`. What still runs and prints then gets an error for it."""
         for descriptor in (self.output, self.errors):
             if descriptor >= 0:
                 os.close(descriptor)
         self.output = self.errors = -1
 
     def on_exit(self, status: int) -> None:
-        """The program has ended. A later one with the same process id is another one.
-
-        Args:
-            status: Of `waitpid`.
-        """
+        """The program has ended, with a status of `waitpid`. A later one with the same process id is another one."""
         if not self._has_exited.is_set():
             code = os.waitstatus_to_exitcode(status)
             if code >= 0:

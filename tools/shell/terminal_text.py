@@ -10,34 +10,26 @@ import re
 from tools.contract.display import visible
 
 MAX_UTF8_BYTES = 4
-
+# What follows the beginning of a control string, up to its end or, where it has none, up to the end of the line.
 _STRING = r"[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
-"""What follows the beginning of a control string, up to its end or, where it has none, up to the end of the line."""
-
 _ERASE_LINE = "\ud800"
+# Stand for the two sequences that erase text, while lines are put together. No decoded text has lone surrogates.
 _ERASE_REST = "\ud801"
-"""Stand for the two sequences that erase text, while lines are put together. No decoded text has lone surrogates."""
-
 _ERASING = re.compile(r"\x1b\[([02]?)K")
+# CSI, then OSC, DCS, SOS, PM and APC, then all shorter ones; each also by its one-character form. Unterminated ones are
+# taken as far as they go.
 _SEQUENCE = re.compile(
     rf"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_]{_STRING}|[ -/]*[0-~]?)"
     rf"|\x9b[0-?]*[ -/]*[@-~]?"
     rf"|[\x90\x98\x9d-\x9f]{_STRING}"
 )
-"""CSI, then OSC, DCS, SOS, PM and APC, then all shorter ones; each also by its one-character form. Unterminated ones
-are taken as far as they go."""
 
+# A line of which parts were overwritten or erased.
 _OVERWRITTEN = re.compile(r"(?m)^[^\n\r\x08\ud800\ud801]*[\r\x08\ud800\ud801][^\n]*")
-"""A line of which parts were overwritten or erased."""
-
-_PLAIN = bytes([*b"\t\n", *range(0x20, 0x7F)])
-"""The bytes of a text that needs no work."""
-
+_PLAIN = bytes([*b"\t\n", *range(0x20, 0x7F)])  # the bytes of a text that needs no work
 _RUN = re.compile(r"\x08+|[^\x08]+")
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\r\n]*\x1b?|[ -/]*)\Z")
-
-LONGEST_SEQUENCE = 256
-"""Bytes of an escape sequence at the end of an output that are waited for; real ones are shorter."""
+LONGEST_SEQUENCE = 256  # bytes of an escape sequence at the end of an output that are waited for; real ones are shorter
 
 
 def plain_text(data: bytes) -> str:

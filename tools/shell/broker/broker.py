@@ -42,8 +42,8 @@ else:
 if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
 
+# After so long without the server, what is still there is left alone: supervisors abandon it one second earlier.
 LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
-"""After so long without the server, what is still there is left alone: supervisors abandon it one second earlier."""
 
 
 class Broker:
@@ -59,13 +59,10 @@ class Broker:
         self._server = server
         self._is_subreaper = is_subreaper
         self._most_files = most_files
-        self._lifeline = os.pipe()
-        """Nothing is ever written: it ends with this process, which supervisors notice."""
+        self._lifeline = os.pipe()  # nothing is ever written: it ends with this process, which supervisors notice
         self._waiting = supervisor.Waiting(server.fileno())
-        self._channels: dict[int, socket.socket] = {}
-        """A copy of the socket of each supervisor, by its process id."""
-        self._left: list[socket.socket] = []
-        """Those of dead supervisors, until nothing is beneath them."""
+        self._channels: dict[int, socket.socket] = {}  # a copy of the socket of each supervisor, by its process id
+        self._left: list[socket.socket] = []  # those of dead supervisors, until nothing is beneath them
         self._sweep_at: float | None = None
         self._leave_at: float | None = None
 

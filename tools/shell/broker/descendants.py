@@ -20,12 +20,8 @@ from contextlib import suppress
 if sys.platform == "win32":
     raise ImportError("nothing is followed on Windows")
 
-STOP_ROUNDS = 20
-"""How often to look for processes that were started while the others were stopped."""
-
-_PR_SET_CHILD_SUBREAPER = 36
-"""From linux/prctl.h."""
-
+STOP_ROUNDS = 20  # how often to look for processes that were started while the others were stopped
+_PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 _library = ctypes.CDLL(None)
 
 
@@ -39,11 +35,8 @@ def become_subreaper() -> bool:
 def descendants(root: int, spared: Iterable[int] = ()) -> list[int]:
     """The ids of all processes below one, parents first, without those that only wait to be reaped.
 
-    They come and go during the look: some may be missing, even all if each child of the root ends meanwhile.
-
-    Args:
-        root: The id of a process.
-        spared: Children of it that are left out, with all that is below them.
+    They come and go during the look: some may be missing, even all if each child of the root ends meanwhile. Children
+    of the root that are spared are left out, with all that is below them.
     """
     children: dict[int, list[int]] = {}
     for pid, parent in _running():
@@ -74,11 +67,7 @@ def send_signals(pids: Iterable[int], *numbers: int) -> None:
 
 
 class Descendants:
-    """All processes below this one, a sub-reaper.
-
-    Args:
-        spared: Children that are left out, with all that is below them.
-    """
+    """All processes below this one, a sub-reaper, but for children that are spared with all that is below them."""
 
     def __init__(self, spared: Iterable[int] = ()) -> None:
         self._spared = spared
@@ -110,11 +99,7 @@ class Descendants:
 
 
 class Group:
-    """The group of a program, of which only the leader is known by its id.
-
-    Args:
-        leader: The id of the program and of its group.
-    """
+    """The group of a program, of which only the leader is known by its id."""
 
     def __init__(self, leader: int) -> None:
         self._leader = leader
@@ -136,5 +121,4 @@ class Group:
         return True
 
 
-Followed = Descendants | Group
-"""All that a program has started and that still runs, itself included."""
+Followed = Descendants | Group  # all that a program has started and that still runs, itself included

@@ -13,30 +13,18 @@ if TYPE_CHECKING:
     from tools.shell.process import ProcessSpec
 
 
-FRAME = struct.Struct("=BI")
-"""What every message begins with: its kind, and the bytes that follow."""
-
-NUMBER = struct.Struct("=I")
-"""A number in a message."""
-
+FRAME = struct.Struct("=BI")  # what every message begins with: its kind, and the bytes that follow
+NUMBER = struct.Struct("=I")  # a number in a message
+# From the server. RUN: `packed`; with it come the descriptors of the output, of the errors if told apart, of the
+# attachments, and those that are handed on. END: the grace in milliseconds. LIST: nothing.
 RUN, END, LIST = 1, 2, 3
-"""From the server. RUN: `packed`; with it come the descriptors of the output, of the errors if told apart, of the
-attachments, and those that are handed on. END: the grace in milliseconds. LIST: nothing."""
-
+# To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a status of `waitpid`.
+# GONE: nothing is left, the next one may come. LISTED: the ids of what runs.
 STARTED, FAILED, EXITED, GONE, LISTED = 1, 2, 3, 4, 5
-"""To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a status of `waitpid`.
-GONE: nothing is left, the next one may come. LISTED: the ids of what runs."""
-
-MOST_DESCRIPTORS = 253
-"""Linux passes as many with one message (SCM_MAX_FD)."""
-
+MOST_DESCRIPTORS = 253  # Linux passes as many with one message (SCM_MAX_FD)
 STANDARD_ERROR = 2
-
-OUTPUT_NUMBERS = (1, STANDARD_ERROR)
-"""Descriptors that a program writes to, so nothing can be attached there."""
-
-LARGEST_LIMIT = (1 << 63) - 2
-"""Of setrlimit; one more means none."""
+OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptors that a program writes to, so nothing can be attached there
+LARGEST_LIMIT = (1 << 63) - 2  # of setrlimit; one more means none
 
 
 def framed(kind: int, *numbers: int) -> bytes:

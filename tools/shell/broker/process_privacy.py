@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 
-_PR_SET_DUMPABLE = 4
-"""From linux/prctl.h."""
+_PR_SET_DUMPABLE = 4  # from linux/prctl.h
 
 
 def make_private() -> None:

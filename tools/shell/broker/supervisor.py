@@ -33,34 +33,19 @@ else:
     import messages
 
 
-LEAVE_GRACE_SECONDS = 0.2
-"""How long programs have to end by themselves once the server is gone."""
-
-LEAVE_SECONDS = 30.0
-"""After so long without the server, what cannot be killed is left alone."""
-
-LOOKS = 50
-"""How often to look for what runs if nothing is found: it may have been replaced by others meanwhile."""
-
-KILL_PAUSE_SECONDS = 0.02
-"""Between two attempts to kill what is left."""
-
+LEAVE_GRACE_SECONDS = 0.2  # how long programs have to end by themselves once the server is gone
+LEAVE_SECONDS = 30.0  # after so long without the server, what cannot be killed is left alone
+LOOKS = 50  # how often to look for what runs if nothing is found: it may have been replaced by others meanwhile
+KILL_PAUSE_SECONDS = 0.02  # between two attempts to kill what is left
+# Programs start with the usual reaction to each. Asking for them takes as long as a twelfth of a shell.
 _ALL_SIGNALS = tuple(map(int, signal.valid_signals()))
-"""Programs start with the usual reaction to each. Asking for them takes as long as a twelfth of a shell."""
-
-GROUP_PAUSE_SECONDS = 0.05
-"""Nobody tells when a group has become empty, so it is looked at this often."""
+GROUP_PAUSE_SECONDS = 0.05  # nobody tells when a group has become empty, so it is looked at this often
 
 
 def spawn(body: bytes, descriptors: list[int]) -> int:
-    """Start a program, in a session of its own.
+    """Start a program as RUN says, in a session of its own; an `OSError` if that cannot be.
 
-    Args:
-        body: Of RUN.
-        descriptors: What came with it, to be closed by the caller; some may be replaced by copies.
-
-    Raises:
-        OSError: It cannot be started.
+    The caller closes the descriptors, of which some may have been replaced by copies.
     """
     import fcntl  # noqa: PLC0415 - not on every system; the broker has loaded both
     import resource  # noqa: PLC0415 - as above
@@ -147,7 +132,6 @@ class Supervisor:
     """Runs one program at a time and looks after all that it starts.
 
     Args:
-        channel: The socket to the server.
         broker: A descriptor that can be read once the broker is gone.
         by_group: Whether the group of a program is looked after, not all of its descendants.
     """

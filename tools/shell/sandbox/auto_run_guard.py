@@ -39,44 +39,26 @@ from tools.permissions.folder_contents import TrackedFiles
 from tools.permissions.shell.knowledge.git import is_harmless_in_new_repository
 from tools.shell.confinement import SandboxChanges
 
-DEPTH = 6
-"""Folders below a root that are looked into."""
-
-FOLDERS = 1_500
-"""Folders of a root that are looked into, those near the top first."""
-
-MODULE_DEPTH = 6
-"""Folders below a repository's own one in which submodules and worktrees are looked for."""
-
-ENTRIES = 50
-"""Entries of a folder that count in its fingerprint, by name: what is in those below it does not."""
-
+DEPTH = 6  # folders below a root that are looked into
+FOLDERS = 1_500  # folders of a root that are looked into, those near the top first
+MODULE_DEPTH = 6  # folders below a repository's own one in which submodules and worktrees are looked for
+ENTRIES = 50  # entries of a folder that count in its fingerprint, by name: what is in those below it does not
+# How old a folder's last change must be for its time to tell of the next: the step of coarse file systems.
 SETTLED_NANOSECONDS = 2_000_000_000
-"""How old a folder's last change must be for its time to tell of the next: the step of coarse file systems."""
-
-REMEMBERED = 20_000
-"""Folders that are remembered, of all roots together."""
-
-READ_BYTES = 256 * 1024
-"""What a new repository's settings have at most."""
-
+REMEMBERED = 20_000  # folders that are remembered, of all roots together
+READ_BYTES = 256 * 1024  # what a new repository's settings have at most
 _BARE = {"HEAD", "objects", "refs"}
 _IN_REPOSITORY = (*REPOSITORY_FILES, *REPOSITORY_FOLDERS)
 
 
 @dataclass(slots=True)
 class AutoRunPaths:
-    """What was found in a root. All paths are absolute.
+    """What was found in a root. All paths are absolute."""
 
-    Args:
-        pinned: Folders that stay where they are and writable: repositories' own ones.
-        read_only: Files and folders that stay as they are.
-        found: Every auto-run path that exists, links included.
-    """
-
+    # Folders that stay where they are and writable: repositories' own ones.
     pinned: list[str] = field(default_factory=list[str])
-    read_only: list[str] = field(default_factory=list[str])
-    found: set[str] = field(default_factory=set[str])
+    read_only: list[str] = field(default_factory=list[str])  # files and folders that stay as they are
+    found: set[str] = field(default_factory=set[str])  # every auto-run path that exists, links included
 
 
 class _Folder(NamedTuple):
@@ -91,8 +73,8 @@ class AutoRunLookout:
     """Looks through roots for all commands of a server, and remembers the folders that have not changed since.
 
     Args:
-        consented: Real paths that other tools have written with a person's consent, each with the monotonic time of
-            the last consent; whoever holds it adds to it.
+        consented: Real paths that other tools have written with a person's consent, each with the monotonic time of the
+            last consent; whoever holds it adds to it.
     """
 
     def __init__(self, consented: Mapping[str, float] = MappingProxyType({})) -> None:
@@ -238,14 +220,10 @@ def _guarded(own: str, folder: str, depth: int) -> Iterator[os.DirEntry[str]]:
 
 
 class Fingerprint(NamedTuple):
-    """What a file or folder is, so that a change shows, whoever made it.
+    """What a file or folder is, so that a change shows, whoever made it."""
 
-    Args:
-        status: What identifies it, and of a file the time of its last change, which nobody can set back.
-        entries: The same of the first entries of a folder; `None` for a file.
-    """
-
-    status: tuple[int, ...]
+    status: tuple[int, ...]  # what identifies it, and of a file the time of its last change, which nobody can set back
+    # The same of the first entries of a folder; `None` for a file.
     entries: Mapping[str, tuple[int, ...] | None] | None = None
 
     def without(self, names: set[str]) -> Fingerprint:
@@ -282,12 +260,7 @@ def fingerprint(path: str) -> Fingerprint | None:
 
 
 def is_harmless(path: str, roots: Sequence[str]) -> bool:
-    """Whether git obeys what is new at a path, and nothing in it makes git run anything or look elsewhere.
-
-    Args:
-        path: A real path.
-        roots: Real paths of the workspace's folders.
-    """
+    """Whether git obeys what is new at a real path, and nothing in it makes git run anything or look elsewhere."""
     folder, name = os.path.split(path)
     bare = folded(name)
     try:
@@ -331,14 +304,9 @@ def _is_repository_harmless(own: str, roots: Sequence[str]) -> bool:
 
 
 def move_away(path: str, folder: str | None) -> str | None:
-    """Move something out of the workspace, so that no program obeys it.
+    """Move what is at a real path out of the workspace, so that no program obeys it; where it is now, or `None`.
 
-    Args:
-        path: A real path.
-        folder: Where to; `None` to give it another name where it is.
-
-    Returns:
-        Where it is now; `None` where it cannot be moved.
+    Without a folder to move it to, it is given another name where it is.
     """
     above, name = os.path.split(path)
     aside = f"{name}.untrusted-{os.urandom(4).hex()}"
@@ -371,27 +339,16 @@ def move_away(path: str, folder: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AutoRunState:
-    """The auto-run files of a workspace before a command, and what the command may do to them.
+    """The auto-run files of a workspace before a command, and what the command may do to them."""
 
-    Args:
-        roots: Real paths of the workspace's folders.
-        before: Every path that programs obey, and what was there.
-        waived: Files and folders that the command may change although programs obey them.
-        lookout: Looks through the roots again.
-        folder: The client's private folder, if it has one.
-        is_git: Whether it is a command in which nothing but git changes anything.
-        last_begun: The lookout's, from before the command.
-        made_at: Monotonic seconds.
-    """
-
-    roots: Sequence[str]
-    before: Mapping[str, Fingerprint | None]
-    waived: Sequence[str]
+    roots: Sequence[str]  # real paths of the workspace's folders
+    before: Mapping[str, Fingerprint | None]  # every path that programs obey, and what was there
+    waived: Sequence[str]  # files and folders that the command may change although programs obey them
     lookout: AutoRunLookout
-    folder: str | None
-    is_git: bool
-    last_begun: object
-    made_at: float = field(default_factory=time.monotonic)
+    folder: str | None  # the client's private folder, if it has one
+    is_git: bool  # whether it is a command in which nothing but git changes anything
+    last_begun: object  # the lookout's, from before the command
+    made_at: float = field(default_factory=time.monotonic)  # monotonic seconds
 
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""

@@ -63,15 +63,12 @@ from tools.shell.sandbox.visible_file_system import (
 )
 
 logger = logging.getLogger(__name__)
-
+# Settings of the kernel that bubblewrap leaves writable. Their owner is root, who may write them even without
+# capabilities, also in a user namespace: `core_pattern` alone would run a program outside.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
-"""Settings of the kernel that bubblewrap leaves writable. Their owner is root, who may write them even without
-capabilities, also in a user namespace: `core_pattern` alone would run a program outside."""
-
 OPEN_TO_ALL = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 - names of mount points, nothing is made there
-
+# How long a command waits for the look at what it has left; that goes on, but is not reported any more.
 SETTLE_SECONDS = 8.0
-"""How long a command waits for the look at what it has left; that goes on, but is not reported any more."""
 
 NOT_AS_MEANT = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or a link "
@@ -85,36 +82,21 @@ TOO_SLOW = (
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """The numbers of descriptors that bubblewrap has.
+    """The numbers of descriptors that bubblewrap has."""
 
-    Args:
-        info: It writes there what its process is.
-        held: Before it begins the command, it reads this to its end.
-        options: It reads its options from there.
-        calls: From it comes the program of the system call filter; `None` for none.
-    """
-
-    info: int
-    held: int
-    options: int
-    calls: int | None
+    info: int  # it writes there what its process is
+    held: int  # before it begins the command, it reads this to its end
+    options: int  # it reads its options from there
+    calls: int | None  # from it comes the program of the system call filter; `None` for none
 
 
+# Those of bubblewrap, above what a shell command uses by number.
 DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)
-"""Those of bubblewrap, above what a shell command uses by number."""
-
-FIRST_COPY = 13
-"""The first of the descriptors that have what is shown in place of settings."""
+FIRST_COPY = 13  # the first of the descriptors that have what is shown in place of settings
 
 
 def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tuple[str, ...]:
-    """The options of bubblewrap for one command.
-
-    Args:
-        view: What the command sees.
-        folder: Where it starts.
-        descriptors: What bubblewrap reads and writes.
-    """
+    """The options of bubblewrap for one command that starts in a folder."""
     options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if view.network is NetworkAccess.NONE:
         options.append("--unshare-net")
@@ -161,25 +143,16 @@ def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tup
 
 @dataclass(slots=True)
 class SandboxedCommand(ConfinedCommand):
-    """A command in the sandbox, with what is held for it. To be released.
+    """A command in the sandbox, with what is held for it. To be released."""
 
-    Args:
-        prepare: Looks at the machine, once bubblewrap was started.
-        gate: Holds bubblewrap back.
-        descriptors: What bubblewrap reads and writes.
-    """
-
+    # Looks at the machine, once bubblewrap was started.
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
     gate: Gate = field(repr=False, kw_only=True)
-    descriptors: Descriptors = field(repr=False, kw_only=True)
+    descriptors: Descriptors = field(repr=False, kw_only=True)  # what bubblewrap reads and writes
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
     def send_options(self) -> tuple[ExpectedMount, ...]:
-        """Prepare, and tell the bubblewrap that was started what to mount. Blocks.
-
-        Returns:
-            What its mount table has to say then.
-        """
+        """Prepare, and tell the bubblewrap that was started what to mount: what its mount table then has. Blocks."""
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
         if not prepared.auto_run.is_git:
@@ -232,31 +205,17 @@ def sandboxed(
     site: Site,
     network: NetworkAccess,
     lookout: AutoRunLookout,
-    processes: ProcessGroupLimit,
+    processes: ProcessGroupLimit,  # used where this server runs as root
     *,
-    readable: Sequence[str] = (),
+    readable: Sequence[str] = (),  # what it has to see wherever it lies
     waiver: Waiver = NO_WAIVER,
     private_folder: Callable[[], str] | None = None,
     filter_descriptor: int | None = None,
 ) -> SandboxedCommand:
-    """A command in the sandbox, ready to be started.
+    """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left.
 
-    Args:
-        program: The absolute path of bubblewrap.
-        spec: The command as it would be started without a sandbox.
-        roots: Real paths of the folders it may change.
-        site: What matters to every command.
-        network: What it reaches.
-        lookout: Looks through the roots.
-        processes: Limits the processes of all commands, where this server runs as root.
-        readable: What it has to see wherever it lies.
-        waiver: What of the protection it is let off.
-        private_folder: Makes the client's folder, if it has one.
-        filter_descriptor: Where bubblewrap is started with our own numbers of descriptors: that of the filter of system
-            calls, an attachment. It gets no copies of settings then.
-
-    Raises:
-        OSError: There are no descriptors left.
+    A bubblewrap that is started with our own numbers of descriptors is told that of the filter of system calls, which
+    is an attachment then, and gets no copies of settings.
     """
     calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
     # Looked for before anything is started: bubblewrap is given the copies as descriptors.
@@ -312,19 +271,14 @@ def not_made(error: OSError) -> ToolError:
     )
 
 
-USUAL_FOLDER = "/usr/bin"
-"""AppArmor on Ubuntu lets the program make user namespaces in this folder only."""
-
-PROBE_SECONDS = 5.0
-"""How long the attempt may take; a sandbox takes milliseconds."""
-
-PROBE_ATTEMPTS = 2
-"""A machine under load is asked again; a sandbox that hangs, hangs twice."""
-
+USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu lets the program make user namespaces in this folder only
+PROBE_SECONDS = 5.0  # how long the attempt may take; a sandbox takes milliseconds
+PROBE_ATTEMPTS = 2  # a machine under load is asked again; a sandbox that hangs, hangs twice
 _NOT_LINUX = "there is none for this system, only for Linux"
 _TOO_SLOW = f"it did not answer within {PROBE_SECONDS:g} s"
 _NOT_AS_MEANT = "it does not mount what it is told to"
 
+# In the order of the attempts of `probe_program`.
 _WHAT_WORKED = (
     "a command could not write in its workspace",
     "a command wrote outside its workspace",
@@ -336,8 +290,8 @@ _WHAT_WORKED = (
     "a command could change settings of the kernel",
     "a command had a route to the network",
 )
-"""In the order of the attempts of `probe_program`."""
 
+# What bubblewrap says, and what it means.
 _KNOWN_FAILURES = {
     "setting up uid map": "user namespaces are restricted here (AppArmor, "
     "kernel.apparmor_restrict_unprivileged_userns)",
@@ -352,7 +306,6 @@ _KNOWN_FAILURES = {
     "Unknown option": "this version of bubblewrap is too old; 0.8.0 or newer is needed",
     "execvp": "the probe's program cannot be started in it",
 }
-"""What bubblewrap says, and what it means."""
 
 
 class SandboxMode(StrEnum):
@@ -365,28 +318,19 @@ class SandboxMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
-    """Whether there is a sandbox.
+    """Whether there is a sandbox."""
 
-    Args:
-        program: The absolute path of bubblewrap, `None` where there is none.
-        failure: Why it is not used, as the middle of a sentence; `None` where it works.
-    """
-
-    program: str | None
-    failure: str | None
+    program: str | None  # the absolute path of bubblewrap, `None` where there is none
+    failure: str | None  # why it is not used, as the middle of a sentence; `None` where it works
 
 
 class BubblewrapConfinement:
     """Puts commands into bubblewrap. One for each server.
 
     Args:
-        mode: When.
-        network: What commands reach.
-        site: What of this machine and server matters to every command.
         search_path: Where to look for the program (`PATH`).
         program: The program to use instead of the one that would be found.
-        consented: Real paths that other tools have written with a person's consent, each with the monotonic time of
-            the last consent; whoever holds it adds to it.
+        consented: As `AutoRunLookout` takes it.
     """
 
     def __init__(
@@ -407,8 +351,7 @@ class BubblewrapConfinement:
         self._status: SandboxStatus | None = None
         self._trying = Lock()
         self._group = ProcessGroupLimit()
-        self._server = (site, network, AutoRunLookout(consented), self._group)
-        """What is the same for every command."""
+        self._server = (site, network, AutoRunLookout(consented), self._group)  # what is the same for every command
 
     async def confine(
         self,
@@ -472,10 +415,10 @@ class BubblewrapConfinement:
         self._group.close()
 
     def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
-        """Look for the program and try it. What fails for want of descriptors or memory tells nothing of the sandbox.
+        """Look for the program and try it.
 
         Raises:
-            ExhaustedError: There is too little of something to try it.
+            ExhaustedError: There are too few descriptors or too little memory, which tells nothing of the sandbox.
         """
         if sys.platform != "linux":
             return SandboxStatus(None, _NOT_LINUX)

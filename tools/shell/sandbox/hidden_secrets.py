@@ -22,44 +22,31 @@ from tools.shell.confinement import WithheldSecret
 from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED
 from tools.shell.sandbox.secret_removal import included_settings, without_secrets
 
+# What root can read even without its rights.
 SYSTEM_PATHS = (
     *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d"),
     *("/etc/krb5.keytab", "/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key"),
     *("/etc/rancher/k3s/k3s.yaml", "/etc/kubernetes", "/etc/ssl/private", "/etc/wireguard"),
     "/etc/NetworkManager/system-connections",
 )
-"""What root can read even without its rights."""
 
-READ_BYTES = 256 * 1024
-"""Settings that are longer are hidden."""
-
+READ_BYTES = 256 * 1024  # settings that are longer are hidden
+# The most copies of a command: each takes a descriptor and a mount. What comes after them is hidden.
 COPIES = 64
-"""The most copies of a command: each takes a descriptor and a mount. What comes after them is hidden."""
-
+# A file that changed less than so long ago may change again without that being seen in its times.
 SETTLED_NANOSECONDS = 2_000_000_000
-"""A file that changed less than so long ago may change again without that being seen in its times."""
-
-_FEW = 4
-"""So few names are looked for one by one; for more, their folder is listed."""
+_FEW = 4  # so few names are looked for one by one; for more, their folder is listed
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenPaths:
-    """Real paths of what is there and has to be hidden.
-
-    Args:
-        folders: Folders.
-        files: Files.
-        copies: What is shown in place of files.
-        shown: What is seen as it is although it lies in a folder that is hidden.
-        withheld: What of it is known, for results.
-    """
+    """Real paths of what is there and has to be hidden."""
 
     folders: tuple[str, ...]
     files: tuple[str, ...]
-    copies: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
-    shown: tuple[str, ...] = ()
-    withheld: tuple[WithheldSecret, ...] = ()
+    copies: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)  # what is shown in place of files
+    shown: tuple[str, ...] = ()  # what is seen as it is although it lies in a folder that is hidden
+    withheld: tuple[WithheldSecret, ...] = ()  # what of it is known, for results
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -136,20 +123,15 @@ def secret_places(
 
 @dataclass(slots=True)
 class _Names:
-    """What is known below a folder.
+    """What is known below a folder."""
 
-    Args:
-        place: The place in the table that the folder itself is, if it is one.
-        below: What is known below each name in it; the case of the key is folded, since there are file systems where it
-            makes no difference.
-        patterns: The same for names of a pattern.
-        any_pattern: All of these in one, once it was needed.
-    """
-
-    place: str | None = None
+    place: str | None = None  # the place in the table that the folder itself is, if it is one
+    # What is known below each name in it; the case of the key is folded, since there are file systems where it makes no
+    # difference.
     below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
+    # The same for names of a pattern.
     patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
-    any_pattern: re.Pattern[str] | None = None
+    any_pattern: re.Pattern[str] | None = None  # all of these in one, once it was needed
 
 
 @cache

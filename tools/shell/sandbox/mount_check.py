@@ -26,25 +26,15 @@ import anyio
 from tools.contract.resource_exhaustion import exhaustion_of
 from tools.files.workspace import contains
 
-SECONDS = 10.0
-"""How long a sandbox may take to be set up; it takes milliseconds, unless the machine is very busy."""
-
-NEW_ROOT = "/newroot"
-"""Where bubblewrap puts together what becomes the root of the sandbox."""
-
-_NO_READER = 0x008
-"""POLLERR, as Linux tells of a pipe that nobody can read."""
-
+SECONDS = 10.0  # how long a sandbox may take to be set up; it takes milliseconds, unless the machine is very busy
+NEW_ROOT = "/newroot"  # where bubblewrap puts together what becomes the root of the sandbox
+_NO_READER = 0x008  # POLLERR, as Linux tells of a pipe that nobody can read
+# How the mount table writes these characters (proc_pid_mountinfo(5)); the backslash last, since all begin with one.
 _ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
-"""How the mount table writes these characters (proc_pid_mountinfo(5)); the backslash last, since all begin with one."""
 
 
 class Gate:
-    """Three pipes between us and one bubblewrap. To be closed, which lets it through: only if it is to go on, or gone.
-
-    Raises:
-        OSError: There are no descriptors left.
-    """
+    """Three pipes between us and one bubblewrap. Closing lets that through, so only if it is to go on, or gone."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()
@@ -70,11 +60,7 @@ class Gate:
         self._close(self.info, self.held, self.options)
 
     def say(self, options: Iterable[str]) -> None:
-        """Tell bubblewrap its options. Blocks while it does not read.
-
-        Raises:
-            TimeoutError: It does not read for some seconds.
-        """
+        """Tell bubblewrap its options. Blocks while it does not read, up to a `TimeoutError`."""
         rest = memoryview(os.fsencode("".join(f"{option}\0" for option in options)))
         # One that has ended printed why.
         with suppress(BrokenPipeError):
@@ -86,10 +72,6 @@ class Gate:
 
     async def look(self, expected: Iterable[ExpectedMount], seconds: float = SECONDS) -> bool:
         """Wait until everything is mounted, and let it go on if that is what is expected.
-
-        Args:
-            expected: What the mount table has to say.
-            seconds: How long to wait.
 
         Returns:
             Whether it was let on, or has ended by itself before. Where not, it waits still.
@@ -146,53 +128,34 @@ class Gate:
 
 
 class Mount(NamedTuple):
-    """A line of a mount table.
+    """A line of a mount table."""
 
-    Args:
-        number: By which other lines call it.
-        parent: The mount that it lies on.
-        device: Of its file system.
-        what: The path in its file system.
-        at: Where it is mounted.
-        is_read_only: Whether nothing can be changed through it.
-    """
-
-    number: str
-    parent: str
-    device: str
-    what: str
-    at: str
-    is_read_only: bool
+    number: str  # by which other lines call it
+    parent: str  # the mount that it lies on
+    device: str  # of its file system
+    what: str  # the path in its file system
+    at: str  # where it is mounted
+    is_read_only: bool  # whether nothing can be changed through it
 
 
 class ExpectedMount(NamedTuple):
-    """A mount that a sandbox is to have, on top of all others on its place.
-
-    Args:
-        at: Where.
-        device: Of its file system.
-        what: The path in its file system.
-        is_read_only: Whether nothing can be changed through it.
-        layers: How many mounts lie on each other there, it included; `None` where that may differ. As each has
-            exactly one more than before, none was led to another place by a link.
-    """
+    """A mount that a sandbox is to have, on top of all others on its place."""
 
     at: str
-    device: str
-    what: str
-    is_read_only: bool
+    device: str  # of its file system
+    what: str  # the path in its file system
+    is_read_only: bool  # whether nothing can be changed through it
+    # How many mounts lie on each other there, it included; `None` where that may differ. As each has exactly one more
+    # than before, none was led to another place by a link.
     layers: int | None = None
 
 
 class MountTable:
-    """What a process has mounted where, as it was when this was made.
+    """What a process has mounted where, as it was when this was made; an `OSError` if it is gone, or not ours.
 
     Args:
         process: Its id.
         top: The folder that will be its root. Where that is not the root yet, only what lies in it is told.
-
-    Raises:
-        OSError: The process is gone, or is not ours.
     """
 
     def __init__(self, process: int | str = "self", top: str = "") -> None:
@@ -212,26 +175,16 @@ class MountTable:
         # Where the root is not a mount, nothing is mounted as it.
         none = Mount("", "", "", "", "", is_read_only=False)
         self._lowest = next((each for each in mounts.values() if each.at == "/" and each.number not in upon), none)
-        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}
-        """What lies on a mount, at a place."""
+        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # what lies on a mount, at a place
 
     def bound_first(self, path: str) -> ExpectedMount:
-        """What a table has to say of a path that was mounted onto itself, where nothing above it was before.
-
-        Args:
-            path: An absolute path without links.
-        """
+        """What a table has to say of a path without links, mounted onto itself where nothing above it was before."""
         over, _ = self._seen(path)
         what = over.what.rstrip("/") + path[len(over.at.rstrip("/")) :]
         return ExpectedMount(path, over.device, what or "/", over.is_read_only)
 
     def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
-        """The same where a folder above came before, with all that is mounted below it.
-
-        Args:
-            path: An absolute path without links.
-            is_read_only: Whether it was mounted so.
-        """
+        """The same where a folder above came before, with all that is mounted below it."""
         own, (_, layers) = self.bound_first(path), self._seen(path)
         return own._replace(is_read_only=is_read_only or own.is_read_only, layers=layers + 1)
 

@@ -12,8 +12,7 @@ import socket
 import sys
 from collections.abc import Callable
 
-FIRST_CODE = 100
-"""Codes of bubblewrap itself are smaller."""
+FIRST_CODE = 100  # codes of bubblewrap itself are smaller
 
 
 def write(path: str) -> None:

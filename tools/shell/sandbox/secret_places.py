@@ -15,15 +15,10 @@ from tools.permissions.auto_run_files import AGENT_FOLDERS
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A known place of secrets.
+    """A known place of secrets."""
 
-    Args:
-        programs: What fails for want of a login without it, by what a command calls them.
-        is_settings: Whether it is a file that programs need for its settings too: shown without its secret values.
-    """
-
-    programs: frozenset[str]
-    is_settings: bool
+    programs: frozenset[str]  # what fails for want of a login without it, by what a command calls them
+    is_settings: bool  # whether it is a file that programs need for its settings too: shown without its secret values
 
 
 _STORES = """
@@ -190,6 +185,7 @@ gitlab: .python-gitlab.cfg
     .config/systemd/user/*.service, .config/systemd/user/*.service.d/*.conf, .config/systemd/user.conf
 """
 
+# What shells and sessions run when they start: shown without its secret values too.
 SCRIPTS = frozenset(
     (
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_aliases", ".bash_logout", ".bashrc.d/*", ".profile"),
@@ -200,7 +196,6 @@ SCRIPTS = frozenset(
         *(".xprofile", ".xinitrc", ".xserverrc", ".xsession", ".xsessionrc", ".config/plasma-workspace/env/*.sh"),
     )
 )
-"""What shells and sessions run when they start: shown without its secret values too."""
 
 _MOVED = """
 XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
@@ -219,11 +214,10 @@ JUPYTER_CONFIG_DIR=~/.jupyter XAUTHORITY=~/.Xauthority HISTFILE=~/.bash_history 
 MYSQL_HISTFILE=~/.mysql_history PSQL_HISTORY=~/.psql_history
 """
 
+# Settings in which nothing but a blank may stand between a name and its value.
 SPACED = frozenset((*(".curlrc", ".config/curlrc", ".yarnrc", ".subversion/servers"),))
-"""Settings in which nothing but a blank may stand between a name and its value."""
-
+# Settings that are not read any more where a value is missing: their lines with secrets are left out.
 LINES_LEFT_OUT = frozenset((".curlrc", ".config/curlrc"))
-"""Settings that are not read any more where a value is missing: their lines with secrets are left out."""
 
 _PLAIN_FOR_CURL = (
     "proxy|noproxy|cacert|capath|insecure|location|silent|show-error|retry|retry-delay|connect-timeout|max-time"
@@ -233,6 +227,7 @@ _PLAIN_FOR_WGET = (
     "timeout|tries|waitretry|wait|https?_proxy|ftp_proxy|no_proxy|use_proxy|check_certificate|ca_certificate"
     "|user_?agent|progress|robots|continue|timestamping|dirstruct|adjust_extension|follow_ftp"
 )
+# The names of what is not secret, as patterns, in settings where a secret may stand behind any other name.
 PLAIN_NAMES: Mapping[str, str] = {
     **dict.fromkeys((".curlrc", ".config/curlrc"), _PLAIN_FOR_CURL),
     **dict.fromkeys((".wgetrc", ".config/wget/wgetrc"), _PLAIN_FOR_WGET),
@@ -241,14 +236,13 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-"""The names of what is not secret, as patterns, in settings where a secret may stand behind any other name."""
 
+# Variables that name another path, or several with colons between them, for a place or for a folder of places; with an
+# empty text, for the home folder.
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
     for variable, _, place in (each.partition("=") for each in _MOVED.split())
 }
-"""Variables that name another path, or several with colons between them, for a place or for a folder of places; with
-an empty text, for the home folder."""
 
 
 def _table() -> dict[str, Place]:
@@ -262,5 +256,4 @@ def _table() -> dict[str, Place]:
     return table
 
 
-HOME_PLACES: Mapping[str, Place] = _table()
-"""All of the table, by the place."""
+HOME_PLACES: Mapping[str, Place] = _table()  # all of the table, by the place

@@ -20,45 +20,42 @@ from xml.parsers.expat import ExpatError
 from tools.contract.secrets import HIDDEN, has_secret, is_secret_name, redact
 from tools.shell.sandbox.secret_places import LINES_LEFT_OUT, PLAIN_NAMES, SCRIPTS, SPACED
 
+# Further names of secrets, as settings have them.
 _MORE = re.compile(
     r"(?<!by)(?<!com)pass$|pwd$|authorisation$|sonar\.login$|webhook(?:[-_]?url)?$|ident$|pin$|session(?:id)?$|^key$",
     re.IGNORECASE,
 )
-"""Further names of secrets, as settings have them."""
 
+# Ends of names that tell where or how something secret is kept.
 _ABOUT = re.compile(
     r"(?:file|path|dir|folder|provider|helper|store|backend|type|method|mode|timeout|command|process|program|url|uri"
     r"|endpoint|format|user|username|name|prefix|schemes|algorithm|host|cert|certificate|ca|sock|tty"
     r"|always[-_]?auth|signing[-_]?key|public[-_]?key|pub[-_]?key|bindkey|keychain|key[-_]?id|binding)s?$",
     re.IGNORECASE,
 )
-"""Ends of names that tell where or how something secret is kept."""
 
+# Values that are not secret after whatever name: none, a switch, a variable of the environment.
 _HARMLESS = re.compile(
     r"(?:true|false|yes|no|on|off|null|none|bearer|basic|~|\$\{[\w.-]*\}|\$[A-Z_][A-Z0-9_]*|%\w+%)?", re.IGNORECASE
 )
-"""Values that are not secret after whatever name: none, a switch, a variable of the environment."""
 
+# Name and password in an address, with a scheme or without. Over HTTP the name may be the token; for git and ssh it
+# alone is none. A password may hold an `@` too.
 _USERINFO = re.compile(
     r"(?<=://)[^\s/\"'<>:@]*:[^\s/\"'<>]*@|(?<=http://)[^\s/\"'<>]+@|(?<=https://)[^\s/\"'<>]+@"
     r"|(?<![\w.%+/:@-])[\w.%+-]++:[^\s/:\"'<>{}()\\][^\s/\"'<>{}()\\]{0,200}@"
 )
-"""Name and password in an address, with a scheme or without. Over HTTP the name may be the token; for git and ssh it
-alone is none. A password may hold an `@` too."""
 
 _QUERY = re.compile(r"([?&]([\w.\-]++)=)[^&\s\"'#<>]*")
-
+# An option with its value, as it stands among others.
 _OPTION = re.compile(r"(?<![^\s\"'])--?([A-Za-z][\w.-]*+)=([^\s\"']++)(?=[\s\"']|$)[ \t]?")
-"""An option with its value, as it stands among others."""
+_PRINTS = re.compile(r"\b(?:echo|printf)\b")  # a command that gives out what stands behind it
 
-_PRINTS = re.compile(r"\b(?:echo|printf)\b")
-"""A command that gives out what stands behind it."""
-
+# Words that nobody has thought of, unless they are names in a path; the token in a URL of conda.
 _RANDOM = re.compile(
     r"(?<![\w/.-])(?P<path>(?:~|\$\w+|\$\{\w+\}|/[A-Za-z]?[a-z.]+)/[^\s\"':;,]*+)|(?<![\w-])(?:(?=[\w-]*[a-z])(?=[\w-]*[A-Z])(?=[\w-]*[0-9])[\w-]{24,}|[0-9a-f]{32,})(?![\w-])|/t/[^\s/\"']+",
     re.ASCII,
 )
-"""Words that nobody has thought of, unless they are names in a path; the token in a URL of conda."""
 
 _NAME = r"\"[^\"=\\]*+\"|'[^'=\\]*+'|[^\s=:\"'#;!?\[\](){}<>$`\\&|,+]++"
 _LEAD = r"(?P<lead>[ \t]*+(?:-[ \t]++)*+(?:export[ \t]++(?:--?\w++[ \t]++)*+)?)"
@@ -76,11 +73,11 @@ _QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'[^']*+'")
 _INNER_NAME = re.compile(r"(?<![\w.-])([\w.\-]++)[\"']?[ \t]*+[=:][ \t]*+[^\s&]")
 _INNER_PAIR = re.compile(r"\b(?:name|key|id|header)[\"']?[ \t]*+[=:][ \t]*+[\"']?([\w.\-]++)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\[uUxN][0-9A-Fa-f{]")
-
 _PLAIN = r"(?:[^\s\"'`;|&<>(){}\\$]|\$(?![({\"'])|\$\{[^\"'`{}\n]*+\}|\$\([^\"'`()\n]*+\))"
+# A value whose end is certain wherever it stands: nothing that a shell reads goes with it.
 _SCRIPT_VALUE = rf"\"(?:{_PLAIN}|[ \t])*+\"|'[^'\"`;|&<>(){{}}\n]*+'|\([^\"'`;|&<>()\n]*+\)|{_PLAIN}++"
-"""A value whose end is certain wherever it stands: nothing that a shell reads goes with it."""
 
+# The name of an alias, or what gives a value to a variable of a shell, with the remark behind it.
 _STATEMENT = re.compile(
     r"(?P<alias>\b(?:alias|abbr)[ \t]++(?:-\w++[ \t]++){0,4}+[\w.:-]++)"
     rf"|(?:\b(?:set|setenv)[ \t]++(?:-[\w-]++[ \t]++){{0,4}}+(?P<variable>[\w.-]++)(?:[ \t]*+=[ \t]*+|[ \t]++)"
@@ -88,37 +85,26 @@ _STATEMENT = re.compile(
     rf"|(?<![\w$.=-])[\"']?(?P<name>[\w.-]++)[\"']?(?:\]|\[(?P<index>[\w.-]*+)\])?\+?=(?P<value>{_SCRIPT_VALUE})(?=[\s;&|)}}]|$))"
     r"(?P<remark>[ \t]++\#[^\n]*+)?"
 )
-"""The name of an alias, or what gives a value to a variable of a shell, with the remark behind it."""
 
+# A name, and something behind it that may be its value.
 _MENTION = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]++)[\"']?(?:\]|\[(?P<index>[^\s\]]{0,200})\])?"
     r"(?:[^\S\n]*+(?:\+?=(?=\S)|:[^\S\n]*+)|[^\S\n]++(?:=[^\S\n]++)?+)"
     r"(?=(?P<value>[\"'](?![\"'])[^\"']{0,200}|(?!\(\)|\{\s)[^\s\"';&|)}\]>][^\s\"';&|()]{0,200}))"
 )
-"""A name, and something behind it that may be its value."""
 
 _VARIABLE = re.compile(r"(?<![\w.-])[\w.-]++\+?=")
 _REFERENCE = re.compile(r"\$(?:\w++|\{\w++\})")
 _DEFAULT = re.compile(r"\$\{(\w++):?[-=]")
+# What looks like a remark may be the end of a text of several lines, with commands behind it.
 _MAY_END_TEXT = re.compile(r"[\"'`][^\n]*[;&|(){}]")
-"""What looks like a remark may be the end of a text of several lines, with commands behind it."""
-
 _REMARK_LINE = re.compile(r"^[ \t]*+#.*+$", re.MULTILINE)
-
-_LONGEST_LINE = 8 * 1024
-"""Nobody has written a longer one, and each takes time."""
-
-_PAIR_NAMES = frozenset({"name", "key", "id", "header"})
-"""Of what tells what the value beside it is for."""
+_LONGEST_LINE = 8 * 1024  # nobody has written a longer one, and each takes time
+_PAIR_NAMES = frozenset({"name", "key", "id", "header"})  # of what tells what the value beside it is for
 
 
 def without_secrets(text: str, place: str) -> str | None:
-    """Settings without their secret values: the text itself where there are none, `None` if they cannot be told.
-
-    Args:
-        text: All of the file.
-        place: Its place in the table.
-    """
+    """Settings of a place in the table without secret values; all of it if it has none, `None` if that is uncertain."""
     start = text.lstrip("\ufeff \t\r\n")[:1]
     if "\0" in text or "\ufffd" in text:
         return None

@@ -16,55 +16,36 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
+# BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JGE|K, BPF_ALU|AND|K, BPF_RET|K (linux/bpf_common.h).
 _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
-"""BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JGE|K, BPF_ALU|AND|K, BPF_RET|K (linux/bpf_common.h)."""
-
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-"""SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO (linux/seccomp.h)."""
-
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO (linux/seccomp.h)
+# Where `struct seccomp_data` holds them; both architectures are little-endian, so the low half comes first.
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
-"""Where `struct seccomp_data` holds them; both architectures are little-endian, so the low half comes first."""
-
-_X32 = 0x40000000
-"""Bit of the second set of call numbers on x86-64."""
-
-_FAMILIES = (2, 10, 16)
-"""AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)."""
-
+_X32 = 0x40000000  # bit of the second set of call numbers on x86-64
+_FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
+# SOCK_STREAM, SOCK_SEQPACKET. A pair of datagram sockets can still send to a named one.
 _PAIR_TYPES = (1, 5)
-"""SOCK_STREAM, SOCK_SEQPACKET. A pair of datagram sockets can still send to a named one."""
-
 _TYPE_MASK = 0xF
+# All CLONE_NEW* flags. In a namespace of its own a command would have capabilities.
 _NEW_NAMESPACES = 0x7E020080
-"""All CLONE_NEW* flags. In a namespace of its own a command would have capabilities."""
-
-_CLONE_NAMESPACES = 0x7E020000
-"""The same for `clone`, where the lowest byte is a signal."""
+_CLONE_NAMESPACES = 0x7E020000  # the same for `clone`, where the lowest byte is a signal
 
 
 @dataclass(frozen=True, slots=True)
 class _Architecture:
-    """The numbers of one architecture (asm/unistd.h).
+    """The numbers of one architecture (asm/unistd.h)."""
 
-    Args:
-        audit: AUDIT_ARCH_*.
-        has_second_set: Whether there are calls with `_X32`.
-        refused: Calls that are not permitted.
-        calls: Numbers of socket, socketpair, clone and unshare.
-    """
-
-    audit: int
-    has_second_set: bool
-    refused: tuple[int, ...]
-    calls: tuple[int, int, int, int]
+    audit: int  # AUDIT_ARCH_*
+    has_second_set: bool  # whether there are calls with `_X32`
+    refused: tuple[int, ...]  # calls that are not permitted
+    calls: tuple[int, int, int, int]  # numbers of socket, socketpair, clone and unshare
 
 
+# io_uring_setup, io_uring_enter, io_uring_register, clone3: the same everywhere. They are said not to exist, since
+# programs then take the older way, which the filter can look into.
 _ABSENT = (425, 426, 427, 435)
-"""io_uring_setup, io_uring_enter, io_uring_register, clone3: the same everywhere. They are said not to exist, since
-programs then take the older way, which the filter can look into."""
-
+# open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same everywhere.
 _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
-"""open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same everywhere."""
 
 _ARCHITECTURES = {
     "x86_64": _Architecture(
@@ -95,11 +76,7 @@ _ARCHITECTURES = {
 
 @cache
 def seccomp_program(machine: str) -> bytes | None:
-    """The filter for an architecture, `None` where there is none.
-
-    Args:
-        machine: What `uname -m` says.
-    """
+    """The filter for an architecture, as `uname -m` calls it; `None` where there is none."""
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
         return None

@@ -17,93 +17,69 @@ from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, fin
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 
+# Folders where programs leave sockets, and files for others. `/tmp` is the client's own, for as long as its session
+# lasts; of the others each command has its own, in memory. `/dev/shm` is part of the private `/dev`.
 PRIVATE = ("/tmp", "/var/tmp", "/run", "/var/run")  # noqa: S108 - covered, not used
-"""Folders where programs leave sockets, and files for others. `/tmp` is the client's own, for as long as its session
-lasts; of the others each command has its own, in memory. `/dev/shm` is part of the private `/dev`."""
-
 TEMPORARY = PRIVATE[0]
-
+# Size of each private folder that is held in memory; the client's `/tmp` is emptied where it holds more.
 PRIVATE_BYTES = 2 * 1024**3
-"""Size of each private folder that is held in memory; the client's `/tmp` is emptied where it holds more."""
-
-MOST_MEASURED = 50_000
-"""Files and folders of the client's `/tmp` that are counted, to see how much it holds."""
-
+MOST_MEASURED = 50_000  # files and folders of the client's `/tmp` that are counted, to see how much it holds
+# Mounts for the paths of all workspaces that stay as they are, of each kind, with the folders on the way to them: those
+# nearest to the top. Each takes bubblewrap the longer the more there are.
 KEPT = 200
-"""Mounts for the paths of all workspaces that stay as they are, of each kind, with the folders on the way to them:
-those nearest to the top. Each takes bubblewrap the longer the more there are."""
 
+# Folders that are not workspaces: writable, they would leave nothing of the sandbox.
 SYSTEM_ROOTS = frozenset(
     (
         *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin"),
         *("/srv", "/sys", "/tmp", "/usr", "/var", "/var/tmp", "/var/run", "/var/lib", "/Users"),  # noqa: S108 - refused
     )
 )
-"""Folders that are not workspaces: writable, they would leave nothing of the sandbox."""
 
+# Where the programs of NixOS are found.
 RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")
-"""Where the programs of NixOS are found."""
-
+# Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones would
+# be run by others. What tools have already fetched is readable where it is.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".npm"}
-"""Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones
-would be run by others. What tools have already fetched is readable where it is."""
 
+# Variables that lead to what is not there.
 UNREACHABLE = (
     *("XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK"),
     "SSH_AGENT_PID",
 )
-"""Variables that lead to what is not there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What about this machine and this server matters to every command.
-
-    Args:
-        home: The home folder.
-        hidden: Further folders and files to hide: state and settings of the server. Taken out of a root where new.
-        read_only: Files that stay as they are even inside a root: settings of the server. Taken out of it where new.
-        readable: Files and folders that are seen whole although they are known places of secrets.
-        writable: Files and folders of the roots that commands may change although programs outside obey them.
-        temporary_bytes: How much a client's `/tmp` may hold after a command.
-    """
+    """What about this machine and this server matters to every command."""
 
     home: str
+    # Further folders and files to hide: state and settings of the server. Taken out of a root where new.
     hidden: tuple[str, ...] = ()
+    # Files that stay as they are even inside a root: settings of the server. Taken out of it where new.
     read_only: tuple[str, ...] = ()
-    readable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()  # files and folders that are seen whole although they are known places of secrets
+    # Files and folders of the roots that commands may change although programs outside obey them.
     writable: tuple[str, ...] = ()
-    temporary_bytes: int = PRIVATE_BYTES
+    temporary_bytes: int = PRIVATE_BYTES  # how much a client's `/tmp` may hold after a command
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a command sees of the machine. All paths are real and absolute.
-
-    Args:
-        roots: Writable folders.
-        private: Folders that are empty at first and gone afterwards.
-        temporary: The folder of the client that is its `/tmp`; `None` for one that is gone afterwards.
-        readable: What is seen although it lies in a private folder.
-        hidden_folders: Folders that are empty, and where nothing can be made.
-        hidden_files: Files that cannot be opened.
-        copies: Files in whose place something else is read: from a descriptor of bubblewrap, by its number.
-        shown: What is seen although it lies in a hidden folder.
-        pinned: Writable folders that cannot be renamed or removed, none of them in one that is read-only.
-        read_only: Files and folders of the roots that stay as they are.
-        network: What it reaches.
-    """
+    """What a command sees of the machine. All paths are real and absolute."""
 
     roots: tuple[str, ...]
-    private: tuple[str, ...] = ()
-    temporary: str | None = None
-    readable: tuple[str, ...] = ()
-    hidden_folders: tuple[str, ...] = ()
-    hidden_files: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()  # folders that are empty at first and gone afterwards
+    temporary: str | None = None  # the folder of the client that is its `/tmp`; `None` for one that is gone afterwards
+    readable: tuple[str, ...] = ()  # what is seen although it lies in a private folder
+    hidden_folders: tuple[str, ...] = ()  # folders that are empty, and where nothing can be made
+    hidden_files: tuple[str, ...] = ()  # files that cannot be opened
+    # Files in whose place something else is read: from a descriptor of bubblewrap, by its number.
     copies: Mapping[str, int] = field(default_factory=dict[str, int])
-    shown: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()  # what is seen although it lies in a hidden folder
+    # Writable folders that cannot be renamed or removed, none of them in one that is read-only.
     pinned: tuple[str, ...] = ()
-    read_only: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()  # files and folders of the roots that stay as they are
     network: NetworkAccess = NetworkAccess.NONE
 
     def expected(self) -> tuple[ExpectedMount, ...]:
@@ -118,19 +94,12 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class PreparedView:
-    """A view, and what is looked at again after the command.
-
-    Args:
-        view: What the command sees.
-        auto_run: The auto-run files as they are before it.
-        uncovered: How many of their paths, links left aside, the view does not keep as they are.
-        temporary_bytes: How much the client's `/tmp` may hold.
-    """
+    """A view, and what is looked at again after the command."""
 
     view: View
-    auto_run: AutoRunState
-    uncovered: int
-    temporary_bytes: int
+    auto_run: AutoRunState  # the auto-run files as they are before it
+    uncovered: int  # how many of their paths, links left aside, the view does not keep as they are
+    temporary_bytes: int  # how much the client's `/tmp` may hold
 
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
@@ -146,28 +115,13 @@ def prepare(
     network: NetworkAccess,
     lookout: AutoRunLookout,
     roots: Sequence[str],
-    readable: Sequence[str] = (),
+    readable: Sequence[str] = (),  # what the command has to see wherever it lies
     *,
-    secrets: tuple[HiddenPaths, Mapping[str, int]] | None = None,
+    secrets: tuple[HiddenPaths, Mapping[str, int]] | None = None,  # with the descriptors that have the copies
     waiver: Waiver = NO_WAIVER,
     private_folder: Callable[[], str] | None = None,
 ) -> PreparedView:
-    """Look at the machine.
-
-    Args:
-        site: What matters to every command.
-        network: What the command reaches.
-        lookout: Looks through the roots.
-        roots: Folders that the command may change.
-        readable: What it has to see wherever it lies.
-        secrets: What is hidden, and the descriptors of bubblewrap that have the copies; `None` to look for it here, and
-            to show no copies.
-        waiver: What of the protection it is let off.
-        private_folder: Makes the client's folder, if it has one.
-
-    Raises:
-        OSError: The client's folder cannot be made.
-    """
+    """Look at the machine. Without `secrets` they are looked for here, and no copies are shown."""
     present = writable(roots)
     folder = None if private_folder is None else private_folder()
     found = [lookout.look(root) for root in present]
@@ -224,8 +178,7 @@ def too_broad(roots: Sequence[str]) -> str | None:
 def writable(roots: Sequence[str]) -> tuple[str, ...]:
     """Those roots that exist, without those in another one: they are writable as they are, and could be replaced.
 
-    Args:
-        roots: Real paths. They are not followed again: another command may have put a link in the place of one.
+    They are real paths, and not followed again: another command may have put a link in the place of one.
     """
     outermost: list[str] = []
     present = (root for root in roots if os.path.isdir(root) and _real(root) == os.path.normpath(root))
@@ -274,15 +227,9 @@ def _kept_in_place(
     then take its place. So every folder on the way from the root to what is kept is mounted onto itself, too. For what
     lies at the top of a root, as it mostly does, there is none. A path where nothing is, or a link, is left out.
 
-    Args:
-        roots: Writable folders, none in another one.
-        hidden: Paths that are hidden, with mounts of their own.
-        repositories: Folders that stay where they are.
-        guarded: Files and folders that stay as they are.
-
     Returns:
         The writable folders that cannot be renamed or removed, what is read-only, and how many paths there were no
-        mounts left for.
+            mounts left for.
     """
 
     def is_seen(path: str) -> bool:
