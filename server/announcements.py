@@ -54,10 +54,7 @@ class ListenBus(InMemorySubscriptionBus):
 
 
 ListKind = Literal["tools", "prompts", "resources"]
-
-TELL_SECONDS = 10.0
-"""How long a session may take to hear of a change."""
-
+TELL_SECONDS = 10.0  # how long a session may take to hear of a change
 SETTLE_SECONDS = 0.02
 """How long changes are gathered: one upstream that comes changes three lists, and several come at once."""
 

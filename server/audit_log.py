@@ -29,21 +29,12 @@ from tools.contract.secrets import HIDDEN, redact
 
 logger = logging.getLogger("audit")
 
-MAX_VALUE_CHARS = 2_000
-"""Of one argument, or of one rule; a file's content does not belong into an audit log."""
-
-MAX_NAME_CHARS = 100
-"""Of the name of an argument."""
-
+MAX_VALUE_CHARS = 2_000  # of one argument, or of one rule; a file's content does not belong into an audit log
+MAX_NAME_CHARS = 100  # of the name of an argument
 MAX_ARGUMENTS = 20
-
 MAX_REASON_CHARS = 4_000
-
-QUEUED_RECORDS = 10_000
-"""Records waiting for the disk; those beyond are dropped and counted."""
-
-FLUSH_SECONDS = 2.0
-"""How long the end of the process waits for the last records to be written."""
+QUEUED_RECORDS = 10_000  # records waiting for the disk; those beyond are dropped and counted
+FLUSH_SECONDS = 2.0  # how long the end of the process waits for the last records to be written
 
 
 class AuditLog:

@@ -22,21 +22,14 @@ from tools.contract.display import visible
 
 logger = logging.getLogger(__name__)
 
-_CAPABILITIES = "coretools-mcp/capabilities"
-"""Under this key a connection of the SDK keeps them."""
-
-_PROGRESS = frozenset({"progressToken", "progress", "total", "message"})
-"""What the SDK knows of progress."""
-
+_CAPABILITIES = "coretools-mcp/capabilities"  # under this key a connection of the SDK keeps them
+_PROGRESS = frozenset({"progressToken", "progress", "total", "message"})  # what the SDK knows of progress
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Levels of log messages, the least first (MCP specification, logging)."""
 
 
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
-
-USUAL_LEVEL = "info"
-"""The level for a client of the handshake era that has chosen none (ours)."""
-
+USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
 _LEVEL_KEY = "coretools-mcp/logLevel"
 
 

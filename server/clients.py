@@ -55,26 +55,14 @@ TOO_MANY_CALLS = (
 
 LOOK_SECONDS = 0.5
 """How long after its time a silent client is forgotten, so that clients who came together go together."""
-
 STDIO_KEY = "stdio"
-
-SESSION_KEYS = ("http:", "sse:")
-"""What the keys of clients begin with that show no token."""
-
-ROOTS_WAIT_SECONDS = 1.0
-"""How long a file call waits for the client's answer to `roots/list`."""
-
+SESSION_KEYS = ("http:", "sse:")  # what the keys of clients begin with that show no token
+ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits for the client's answer to `roots/list`
 QUIET_SECONDS = 0.1
 """How long a client has to say nothing of its roots until what it said last is seen to. No call waits for that."""
-
-LONGEST_FLOOD_SECONDS = 5.0
-"""How long that is waited for where it says so all the time."""
-
-MAX_ROOTS = 1_000
-"""Roots of one client that are looked at; every path is held against each of them."""
-
-MAX_KEPT_WORKSPACES = 1_000
-"""Workspaces kept by the roots of their clients; clients of one project share one."""
+LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
+MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
+MAX_KEPT_WORKSPACES = 1_000  # workspaces kept by the roots of their clients; clients of one project share one
 
 
 class TooManyCallsError(ToolError):

@@ -13,14 +13,9 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tools.contract.file_names_in_text import is_seen_in_name
 
-FILE_TEMPLATE = "file:///{+path}"
-"""RFC 6570: a reserved expansion, so that the slashes of the path stay."""
-
-MAX_URI_CHARS = 3 * 4096 + 32
-"""The longest path of Linux (PATH_MAX) with every byte percent-encoded, and the scheme."""
-
+FILE_TEMPLATE = "file:///{+path}"  # RFC 6570: a reserved expansion, so that the slashes of the path stay
+MAX_URI_CHARS = 3 * 4096 + 32  # the longest path of Linux (PATH_MAX) with every byte percent-encoded, and the scheme
 ON_WINDOWS = os.name == "nt"
-
 _FILE_URI = re.compile(r"(?is)file://(?P<host>[^/?#]*)(?P<path>/[^?#]*)(?P<more>[?#].*)?")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
 _AMBIGUOUS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")

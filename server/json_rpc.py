@@ -21,9 +21,7 @@ Json = dict[str, Any]
 RequestId = str | int
 AnyId = RequestId | float
 """A fraction is not an id that one should use, but a request with one is answered all the same."""
-
-_PARTS = 4
-"""Of a request with parameters: what it is, its id, its method and these. Every other message has less."""
+_PARTS = 4  # of a request with parameters: what it is, its id, its method and these. Every other message has less.
 
 
 ID_IS_TAKEN = (

@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
 """The sections that take effect at once, but for `tools.builtIn`; of `shell`, `env` does too, of `proxy`, `prefix`."""
-
 OnChange = Callable[[SettingsReport, SettingsReport], Awaitable[None]]
 """Is told of the settings until now and from now on."""
 

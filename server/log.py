@@ -13,18 +13,12 @@ from typing import Any
 
 from tools.contract.resource_exhaustion import start_thread
 
-QUEUED_RECORDS = 1_000
-"""Records waiting for standard error."""
-
-FLUSH_SECONDS = 0.5
-"""How long the end of the process waits for the last records to be written."""
-
+QUEUED_RECORDS = 1_000  # records waiting for standard error
+FLUSH_SECONDS = 0.5  # how long the end of the process waits for the last records to be written
 NOISY = ("mcp.client.stdio", "mcp.server.sse")
 """Loggers of the SDK that write a traceback for every line a peer gets wrong."""
-
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
 """Loggers that write addresses and headers, or errors that hold them: keys stand in both."""
-
 TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
 """Loggers of the SDK that do so in warnings and tracebacks too. What fails is told by the upstream's own connection."""
 

@@ -21,11 +21,9 @@ from tools.contract.results import FileDataPart, InlineDataPart, Part, TextPart,
 FACTS_KEY = "coretools-mcp/facts"
 DISPLAY_KEY = "coretools-mcp/display"
 ERROR_KEY = "coretools-mcp/error"
-
 AUDIO_SINCE = "2025-03-26"
 LINKS_SINCE = "2025-06-18"
 """Revisions that brought audio content and resource links; older clients get the nearest thing they know."""
-
 DisplayPlace = Literal["block", "meta"]
 
 

@@ -24,7 +24,6 @@ from tools.contract.resource_exhaustion import allow_open_files
 from tools.contract.threads import THREADS
 
 __all__ = ["ListenError", "Transport", "leave", "serve", "until_signal"]
-
 logger = logging.getLogger(__name__)
 
 Transport = Literal["stdio", "http", "sse"]

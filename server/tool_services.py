@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 5.0
-"""How long the end of the server waits for commands to end; the broker ends what is left."""
+CLOSE_SECONDS = 5.0  # how long the end of the server waits for commands to end; the broker ends what is left
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:

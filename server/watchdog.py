@@ -26,18 +26,11 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     import asyncio
 
-STUCK_SECONDS = 15.0
-"""After the end of its input, a server that gives no sign of life for so long is stuck."""
-
-LEAVE_SECONDS = 20.0
-"""So long may it take to end, once it was asked to or has begun to."""
-
-ASK_SECONDS = 1.0
-"""How often it is asked for a sign of life."""
-
+STUCK_SECONDS = 15.0  # after the end of its input, a server that gives no sign of life for so long is stuck
+LEAVE_SECONDS = 20.0  # so long may it take to end, once it was asked to or has begun to
+ASK_SECONDS = 1.0  # how often it is asked for a sign of life
 _LEAVING, _ALIVE = b"\0", b"\xff"
 """What the server says. Other bytes are numbers of signals, from the C level of Python."""
-
 _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-EXIT_FAILED = 1
-"""The call, the listing or the check failed."""
-
-EXIT_USAGE = 2
-"""Wrong usage or settings."""
-
-EXIT_ADDRESS = 3
-"""The address cannot be served."""
+EXIT_FAILED = 1  # the call, the listing or the check failed
+EXIT_USAGE = 2  # wrong usage or settings
+EXIT_ADDRESS = 3  # the address cannot be served
 
 
 class UsageError(Exception):

@@ -21,7 +21,6 @@ from tools.contract.display import visible
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"
 """Beside the packages, in a checkout and in an installation alike."""
-
 COLOURS, RESET = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}, "\x1b[0m"
 
 

@@ -17,7 +17,6 @@ from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
 
 Variables = Literal["none", "braces", "all"]
 """Which of `$NAME` and `${NAME}` a client expands; where it does not, a dollar sign is only that."""
-
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\[^\n])*")|,(?=\s*[}\]])')
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")

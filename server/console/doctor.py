@@ -42,35 +42,21 @@ from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.visible_file_system import Site
 from tools.web.search_settings import SETUP
 
-CHECK_SECONDS = 40.0
-"""How long one check may take (ours); those that take long have a limit of their own below it."""
-
-PROGRAM_SECONDS = 5.0
-"""How long a program may take to tell its version (ours)."""
-
+CHECK_SECONDS = 40.0  # how long one check may take (ours); those that take long have a limit of their own below it
+PROGRAM_SECONDS = 5.0  # how long a program may take to tell its version (ours)
 UPSTREAM_SECONDS = 35.0
 """How long an upstream is waited for; its own connectTimeout, 30 s by default, usually ends first (ours)."""
-
-DISCOVERY_SECONDS = 35.0
-"""How long the discovery command is waited for, whatever tools.discoveryTimeout says (ours)."""
-
+DISCOVERY_SECONDS = 35.0  # how long the discovery command is waited for, whatever tools.discoveryTimeout says (ours)
 NO_VARIABLE = "an environment variable that it names is not set"
-
-COLUMNS = 80
-"""Columns of the output (ours)."""
+COLUMNS = 80  # columns of the output (ours)
 
 
 class Health(StrEnum):
     """Whether something works."""
 
-    OK = "ok"
-    """It works."""
-
-    ABSENT = "absent"
-    """It is not there, and nobody asked for it; something else takes its place."""
-
-    BROKEN = "broken"
-    """It was configured or is needed, and does not work."""
+    OK = "ok"  # it works
+    ABSENT = "absent"  # it is not there, and nobody asked for it; something else takes its place
+    BROKEN = "broken"  # it was configured or is needed, and does not work
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,7 @@ _CALLS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 }
 """Calls written like rules: the tool, the parameter that the parentheses hold, and the others."""
 
-MAX_PART_CHARS = 48
-"""Characters of a part of a command that are shown (ours)."""
+MAX_PART_CHARS = 48  # characters of a part of a command that are shown (ours)
 
 
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> FunctionCall:

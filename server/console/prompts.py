@@ -21,9 +21,7 @@ def ask(question: str, otherwise: str) -> None:
         raise Failure(f"{otherwise}.")
 
 
-DECISION = "decision"
-"""The field by which a person consents or refuses; the form's other fields are beside it."""
-
+DECISION = "decision"  # the field by which a person consents or refuses; the form's other fields are beside it
 DENY = "deny"
 REASON = "reason"
 

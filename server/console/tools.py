@@ -22,9 +22,7 @@ from tools.call.base_tool import BaseTool
 from tools.contract.display import visible_line
 from tools.contract.limits import ApprovalMode
 
-SENTENCE_CHARS = 160
-"""Characters of what a tool says of itself in the table; those of other servers may be long (ours)."""
-
+SENTENCE_CHARS = 160  # characters of what a tool says of itself in the table; those of other servers may be long (ours)
 LEGEND = "* may change something; coretools-mcp permissions explain tells what would be asked before a call"
 
 

@@ -28,14 +28,9 @@ from server.settings.trust import (
 from tools.contract.display import visible_line, without_gaps
 from tools.contract.errors import ToolError
 
-MAX_NOTES = 20
-"""Notes on one file that are shown; the others are counted (ours)."""
-
-SCREEN_LINES = 20
-"""After more lines than these, what runs is shown once more, at most this many lines of it (ours)."""
-
-MAX_REPEATED_CHARS = 400
-"""Characters of a line that is shown once more (ours)."""
+MAX_NOTES = 20  # notes on one file that are shown; the others are counted (ours)
+SCREEN_LINES = 20  # after more lines than these, what runs is shown once more, at most this many lines of it (ours)
+MAX_REPEATED_CHARS = 400  # characters of a line that is shown once more (ours)
 
 RULES: Mapping[tuple[str, ...], str] = {
     ("permissions", "allow"): "allow without a question",

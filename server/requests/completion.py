@@ -17,15 +17,9 @@ from tools.contract.confirmation import Question
 from tools.contract.results import FunctionCall
 from tools.files.find.path_completion import last_typed, quoted_path
 
-LISTER = "list_directory"
-"""The tool whose rules hold for completing a path."""
-
-MIN_BELOW = 2
-"""Characters from which on names in folders below are looked at; one character fits too many."""
-
-MAX_TYPED_CHARS = MAX_LINE_CHARS
-"""A longer line is not completed; it is longer than any path."""
-
+LISTER = "list_directory"  # the tool whose rules hold for completing a path
+MIN_BELOW = 2  # characters from which on names in folders below are looked at; one character fits too many
+MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed; it is longer than any path
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
 
@@ -35,12 +29,9 @@ class Completion:
     def __init__(self, run: Runner, value: Callable[[str], str | None]) -> None:
         self._run = run
         self._value = value
-        self.values: list[str] = []
-        """At most `MAX_VALUES`."""
-        self.total = 0
-        """How many there are, as far as was looked."""
-        self.partial = False
-        """Whether there may be more."""
+        self.values: list[str] = []  # at most `MAX_VALUES`
+        self.total = 0  # how many there are, as far as was looked
+        self.partial = False  # whether there may be more
 
     @property
     def has_more(self) -> bool:

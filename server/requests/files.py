@@ -42,14 +42,9 @@ ContextOf = Callable[[RequestContext], Awaitable[ToolContext]]
 AtWork = Callable[[RequestContext], AbstractContextManager[Any]]
 RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
 """Runs one call that no client can name, under the rules that hold for it."""
-
 Wire = dict[str, Any]
-
-_LISTED: Wire = {"ttlMs": 0, "cacheScope": "private"}
-"""Lists depend on what the operator configured."""
-
-READER = "read_file"
-"""The tool whose rules hold for reading a resource."""
+_LISTED: Wire = {"ttlMs": 0, "cacheScope": "private"}  # lists depend on what the operator configured
+READER = "read_file"  # the tool whose rules hold for reading a resource
 
 TEMPLATE: Wire = {
     "uriTemplate": FILE_TEMPLATE,
@@ -73,14 +68,10 @@ _NOT_FOUND = frozenset(
 """For this server there is no such resource, whatever is at the path."""
 
 _OURS = frozenset({ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED})
-
 TODO_LIST = "todo://list"
-
 MARKDOWN = "text/markdown"
 JSON = "application/json"
-
 _MEMORY_URIS: Mapping[str, MemoryScope] = {f"memory://{scope}": scope for scope in SCOPES}
-
 _TITLES: Mapping[MemoryScope, str] = {"global": "Global memory", "project": "Project memory"}
 
 _DESCRIPTIONS: Mapping[MemoryScope, str] = {

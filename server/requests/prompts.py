@@ -18,14 +18,9 @@ from tools.contract.threads import run_blocking
 
 AT = "at"
 PATHS = "paths"
-READER = "read_many_files"
-"""The tool that reads what the prompt names."""
-
-MAX_ERROR_CHARS = 2_000
-"""Characters of an error; clients show it in a line or a box."""
-
-MAX_LINE_CHARS = 16_384
-"""Characters of the argument, as of a line that is completed; four times the longest path."""
+READER = "read_many_files"  # the tool that reads what the prompt names
+MAX_ERROR_CHARS = 2_000  # characters of an error; clients show it in a line or a box
+MAX_LINE_CHARS = 16_384  # characters of the argument, as of a line that is completed; four times the longest path
 
 AT_PROMPT: dict[str, Any] = {
     "name": AT,

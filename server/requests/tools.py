@@ -32,11 +32,8 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, ToolResult
 from tools.permissions.tool_names import DELEGATING
 
-EXIT_PLAN_MODE = "exit_plan_mode"
-"""Listed for clients in plan mode only."""
-
-ASK_USER_QUESTION = "ask_user_question"
-"""Listed for clients that can show a person a form."""
+EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
+ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show a person a form
 
 NO_AGENTS = (
     f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; the operator can name "

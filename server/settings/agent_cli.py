@@ -29,7 +29,6 @@ from tools.contract.limits import ApprovalMode
 
 FILE = "settings.json"
 DEFAULTS_FILE = "system-defaults.json"
-
 CliName = Literal["qwen", "gemini"]
 
 
@@ -129,8 +128,7 @@ _SAME_KEYS = (
 )
 """Keys that have the same name and the same meaning here."""
 
-_EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}
-"""Lists that leave nothing out there where they are empty."""
+_EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # lists that leave nothing out there where they are empty
 
 
 def _mode(value: Any) -> Any:
@@ -227,7 +225,6 @@ _EXPANDED_LATER = (
 )
 
 _EXPANDED_LATER_IN_SERVERS = frozenset({"command", "args", "env", "cwd", "url", "httpUrl", "headers"})
-
 _ALLOWING = (("permissions", "allow"), ("tools", "allowed"), ("tools", "core"))
 
 _RESTRICTING = (

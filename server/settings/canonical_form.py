@@ -51,9 +51,7 @@ KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 Converters = Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]]
 """Keys of theirs whose value has another unit or meaning: ours for each, and what makes the value ours."""
-
-WRONG: Final = object()
-"""What a converter gives for a value that its key cannot have."""
+WRONG: Final = object()  # what a converter gives for a value that its key cannot have
 
 
 def _number(value: Any) -> int | float | None:
@@ -88,18 +86,13 @@ _MEANINGLESS = (
 )
 """Keys that editors and both CLIs write, and that mean nothing here."""
 
-FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)
-"""Every key of theirs that is read here in any file."""
-
+FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of theirs that is read here in any file
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
 """How other clients write the type of a server, and what it is called here."""
-
 MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}
 """How both CLIs write an approval mode, and what it is called here."""
-
 _COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
 """Keys whose value may be one string that is split as a shell does it."""
-
 MAX_SUGGESTIONS = 20
 """Warnings after which no known key is suggested for an unknown one any more: looking for it takes a while."""
 

@@ -16,11 +16,8 @@ from pydantic.fields import FieldInfo
 from server.settings.models import Settings
 from server.settings.section import MILLISECONDS, Expected, Key, KeyPath, Section, dotted, keys_of
 
-MAX_SHOWN_VALUE = 80
-"""Characters of a wrong value that a sentence repeats (ours)."""
-
-MAX_PROBLEMS = 20
-"""Problems listed at once (ours)."""
+MAX_SHOWN_VALUE = 80  # characters of a wrong value that a sentence repeats (ours)
+MAX_PROBLEMS = 20  # problems listed at once (ours)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,7 @@ MAX_LOOKS = 4
 """After so many looks a change counts although the file changes still (ours): a file that never rests must not keep a
 rule from counting."""
 
-FileMark = tuple[int, int, int, int] | None
-"""What tells one state of a file from another; `None` where there is none."""
+FileMark = tuple[int, int, int, int] | None  # what tells one state of a file from another; `None` where there is none
 
 
 async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:

@@ -17,12 +17,8 @@ from typing import Any, cast
 
 from server.settings.section import Diagnostics, KeyPath, SettingsError, dotted
 
-MAX_FILE_BYTES = 1_000_000
-"""Bytes of one settings file; a larger one is something else (ours)."""
-
-MAX_DEPTH = 50
-"""Objects and arrays inside each other (ours)."""
-
+MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else (ours)
+MAX_DEPTH = 50  # objects and arrays inside each other (ours)
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 """Strings are matched only to be left alone. Every alternative succeeds where it begins, so this is linear."""
 
@@ -179,8 +175,7 @@ def _finite(written: str) -> float:
     return value
 
 
-Tree = dict[str, Any]
-"""An object as it came from JSON."""
+Tree = dict[str, Any]  # an object as it came from JSON
 
 
 def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
@@ -237,30 +232,14 @@ def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
 class SettingsScope(IntEnum):
     """What a layer is valid for, and so how much it counts: a later one wins."""
 
-    CLI_DEFAULTS = 0
-    """What `--settings` itself stands for, before any file."""
-
-    SYSTEM_DEFAULTS = 1
-    """The other CLI's defaults for this machine."""
-
-    USER = 2
-    """Our own user's file."""
-
-    CLI_USER = 3
-    """The other CLI's file of this user."""
-
-    CLI_PROJECT = 4
-    """The other CLI's file in the workspace."""
-
-    WORKSPACE = 5
-    """Our own file in the workspace."""
-
-    SYSTEM_OVERRIDES = 6
-    """The other CLI's file that overrides its users'."""
-
-    CONFIG = 7
-    """A file named on the command line."""
-
+    CLI_DEFAULTS = 0  # what `--settings` itself stands for, before any file
+    SYSTEM_DEFAULTS = 1  # the other CLI's defaults for this machine
+    USER = 2  # our own user's file
+    CLI_USER = 3  # the other CLI's file of this user
+    CLI_PROJECT = 4  # the other CLI's file in the workspace
+    WORKSPACE = 5  # our own file in the workspace
+    SYSTEM_OVERRIDES = 6  # the other CLI's file that overrides its users'
+    CONFIG = 7  # a file named on the command line
     COMMAND_LINE = 8
 
     @property
@@ -327,10 +306,8 @@ class MergedLayers:
 
     def __init__(self, layers: Iterable[Layer]) -> None:
         self._layers: list[Layer] = []
-        self.data: Tree = {}
-        """The values, under canonical keys; the entries of `mcpServers` under their aliases."""
-        self.names: dict[str, str] = {}
-        """For each alias, the name it was configured with."""
+        self.data: Tree = {}  # the values, under canonical keys; the entries of `mcpServers` under their aliases
+        self.names: dict[str, str] = {}  # for each alias, the name it was configured with
         for layer in layers:
             self.add(layer)
 

@@ -44,8 +44,7 @@ from server.settings.trust import (
 )
 from server.settings.variable_expansion import UpstreamEntry, resolve, resolve_entries
 
-COMMAND_LINE = "command line"
-"""The source of values that were given as options."""
+COMMAND_LINE = "command line"  # the source of values that were given as options
 
 
 @dataclass(frozen=True, slots=True)

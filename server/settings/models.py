@@ -31,76 +31,54 @@ class UpstreamSettings(Section):
 
     command: Annotated[str | None, Field(repr=False)] = None
     """The program of a server that is started over stdio. Variables are expanded."""
-
     args: Annotated[tuple[str, ...], Field(repr=False)] = ()
     """Arguments of the command; no shell reads them. Variables are expanded."""
-
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables set for the command. Variables are expanded."""
-
     cwd: str | None = None
     """The command's working folder; null is our own. Variables are expanded."""
-
     inherit_env: tuple[str, ...] = ()
     """Names of our environment variables that the command gets besides the usual few (PATH, HOME, LANG, ...)."""
-
     url: Annotated[str | None, Field(repr=False)] = None
     """Address of a remote server. Without a type, Streamable HTTP is tried first, then SSE. Variables are expanded."""
-
     http_url: Annotated[str | None, Field(repr=False)] = None
     """Address of a server that speaks Streamable HTTP, as Qwen Code and Gemini CLI spell it. Variables are expanded."""
-
     type: Literal["stdio", "http", "sse"] | None = None
     """The transport; null takes it from which of httpUrl, url and command is given, in this order."""
-
     headers: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """HTTP headers sent with every request to a remote server. Variables are expanded."""
-
     enabled: bool = True
     """Whether the server is used."""
-
     description: str = ""
     """What the server is for; told to clients in our instructions."""
-
     trust: bool = False
     """Whether its tools run without a question and its annotations are published as they are."""
-
     include_tools: tuple[str, ...] | None = None
     """The only tools taken from the server, by their own names, also as name(...), or as alias__name; null takes \
 all."""
-
     exclude_tools: tuple[str, ...] = ()
     """Tools not taken from the server, named likewise; wins over includeTools."""
-
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"
     """The protocol era spoken with the server: the client's where the server knows it, the initialize handshake, or \
 the 2026-07-28 revision."""
-
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long a call may go on without progress."""
-
     connect_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 30_000
     """How long starting or reaching the server may take, until it has initialized."""
-
     list_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 10_000
     """How long listing its tools, prompts or resources may take."""
-
     isolation: Literal["shared", "per-client"] = "per-client"
     """Whether each client over the network gets a connection of its own, or all share one, where questions of the \
 server reach a client only while no other has a call at work."""
-
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
     """The most connections of clients at once, where each gets its own. For one more, one that nobody uses now is \
 closed, else one of a client that has more than half of them; where there is none, the client is refused."""
-
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The most requests of clients that the server works on at once, those included that wait for an answer of their \
 client; others wait for at most their timeout. null is no limit."""
-
     prefix: Literal["alias", "none"] = "alias"
     """Whether tools are published as alias__tool or under their own names. Without the alias, a name that is taken \
 hides the tool."""
-
     rename: Mapping[str, str] = Field(default_factory=dict[str, str])
     """Other names for tools: the server's own name as the key, the new one as the value; the alias stays before it."""
 
@@ -142,10 +120,8 @@ class McpSettings(Section):
 
     server_command: CommandLine = None
     """A command line that starts one more server, with the alias mcp. No shell reads it. Variables are expanded."""
-
     allowed: tuple[str, ...] | None = None
     """The only servers of mcpServers that are used, by name or alias; null allows all, an empty array none."""
-
     excluded: tuple[str, ...] = ()
     """Servers of mcpServers that are not used, by name or alias; wins over mcp.allowed."""
 
@@ -155,11 +131,9 @@ class ProxySettings(Section):
 
     first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 3_000
     """How long the first list waits for upstreams that have not answered yet; later ones are announced."""
-
     name_budget: Annotated[int, Field(ge=16, le=128)] = 48
     """The most characters of the published name of a server's tool; longer ones are shortened. Clients may take 64, \
 with what they put before it."""
-
     prefix: Literal["alias", "none"] = "alias"
     """With none, the tools of all servers are published under their own names, whatever the servers' prefix says."""
 
@@ -169,10 +143,8 @@ class PermissionSettings(Section):
 
     allow: tuple[str, ...] = ()
     """Calls that run without a question."""
-
     ask: tuple[str, ...] = ()
     """Calls that always need an answer."""
-
     deny: tuple[str, ...] = ()
     """Calls that never run."""
 
@@ -183,10 +155,8 @@ class ConfirmationSettings(Section):
     when_unavailable: Literal["client", "deny"] | None = None
     """Who decides for a client that cannot be asked: its own approval dialog, or nobody, so that the call is refused. \
 null is client over stdio and deny over HTTP."""
-
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
     """How long an answer counts."""
-
     style: Literal["form", "simple"] = "form"
     """A form with a decision, or a bare yes or no for clients that render no form."""
 
@@ -204,14 +174,11 @@ class WorkspaceSettings(Section):
     roots: tuple[str, ...] = ()
     """The folders. A relative one starts from the folder of its settings file, on the command line from the working \
 folder; ~ is the home folder. Empty takes the client's roots, else the working folder."""
-
     client_roots: Literal["fallback", "intersect"] = "fallback"
     """What the client's roots do where workspace.roots are given: nothing, or narrow them. Without workspace.roots \
 they are the workspace either way."""
-
     respect_git_ignore: bool = True
     """Whether listing and searching leave out what git ignores."""
-
     respect_agent_ignore: bool = True
     """Whether .qwenignore, .geminiignore and .coretoolsignore count."""
 
@@ -221,7 +188,6 @@ class TokenSource(Section):
 
     file: Annotated[str | None, Field(repr=False)] = None
     """The file that holds the token and nothing else; nobody but its owner may read it (mode 0600)."""
-
     env: Annotated[str | None, Field(repr=False)] = None
     """The environment variable that holds the token."""
 
@@ -231,26 +197,19 @@ class HttpSettings(Section):
 
     host: Annotated[str, Field(min_length=1), Expected("a host name or an address")] = "127.0.0.1"
     """The address to listen on."""
-
     port: Annotated[int, Field(ge=0, le=65_535)] = 8808
     """The port to listen on; 0 takes a free one."""
-
     tokens: Annotated[Mapping[str, TokenSource], Field(repr=False)] = Field(default_factory=dict[str, TokenSource])
     """Tokens of clients, by a name for each client; with one, nobody is let in without. Where none is named, the one \
 of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
-
     tls_cert: str | None = None
     """The file with the certificate to serve HTTPS with, and with those above it (PEM)."""
-
     tls_key: str | None = None
     """The file with its private key (PEM); null where that stands in the same file."""
-
     allowed_hosts: tuple[str, ...] = ()
     """Host headers accepted besides those of the address listened on."""
-
     allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that are accepted besides our own."""
-
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""
 
@@ -260,7 +219,6 @@ class LogSettings(Section):
 
     level: Literal["debug", "info", "warning", "error"] = "warning"
     """The least severity written."""
-
     audit: str | None = None
     """The file that every decision on a call is appended to, as JSON lines; null keeps them in the log alone. ~ is \
 the home folder."""
@@ -271,54 +229,38 @@ class Settings(Section):
 
     mcp_servers: Mapping[str, UpstreamSettings] = Field(default_factory=dict[str, UpstreamSettings])
     """The servers behind this one: alias to entry, in the order of the configuration."""
-
     mcp: McpSettings = Field(default_factory=McpSettings.model_construct)
     """Which of them are used."""
-
     approval_mode: Annotated[
         ApprovalMode, Expected('one of "plan", "default", "auto-edit" ("yolo" only on the command line)')
     ] = ApprovalMode.DEFAULT
     """How much may happen without a question: plan changes nothing, auto-edit edits files, fetches and searches the \
 web unasked."""
-
     permissions: PermissionSettings = Field(default_factory=PermissionSettings.model_construct)
     """Rules for single calls."""
-
     confirmation: ConfirmationSettings = Field(default_factory=ConfirmationSettings.model_construct)
     """How a person is asked."""
-
     results: ResultSettings = Field(default_factory=ResultSettings.model_construct)
     """How results are shown."""
-
     media: MediaHandling = MediaHandling.INLINE
     """What becomes of images, sounds and other media: sent inline, as a link, or named only."""
-
     tools: ToolSettings = Field(default_factory=ToolSettings.model_construct)
     """Which tools there are."""
-
     workspace: WorkspaceSettings = Field(default_factory=WorkspaceSettings.model_construct)
     """The folders that tools may touch."""
-
     limits: LimitSettings = Field(default_factory=LimitSettings.model_construct)
     """How much one call may return."""
-
     shell: ShellSettings = Field(default_factory=ShellSettings.model_construct)
     """How commands run."""
-
     web: WebSettings = Field(default_factory=WebSettings.model_construct)
     """What may be fetched, and who searches."""
-
     memory: MemorySettings = Field(default_factory=MemorySettings.model_construct)
     """Where memories are kept."""
-
     agents: Mapping[str, AgentSettings] = Field(default_factory=dict[str, AgentSettings])
     """Programs that take tasks: name to entry."""
-
     http: HttpSettings = Field(default_factory=HttpSettings.model_construct)
     """How the network transports listen."""
-
     proxy: ProxySettings = Field(default_factory=ProxySettings.model_construct)
     """How upstream tools are published."""
-
     log: LogSettings = Field(default_factory=LogSettings.model_construct)
     """What is written to stderr."""

@@ -22,8 +22,7 @@ from tools.files.change.writer import exclusive, replace_file
 from tools.files.opener import identity_of
 from tools.files.workspace import Workspace
 
-SAVED_SECTION, SAVED_KEY = "permissions", "allow"
-"""Where saved rules are in the user's file."""
+SAVED_SECTION, SAVED_KEY = "permissions", "allow"  # where saved rules are in the user's file
 
 _WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
     ToolErrorType.PERMISSION_DENIED: "this server may not read or write it",
@@ -68,12 +67,9 @@ class SavedRules:
         return key
 
 
-PRIVATE_FOLDER = 0o700
+PRIVATE_FOLDER = 0o700  # modes of the settings folder and of a file in it where they have to be made
 PRIVATE_FILE = 0o600
-"""Modes of the settings folder and of a file in it where they have to be made."""
-
-TRIES = 20
-"""How often a change is retried because somebody else wrote in the same moment (ours)."""
+TRIES = 20  # how often a change is retried because somebody else wrote in the same moment (ours)
 
 
 def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) -> None:
@@ -118,9 +114,7 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
 
 
 INDENT = "  "
-
-_SOURCE = "settings"
-"""How errors call the file, whose path is not known here."""
+_SOURCE = "settings"  # how errors call the file, whose path is not known here
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:

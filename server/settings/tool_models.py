@@ -32,35 +32,25 @@ class ToolSettings(Section):
 
     discovery_command: CommandLine = None
     """A command line that prints the declarations of custom tools. No shell reads it. Variables are expanded."""
-
     call_command: CommandLine = None
     """A command line that runs a custom tool: its name is put at the end, its arguments are JSON on standard input. \
 No shell reads it. Variables are expanded."""
-
     discovery_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 60_000
     """How long the discovery command may run."""
-
     call_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long a custom tool may run."""
-
     strict: bool = False
     """Whether a custom tool that writes to standard error has failed, as in Qwen Code and Gemini CLI."""
-
     built_in: bool = True
     """Whether there are built-in tools at all, and prompts and resources that come with them."""
-
     include: tuple[str, ...] = ()
     """The only tools offered, built-in ones, custom ones and those of other servers; empty offers all."""
-
     core: tuple[str, ...] = ()
     """The only built-in tools offered; empty offers all."""
-
     allowed: tuple[str, ...] = ()
     """Tools that run without a question."""
-
     exclude: tuple[str, ...] = ()
     """Tools that are not offered."""
-
     confirmation_required: tuple[str, ...] = ()
     """Tools that always need an answer."""
 
@@ -82,22 +72,16 @@ class LimitSettings(Section):
 
     read_lines: Count = _LIMITS.read_lines
     """Lines of one read without an explicit limit."""
-
     read_chars: Count = _LIMITS.read_chars
     """Characters of one read."""
-
     list_entries: Count = _LIMITS.list_entries
     """Entries of one directory listing, and files of one glob."""
-
     grep_matches: Count = _LIMITS.grep_matches
     """Matching lines of one search."""
-
     read_many_files: Count = _LIMITS.read_many_files
     """Files of one read_many_files."""
-
     read_many_chars: Count = _LIMITS.read_many_chars
     """Characters of one read_many_files."""
-
     request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
     """Bytes of one request from a client."""
 
@@ -111,27 +95,20 @@ class ShellSettings(Section):
 
     sandbox: Literal["off", "auto", "required"] = "auto"
     """Whether commands run in a sandbox: never, where one works, or not at all without one."""
-
     network: Literal["host", "none"] = "host"
     """Whether sandboxed commands reach the network."""
-
     timeout: Annotated[Duration, Field(ge=1, le=MAX_COMMAND_TIMEOUT)] = 120_000
     """How long a command may run, unless the call says otherwise."""
-
     silence_timeout: Annotated[Duration, Field(ge=0, le=MAX_COMMAND_TIMEOUT)] = 0
     """How long a command may print nothing; 0 is off."""
-
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables set for commands."""
-
     readable: tuple[str, ...] = ()
     """Files and folders that sandboxed commands see as they are although they are known to hold secrets, such as \
 ~/.npmrc or ~/.ssh/known_hosts. A relative one starts from the folder of its settings file; ~ is the home folder."""
-
     writable: tuple[str, ...] = ()
     """Files and folders of the workspace that sandboxed commands may make and change although other programs obey \
 them, such as .vscode. A relative one is meant in every folder of the workspace."""
-
     max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
     """The most commands running at once."""
 
@@ -141,7 +118,6 @@ class TavilySettings(Section):
 
     api_key: Secret = None
     """The key for Tavily; null takes TAVILY_API_KEY. Variables are expanded."""
-
     url: str | None = None
     """Another address to search at; null is Tavily's own. Variables are expanded."""
 
@@ -151,7 +127,6 @@ class BraveSettings(Section):
 
     api_key: Secret = None
     """The key for Brave Search; null takes BRAVE_API_KEY. Variables are expanded."""
-
     url: str | None = None
     """Another address to search at; null is Brave's own. Variables are expanded."""
 
@@ -161,10 +136,8 @@ class GoogleSettings(Section):
 
     api_key: Secret = None
     """The key for Google's Custom Search; null takes GOOGLE_API_KEY. Variables are expanded."""
-
     search_engine_id: str | None = None
     """The search engine to ask; null takes GOOGLE_SEARCH_ENGINE_ID. Variables are expanded."""
-
     url: str | None = None
     """Another address to search at; null is Google's own. Variables are expanded."""
 
@@ -181,16 +154,12 @@ class WebSearchSettings(Section):
 
     default: Literal["tavily", "brave", "google", "searxng"] | None = None
     """Who searches where a call names nobody; null is the first that is there, in the order of these keys."""
-
     tavily: TavilySettings = Field(default_factory=TavilySettings.model_construct)
     """Tavily."""
-
     brave: BraveSettings = Field(default_factory=BraveSettings.model_construct)
     """Brave Search."""
-
     google: GoogleSettings = Field(default_factory=GoogleSettings.model_construct)
     """Google's Custom Search."""
-
     searxng: SearxngSettings = Field(default_factory=SearxngSettings.model_construct)
     """SearXNG."""
 
@@ -223,10 +192,8 @@ class WebSettings(Section):
     """Hosts that may be fetched although their addresses are private: a name, or all names below it, `*.example`; an \
 address, or a network, `10.1.0.0/16`. A name or an address may carry a port, `localhost:3000`; it is then open at that \
 port only, which need not be one of `web.allowedPorts`."""
-
     allowed_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (80, 443)
     """Ports that may be fetched from."""
-
     search: WebSearchSettings = Field(default_factory=WebSearchSettings.model_construct)
     """Who searches."""
 
@@ -244,15 +211,12 @@ class MemorySettings(Section):
         "AGENTS.md",
     )
     """The name of the file that holds memories, a Markdown file (.md); of several, the first counts."""
-
     project_file_name: str | None = None
     """The name of that file in the workspace; null is memory.fileName. What a trusted file of a workspace says of \
 memory.fileName counts as this."""
-
     global_folder: str | None = None
     """The folder of the memory of all projects; null is that of the user's own settings. A relative one starts from \
 the folder of its settings file; ~ is the home folder."""
-
     section: Annotated[str, Field(min_length=1)] = "Added Memories"
     """The heading that memories stand below."""
 
@@ -269,25 +233,18 @@ class AgentSettings(Section):
 
     command: Annotated[str | None, Field(repr=False)] = None
     """The program. Variables are expanded."""
-
     args: Annotated[tuple[str, ...], Field(repr=False)] = ()
     """Its arguments; no shell reads them. Variables are expanded."""
-
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables set for it. Variables are expanded."""
-
     inherit_env: tuple[str, ...] = ()
     """Names of our environment variables that it gets besides the usual few (PATH, HOME, LANG, ...)."""
-
     prompt: Literal["stdin", "argument"] = "stdin"
     """How it is given the task: on standard input, or as its last argument."""
-
     output: Literal["text", "json"] = "text"
     """What it prints: its answer, or JSON that holds it."""
-
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long it may run."""
-
     description: str = ""
     """What it is good at; told to models."""
 

@@ -106,8 +106,7 @@ def _set_files(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
     return was_trusted
 
 
-OWN_FOLDER = ".coretools"
-"""Our own folder in a workspace."""
+OWN_FOLDER = ".coretools"  # our own folder in a workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +218,7 @@ OPERATOR_KEYS = (
 asked, and what is remembered for all projects."""
 
 SERVER_COMMAND = ("mcp", "serverCommand")
-COMMAND_ALIAS = "mcp"
-"""The alias of the server that `mcp.serverCommand` starts, as in Qwen Code and Gemini CLI."""
+COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts, as in Qwen Code and Gemini CLI
 
 ONLY_IF_NOT_GIVEN = (
     (("tools", "core"),),
@@ -232,12 +230,9 @@ ONLY_IF_NOT_GIVEN = (
 something else under a name that rules allow. Those in one group are the operator's if one of them is."""
 
 MEMORY_NAME, PROJECT_MEMORY_NAME = ("memory", "fileName"), ("memory", "projectFileName")
-
 ENTRIES = ("mcpServers", "agents")
 """Tables of named entries: rules speak of these names, so a workspace cannot take one over."""
-
-_MODES = [mode.value for mode in ApprovalMode]
-"""From least to most."""
+_MODES = [mode.value for mode in ApprovalMode]  # from least to most
 
 
 def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:

@@ -17,13 +17,9 @@ from server.settings.models import Settings, UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.tool_models import AgentSettings, WebSearchSettings
 
-HINT = "Set it, or write $$ for a dollar sign."
-"""What to do about a variable that is not set."""
-
+HINT = "Set it, or write $$ for a dollar sign."  # what to do about a variable that is not set
 _VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[^{}]*)\})")
-
-SourceOf = Callable[[KeyPath], str]
-"""The layer that a value came from."""
+SourceOf = Callable[[KeyPath], str]  # the layer that a value came from
 
 
 class VariableExpander:
@@ -35,8 +31,7 @@ class VariableExpander:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self.missing: list[tuple[KeyPath, str]] = []
-        """Where a variable is named that is not set, and which."""
+        self.missing: list[tuple[KeyPath, str]] = []  # where a variable is named that is not set, and which
 
     @overload
     def text(self, text: str, path: KeyPath) -> str: ...
@@ -161,13 +156,9 @@ def _with_search_keys(
 
 MAX_ALIAS = 24
 """Characters of an alias, so that `alias__tool` stays short enough for clients that prefix it again (ours)."""
-
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"
 """In the environment of every server that we start: how many of us are above it."""
-
-MAX_ABOVE = 3
-"""Servers like this one in a chain; longer ones are loops (ours)."""
-
+MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops (ours)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 """A token of RFC 9110, 5.6.2."""
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+")
