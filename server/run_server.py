@@ -69,12 +69,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> N
         async def serve_network(app: App) -> None:
             app.start_upstreams()
             await serve_http(
-                app.server,
-                options,
-                listener,
-                stopping,
-                is_ready=lambda: app.pool.is_settled,
-                descriptors=descriptors,
+                app.server, options, listener, stopping, is_ready=lambda: app.pool.is_settled, descriptors=descriptors
             )
 
         anyio.run(_serve, report, "network", watchdog, serve_network, stopping.set)

@@ -84,12 +84,7 @@ class FileRequests:
     """Answers requests for prompts, resources and completion."""
 
     def __init__(
-        self,
-        flow: Flow,
-        context_of: ContextOf,
-        at_work: AtWork,
-        confirmers: Confirmers,
-        remembered: MemoryResources,
+        self, flow: Flow, context_of: ContextOf, at_work: AtWork, confirmers: Confirmers, remembered: MemoryResources
     ) -> None:
         self._flow = flow
         self._context_of = context_of
