@@ -35,7 +35,6 @@ class ListenBus(InMemorySubscriptionBus):
             _STREAM.reset(token)
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Tell a stream from now on."""
         end, whose = super().subscribe(listener), id(_STREAM.get())
         self._streams[whose] = listener
 
@@ -83,7 +82,6 @@ class Announcements:
             self._timer = asyncio.get_running_loop().call_later(SETTLE_SECONDS, self._begin, tasks)
 
     def stop(self) -> None:
-        """Nobody is served any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -62,7 +62,6 @@ class AuditLog:
                 return
 
     def note(self, entry: AuditEntry) -> None:
-        """Take an entry down."""
         if self._path is None and not logger.isEnabledFor(logging.INFO):
             return
         record = record_of(entry)
@@ -129,7 +128,6 @@ def _append(path: str, line: bytes) -> None:
 
 
 def record_of(entry: AuditEntry) -> dict[str, Any]:
-    """An entry as it is written."""
     permission, answer = entry.permission, entry.answer
     # Each argument cut, without what is a secret by its name or by its form.
     names = argument_names(entry.arguments)

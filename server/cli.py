@@ -291,7 +291,6 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def server_options(arguments: argparse.Namespace) -> list[str]:
-    """The options of this command as options of `serve`."""
     options: list[str] = []
     for name in ("workspace", "config", "include_tools", "exclude_tools"):
         options += [f"--{name.replace('_', '-')}={value}" for value in getattr(arguments, name)]

@@ -65,12 +65,10 @@ class Exchange:
 
     @property
     def meta(self) -> Json:
-        """`_meta` of the request."""
         return as_mapping(self.params.get("_meta"))
 
     @property
     def progress_token(self) -> str | int | None:
-        """Where progress is wanted."""
         token = self.meta.get("progressToken")
         return token if isinstance(token, str | int) and not isinstance(token, bool) else None
 
@@ -94,7 +92,6 @@ class Exchange:
         return self.connection.state.get(_LEVEL_KEY) if isinstance(self.connection, Connection) else None
 
     def choose_level(self, level: str) -> None:
-        """It chooses a level, from now on."""
         if isinstance(self.connection, Connection):
             self.connection.state[_LEVEL_KEY] = level
 
@@ -176,7 +173,6 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
-    """The exchange of a request that the SDK hands to a handler or a middleware."""
     connection = connection_of(ctx.session)
     is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
     capabilities = connection.state.get(_CAPABILITIES)

@@ -144,7 +144,6 @@ class ClientTable:
         self._next_look: asyncio.TimerHandle | None = None
 
     def of(self, ctx: RequestContext) -> Client:
-        """The client that sent this request."""
         key = client_key(ctx)
         if key is None:
             return Client(ClientState("", self._approval_mode))
@@ -177,12 +176,10 @@ class ClientTable:
             self._on_forget(client.state)
 
     def sessions(self) -> Iterator[ServerSession]:
-        """The sessions of all clients that can be notified."""
         for client in tuple(self._clients.values()):
             yield from tuple(client.sessions.values())
 
     def job_tables(self) -> list[JobTable]:
-        """What all clients run in the background."""
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
 
     def _look_later(self, seconds: float) -> None:
@@ -391,7 +388,6 @@ async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> Cl
 
 
 def _existing_folders(roots: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The real paths of those roots that are existing folders."""
     folders: list[str] = []
     for root in roots:
         with suppress(UriRefusedError):
@@ -417,7 +413,6 @@ class Contexts:
     before: Callable[[RequestContext], None]
 
     def client(self, ctx: RequestContext) -> Client:
-        """Whose request this is."""
         self.before(ctx)
         return self.clients.of(ctx)
 

@@ -49,7 +49,6 @@ class CustomTools:
             self._discovery.start(tasks)
 
     def change(self, settings: Settings, tasks: TaskGroup) -> None:
-        """Follow changed settings."""
         if self._discovery is not None:
             self._set_environment(settings.shell.env)
             self._discovery.change(settings.tools.for_tools(), tasks)
@@ -72,7 +71,6 @@ class CustomTools:
             await self._discovery.wait_for_first_list()
 
     async def wait_until_known(self) -> None:
-        """Wait until it is known what custom tools there are, or that they cannot be found."""
         if self._discovery is not None:
             await self._discovery.known.wait()
 

@@ -112,7 +112,6 @@ def _usual(fields: Json) -> Message | None:
 
 
 def of_sdk(message: types.JSONRPCMessage) -> Message:
-    """A message of one of the SDK's models."""
     match message:
         case types.JSONRPCRequest():
             return Request(message.id, message.method, message.params)
@@ -125,7 +124,6 @@ def of_sdk(message: types.JSONRPCMessage) -> Message:
 
 
 def fields_of(message: Message) -> Json:
-    """A message as JSON has it."""
     match message:
         case Request(identity, method, params):
             fields: Json = {"jsonrpc": "2.0", "id": identity, "method": method}
@@ -146,7 +144,6 @@ NOT_A_MESSAGE = (
 
 
 def error_of(identity: RequestId | None, message: str, code: int = types.INVALID_REQUEST) -> Json:
-    """An answer that is an error, as JSON has it."""
     return {"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": message}}
 
 
@@ -164,7 +161,6 @@ class Unreadable:
 
     @property
     def refusal(self) -> Json:
-        """The error for a request."""
         identity = None if isinstance(self.identity, float) else self.identity
         return error_of(identity, NOT_A_MESSAGE)
 
@@ -196,7 +192,6 @@ class ReadyList(list[Any]):
 
     @cached_property
     def json(self) -> bytes:
-        """The list as JSON."""
         return to_json(list(self), inf_nan_mode="null")
 
 

@@ -32,7 +32,6 @@ class WithdrawnAgent(Rule):
     __slots__ = ()
 
     def __str__(self) -> str:
-        """How a refusal gives its reason."""
         return "the settings of a workspace that name this agent have changed, or are not trusted any more"
 
 
@@ -56,7 +55,6 @@ class LiveSettings:
         self._is_followed = False
 
     def start(self, tasks: TaskGroup) -> None:
-        """Follow the settings files in the background, once; later calls do nothing."""
         if not self._is_followed:
             self._is_followed = True
             tasks.start_soon(self.follow, tasks, name="settings")
@@ -76,7 +74,6 @@ class LiveSettings:
                 logger.exception("changed settings could not be applied as a whole, because of an internal error")
 
     async def apply(self, report: SettingsReport, tasks: TaskGroup) -> None:
-        """Let other settings count from now on."""
         before = self.report
         logger.info("the settings have changed")
         self._policy.guarded = await THREADS.run(lambda: guarded_paths(report))

@@ -33,14 +33,12 @@ class _QueueHandler(logging.Handler):
         start_thread(self._write)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue the record, or drop it if the queue is full."""
         try:
             self._lines.put_nowait(self.format(record))
         except queue.Full:
             self._dropped += 1
 
     def flush(self) -> None:
-        """Wait a moment for the queue to become empty."""
         with self._lines.all_tasks_done:
             self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, FLUSH_SECONDS)
 
@@ -62,13 +60,11 @@ class _OneLine(logging.Formatter):
     """Shows each record on one line, whatever names and texts of others stand in it; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
-        """The record without its traceback."""
         from tools.contract.display import visible_line  # noqa: PLC0415 - with the first record
 
         return visible_line(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the library's name
-        """The traceback."""
         from tools.contract.display import visible  # noqa: PLC0415 - with the first record
 
         return visible(super().formatException(ei))

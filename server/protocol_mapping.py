@@ -28,7 +28,6 @@ DisplayPlace = Literal["block", "meta"]
 
 
 def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
-    """A tool as `tools/list` shows it."""
     if isinstance(tool, DiscoveredMCPTool):
         return tool.published()
     behaviour = tool.behaviour

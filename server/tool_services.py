@@ -49,7 +49,6 @@ def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
 
 
 def audit_file(report: SettingsReport) -> str | None:
-    """The file that every decision is appended to, or `None`."""
     audit = report.settings.log.audit
     return os.path.abspath(os.path.expanduser(audit)) if audit is not None else None
 
@@ -171,7 +170,6 @@ class Commands:
         return self._runner
 
     def programs(self) -> ProgramRunner:
-        """What runs the programs that the operator has named, such as agents."""
         from tools.shell.runner import ProgramRunner  # noqa: PLC0415 - with the first program
 
         self._programs = self._programs or ProgramRunner(self._starter, self._folders, queue=self._queue)

@@ -47,12 +47,10 @@ class Watchdog:
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def close(self) -> None:
-        """There is nothing to watch after all."""
         if self._channel is not None:
             self._channel.close()
 
     def leaving(self) -> None:
-        """The server begins to leave."""
         if self._channel is not None:
             with suppress(OSError):
                 self._channel.send(_LEAVING)

@@ -102,7 +102,6 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
 
 
 def _converted(name: str, given: Tree, path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
-    """One server in our form."""
     known = {*keys_of(UpstreamSettings), "disabled"}
     entry: Tree = {}
     for key, value in given.items():

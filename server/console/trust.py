@@ -51,7 +51,6 @@ COMMANDS: Mapping[tuple[str, ...], str] = {
 
 
 def list_trusted(environ: Mapping[str, str]) -> int:
-    """Print the folders that are trusted."""
     diagnostics = Diagnostics()
     folders = read_trust(trust_file(environ), diagnostics)
     for warning in diagnostics.warnings:
@@ -64,7 +63,6 @@ def list_trusted(environ: Mapping[str, str]) -> int:
 
 
 def remove(folder: str, environ: Mapping[str, str]) -> int:
-    """Stop trusting a folder."""
     real, store = os.path.realpath(folder), _store(environ)
     try:
         was_trusted = forget_folder(store, real)

@@ -81,8 +81,6 @@ _DESCRIPTIONS: Mapping[MemoryScope, str] = {
 
 
 class FileRequests:
-    """Answers requests for prompts, resources and completion."""
-
     def __init__(
         self, flow: Flow, context_of: ContextOf, at_work: AtWork, confirmers: Confirmers, remembered: MemoryResources
     ) -> None:

@@ -44,13 +44,6 @@ NO_AGENTS = (
 
 @dataclass(frozen=True, slots=True)
 class ToolRequests:
-    """Answers requests about tools.
-
-    Args:
-        custom_tools: Those found by a command, which may still be looked for.
-        is_built_in: Whether the built-in tools are there, else their names are for others.
-    """
-
     registry: ToolRegistry
     flow: Flow
     contexts: Contexts
@@ -137,7 +130,6 @@ class ToolRequests:
         return self._wire(ctx, call.name, outcome, client)
 
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
-        """A call of a tool of ours."""
         name, client = params.name, self.contexts.client(ctx)
         mode = client.state.approval_mode
         try:

@@ -197,7 +197,6 @@ def convert_keys(
 def warn_of_difference(
     other: tuple[str, ...], counting: tuple[str, ...], source: str, diagnostics: Diagnostics
 ) -> None:
-    """Tell that two keys of one file say different things, and which of them counts."""
     said = f"{dotted(other)} and {dotted(counting)} mean the same and differ; {dotted(counting)} counts."
     diagnostics.warn(source, said)
 

@@ -79,7 +79,6 @@ def _bound(name: Literal["ge", "le"], metadata: list[Any]) -> int:
 
 
 def _item_words(annotation: Any) -> str:
-    """What an item of an array, or a value of an object, has to be."""
     present = [part for part in get_args(annotation) if part is not NoneType]
     if get_origin(annotation) in (Union, UnionType):
         return _item_words(present[0])

@@ -191,7 +191,6 @@ def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None
 
 
 def value_at(tree: Tree, path: KeyPath) -> Any:
-    """The value of a key; `None` where it is not there."""
     parent = parent_at(tree, path)
     return parent.get(str(path[-1])) if parent is not None else None
 
@@ -266,8 +265,6 @@ class Layer:
 
 
 class FileState(StrEnum):
-    """What became of a file that may hold settings."""
-
     READ = "read"
     ABSENT = "not there"
     UNTRUSTED = "not trusted"
@@ -312,7 +309,6 @@ class MergedLayers:
             self.add(layer)
 
     def add(self, layer: Layer) -> None:
-        """Put a layer over those that are there."""
         self._layers.append(layer)
         self.names |= layer.names
         self.data = _merged(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)

@@ -118,7 +118,6 @@ class SettingsReport:
 
 
 def default_settings(environ: Mapping[str, str]) -> SettingsReport:
-    """What counts where nobody gives anything; no file is read."""
     return SettingsReport(Settings.model_construct(), home=home_folder(environ))
 
 

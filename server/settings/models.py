@@ -116,8 +116,6 @@ _ABOVE_THE_CONNECTION = (
 
 
 class McpSettings(Section):
-    """`mcp`: which servers are used at all."""
-
     server_command: CommandLine = None
     """A command line that starts one more server, with the alias mcp. No shell reads it. Variables are expanded."""
     allowed: tuple[str, ...] | None = None
@@ -127,8 +125,6 @@ class McpSettings(Section):
 
 
 class ProxySettings(Section):
-    """`proxy`: how upstream tools are published."""
-
     first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 3_000
     """How long the first list waits for upstreams that have not answered yet; later ones are announced."""
     name_budget: Annotated[int, Field(ge=16, le=128)] = 48
@@ -150,8 +146,6 @@ class PermissionSettings(Section):
 
 
 class ConfirmationSettings(Section):
-    """`confirmation`: how a person is asked."""
-
     when_unavailable: Literal["client", "deny"] | None = None
     """Who decides for a client that cannot be asked: its own approval dialog, or nobody, so that the call is refused. \
 null is client over stdio and deny over HTTP."""
@@ -162,15 +156,11 @@ null is client over stdio and deny over HTTP."""
 
 
 class ResultSettings(Section):
-    """`results`: how results are shown."""
-
     display: Literal["block", "meta"] = "block"
     """Where the display for people (a diff, for example) travels: also as a small text block, or in _meta only."""
 
 
 class WorkspaceSettings(Section):
-    """`workspace`: the folders that tools may touch."""
-
     roots: tuple[str, ...] = ()
     """The folders. A relative one starts from the folder of its settings file, on the command line from the working \
 folder; ~ is the home folder. Empty takes the client's roots, else the working folder."""
@@ -193,8 +183,6 @@ class TokenSource(Section):
 
 
 class HttpSettings(Section):
-    """`http`: how the network transports listen."""
-
     host: Annotated[str, Field(min_length=1), Expected("a host name or an address")] = "127.0.0.1"
     """The address to listen on."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8808
@@ -215,8 +203,6 @@ of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
 
 
 class LogSettings(Section):
-    """`log`: what is written to stderr."""
-
     level: Literal["debug", "info", "warning", "error"] = "warning"
     """The least severity written."""
     audit: str | None = None
@@ -225,8 +211,6 @@ the home folder."""
 
 
 class Settings(Section):
-    """All settings."""
-
     mcp_servers: Mapping[str, UpstreamSettings] = Field(default_factory=dict[str, UpstreamSettings])
     """The servers behind this one: alias to entry, in the order of the configuration."""
     mcp: McpSettings = Field(default_factory=McpSettings.model_construct)

@@ -61,14 +61,12 @@ class Key:
 
     @property
     def default(self) -> Any:
-        """What counts where nobody gives a value, as JSON has it."""
         default: Any = self.field.get_default(call_default_factory=True, validated_data={})
         return list(cast("tuple[Any, ...]", default)) if isinstance(default, tuple) else default
 
 
 @cache
 def keys_of(section: type[Section]) -> Mapping[str, Key]:
-    """The keys of a section by their names in files."""
     keys: dict[str, Key] = {}
     for name, model_field in section.model_fields.items():
         annotation = cast("Any", model_field.annotation)
@@ -98,7 +96,6 @@ class SettingsError(Exception):
 
     @property
     def message(self) -> str:
-        """All problems, each on its own line."""
         return str(self)
 
 
@@ -110,15 +107,12 @@ class Diagnostics:
     problems: list[str] = field(default_factory=list[str])
 
     def warn(self, source: str, sentence: str) -> None:
-        """Note something that the server can start with."""
         self.warnings.append(f"{source}: {sentence}")
 
     def refuse(self, source: str, sentence: str) -> None:
-        """Note something that the server cannot start with."""
         self.problems.append(f"{source}: {sentence}")
 
     def raise_problems(self) -> None:
-        """Raise if anything was refused."""
         if self.problems:
             raise SettingsError(self.problems)
 

@@ -55,7 +55,6 @@ No shell reads it. Variables are expanded."""
     """Tools that always need an answer."""
 
     def for_tools(self) -> DiscoverySettings:
-        """What finds and runs custom tools, as tools are given it; variables have been expanded."""
         from tools.discovery.commands import DiscoverySettings  # noqa: PLC0415 - only where there are such commands
 
         return DiscoverySettings(
@@ -86,13 +85,10 @@ class LimitSettings(Section):
     """Bytes of one request from a client."""
 
     def for_tools(self) -> Limits:
-        """The limits as tools are given them."""
         return Limits(**{name: value for name, value in self if name != "request_bytes"})
 
 
 class ShellSettings(Section):
-    """`shell`: how commands run."""
-
     sandbox: Literal["off", "auto", "required"] = "auto"
     """Whether commands run in a sandbox: never, where one works, or not at all without one."""
     network: Literal["host", "none"] = "host"
@@ -114,8 +110,6 @@ them, such as .vscode. A relative one is meant in every folder of the workspace.
 
 
 class TavilySettings(Section):
-    """`web.search.tavily`."""
-
     api_key: Secret = None
     """The key for Tavily; null takes TAVILY_API_KEY. Variables are expanded."""
     url: str | None = None
@@ -123,8 +117,6 @@ class TavilySettings(Section):
 
 
 class BraveSettings(Section):
-    """`web.search.brave`."""
-
     api_key: Secret = None
     """The key for Brave Search; null takes BRAVE_API_KEY. Variables are expanded."""
     url: str | None = None
@@ -132,8 +124,6 @@ class BraveSettings(Section):
 
 
 class GoogleSettings(Section):
-    """`web.search.google`."""
-
     api_key: Secret = None
     """The key for Google's Custom Search; null takes GOOGLE_API_KEY. Variables are expanded."""
     search_engine_id: str | None = None
@@ -143,8 +133,6 @@ class GoogleSettings(Section):
 
 
 class SearxngSettings(Section):
-    """`web.search.searxng`."""
-
     url: str | None = None
     """The address of a SearXNG instance that answers in JSON. Variables are expanded."""
 
@@ -175,7 +163,6 @@ class WebSearchSettings(Section):
         return tuple(name for name, value in is_configured.items() if value)
 
     def for_tools(self) -> search_settings.SearchSettings:
-        """The providers as tools are given them."""
         from tools.web.search_settings import ProviderSettings, SearchSettings  # noqa: PLC0415 - for the first search
 
         providers = [
@@ -186,8 +173,6 @@ class WebSearchSettings(Section):
 
 
 class WebSettings(Section):
-    """`web`: what may be fetched, and who searches."""
-
     allow_private_hosts: tuple[str, ...] = ()
     """Hosts that may be fetched although their addresses are private: a name, or all names below it, `*.example`; an \
 address, or a network, `10.1.0.0/16`. A name or an address may carry a port, `localhost:3000`; it is then open at that \
@@ -198,15 +183,12 @@ port only, which need not be one of `web.allowedPorts`."""
     """Who searches."""
 
     def for_tools(self) -> WebRules:
-        """What may be opened, as tools are given it."""
         from tools.web.address_guard import WebRules  # noqa: PLC0415 - for the first fetch
 
         return WebRules(self.allow_private_hosts, self.allowed_ports)
 
 
 class MemorySettings(Section):
-    """`memory`: where memories are kept."""
-
     file_name: Annotated[tuple[str, ...], Field(min_length=1), Expected("a file name, or an array of them")] = (
         "AGENTS.md",
     )
@@ -221,7 +203,6 @@ the folder of its settings file; ~ is the home folder."""
     """The heading that memories stand below."""
 
     def for_tools(self, own_folder: str | None) -> MemoryFiles:
-        """Which files hold memories, as tools are given it."""
         from tools.memory.memory_files import MemoryFiles  # noqa: PLC0415 - for the first memory
 
         folder = self.global_folder or own_folder
@@ -249,7 +230,6 @@ class AgentSettings(Section):
     """What it is good at; told to models."""
 
     def for_tools(self, name: str) -> AgentCommand:
-        """The agent as tools are given it; variables have been expanded."""
         from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - only where there are agents
 
         values: dict[str, Any] = dict(self)

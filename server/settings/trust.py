@@ -47,7 +47,6 @@ def trust_file(environ: Mapping[str, str]) -> str | None:
 
 
 def digest(content: bytes) -> str:
-    """The SHA-256 of a file's content, by which it is trusted."""
     import hashlib  # noqa: PLC0415 - only workspaces with settings need it
 
     return hashlib.sha256(content).hexdigest()
@@ -128,7 +127,6 @@ class WorkspaceFile:
 
     @property
     def path(self) -> str:
-        """Where it is."""
         return os.path.join(self.folder, *self.name.split("/"))
 
     def layer(self, diagnostics: Diagnostics) -> Layer:

@@ -55,11 +55,9 @@ class VariableExpander:
         return _VARIABLE.sub(value, text) if text is not None and "$" in text else text
 
     def texts(self, texts: Sequence[str], path: KeyPath) -> tuple[str, ...]:
-        """The texts of an array, each expanded."""
         return tuple(self.text(text, (*path, index)) for index, text in enumerate(texts))
 
     def table(self, table: Mapping[str, str], path: KeyPath) -> dict[str, str]:
-        """An object whose values are expanded."""
         return {name: self.text(text, (*path, name)) for name, text in table.items()}
 
     def warn_of_missing(self, diagnostics: Diagnostics, source_of: SourceOf, consequence: str) -> bool:
@@ -259,7 +257,6 @@ def servers_above(environ: Mapping[str, str]) -> int:
 
 
 def _transport_key(entry: UpstreamSettings) -> str:
-    """The key that says how the server is reached."""
     if entry.transport == "stdio":
         return "command"
     return "httpUrl" if entry.transport == "http" and entry.http_url is not None else "url"
