@@ -39,24 +39,16 @@ class NotAskedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request of a client.
+    """One request of a client."""
 
-    Args:
-        outbound: The way back, for as long as the request is open.
-        client_key: Whose it is, as `ClientState.key`; empty for a client that cannot be told from others.
-        connection: What lives as long as the client's connection, where its revision has such.
-        carried: The state of an earlier round of this call, if this one goes on with it.
-        is_resumed: Whether this request goes on with an earlier one, whose consent holds.
-    """
-
-    outbound: Outbound
+    outbound: Outbound  # the way back, for as long as the request is open
     params: Mapping[str, Any]
     version: str
     capabilities: Json
-    client_key: str
-    connection: object | None
-    carried: Json = field(default_factory=dict[str, Any])
-    is_resumed: bool = False
+    client_key: str  # as `ClientState.key`; empty for a client that cannot be told from others
+    connection: object | None  # what lives as long as the client's connection, where its revision has such
+    carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
+    is_resumed: bool = False  # whether this request goes on with an earlier one, whose consent holds
 
     @property
     def is_modern(self) -> bool:

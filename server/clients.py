@@ -82,24 +82,16 @@ class ClientRoots:
 
 @dataclass(slots=True)
 class Client:
-    """One client between its requests.
-
-    Args:
-        readable: Folders whose files it may read beside its workspace.
-        roots: The folders it works in, `None` while that is not known.
-        roots_changes: How often it said that those are other ones.
-        roots_news: Where it said so last, while that is being seen to.
-        sessions: A way to notify it outside of its requests for each of its connections, where the era has them.
-        last_seen: Monotonic seconds of its latest request.
-    """
+    """One client between its requests."""
 
     state: ClientState
-    readable: tuple[str, ...] = ()
-    roots: ClientRoots | None = None
-    roots_changes: int = 0
-    roots_news: RequestContext | None = None
+    readable: tuple[str, ...] = ()  # folders whose files it may read beside its workspace
+    roots: ClientRoots | None = None  # the folders it works in, while they are known
+    roots_changes: int = 0  # how often it said that those are other ones
+    roots_news: RequestContext | None = None  # where it said so last, while that is being seen to
+    # How it is notified outside of its requests, in eras that have connections.
     sessions: dict[Connection, ServerSession] = field(default_factory=dict[Connection, ServerSession])
-    last_seen: float = field(default_factory=time.monotonic)
+    last_seen: float = field(default_factory=time.monotonic)  # of its latest request
     calls: int = 0
 
     def at_work(self) -> Self:
@@ -399,18 +391,14 @@ def _existing_folders(roots: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """Finds what requests act in.
-
-    Args:
-        before: Called before each request: starts what is started by the first one.
-    """
+    """Finds what requests act in."""
 
     clients: ClientTable
     workspaces: WorkspacePolicy
     limits: Limits
     services: Services
     media: MediaHandling
-    before: Callable[[RequestContext], None]
+    before: Callable[[RequestContext], None]  # called before each request: starts what is started by the first one
 
     def client(self, ctx: RequestContext) -> Client:
         self.before(ctx)

@@ -149,15 +149,10 @@ def error_of(identity: RequestId | None, message: str, code: int = types.INVALID
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """JSON that is not a JSON-RPC message, but has an id, or is an array of what has.
+    """JSON that is not a JSON-RPC message, but has an id, or is an array of what has."""
 
-    Args:
-        identity: The id; `None` if it is not one, or not known.
-        is_answer: It was meant as the answer to a question of ours, so it must not be answered.
-    """
-
-    identity: AnyId | None
-    is_answer: bool
+    identity: AnyId | None  # the id; `None` if it is not one, or not known
+    is_answer: bool  # it was meant as the answer to a question of ours, so it must not be answered
 
     @property
     def refusal(self) -> Json:

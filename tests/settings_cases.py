@@ -27,7 +27,7 @@ def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str
 def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
     with pytest.raises(SettingsError) as caught:
         load(path, content, environ)
-    return caught.value.message
+    return str(caught.value)
 
 
 def sources(report: SettingsReport) -> dict[str, str]:

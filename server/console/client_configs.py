@@ -28,18 +28,14 @@ _EXPANDED = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")
 class ClientConfig:
     """Where an MCP client has its list of servers, and how it writes them.
 
-    Args:
-        files: Where the person's own configuration may be, the likeliest first, as absolute paths. What a project's
-            folder brings along is not among them: whoever made the folder wrote it.
-        variables: What it expands.
-        knows_trust: Whether `trust` of a server means there what it means here.
+    What a project's folder brings along is not among the files: whoever made the folder wrote it.
     """
 
     title: str
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # where the person's own configuration may be, the likeliest first, as absolute paths
     variables: Variables
     paths: tuple[tuple[str, ...], ...] = (("mcpServers",),)
-    knows_trust: bool = False
+    knows_trust: bool = False  # whether `trust` of a server means there what it means here
 
 
 ANY_PATH = (("mcpServers",), ("servers",), ("mcp", "servers"))

@@ -19,7 +19,6 @@ from server.settings.trust import (
     WorkspaceFile,
     digest,
     find_files,
-    forget_folder,
     read_trust,
     sanitize,
     trust_file,
@@ -65,7 +64,7 @@ def list_trusted(environ: Mapping[str, str]) -> int:
 def remove(folder: str, environ: Mapping[str, str]) -> int:
     real, store = os.path.realpath(folder), _store(environ)
     try:
-        was_trusted = forget_folder(store, real)
+        was_trusted = trust_folder(store, real, None)
     except (ToolError, OSError):
         raise Failure(f"{visible_line(store)} cannot be written, so nothing was changed.") from None
     sys.stdout.write(f"{visible_line(real)} {'is not trusted any more' if was_trusted else 'was not trusted'}.\n")
@@ -105,7 +104,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         for cli in (None, *AGENT_CLIS):  # the server has to start with these settings in each of its modes
             load_settings([], {}, environ, cli=cli, folder=real)
     except SettingsError as error:
-        forget_folder(store, real)
+        trust_folder(store, real, None)
         raise Failure(f"nothing was trusted, because the server would not start: {visible_line(str(error))}") from None
     except (ToolError, OSError):
         raise Failure(f"{visible_line(store)} cannot be written, so nothing was trusted.") from None

@@ -23,7 +23,7 @@ from server.settings.canonical_form import (
 )
 from server.settings.files import Tree, home_folder, set_default, table_at, value_at
 from server.settings.models import UpstreamSettings
-from server.settings.section import Diagnostics, KeyPath, dotted
+from server.settings.section import Diagnostics, KeyPath, dotted, key_paths
 from server.settings.variable_expansion import VariableExpander
 from tools.contract.limits import ApprovalMode
 
@@ -34,23 +34,16 @@ CliName = Literal["qwen", "gemini"]
 
 @dataclass(frozen=True, slots=True)
 class AgentCli:
-    """One of the two CLIs.
-
-    Args:
-        folder: The name of its folder in a home and in a project.
-        system: Its folder for this machine, by `sys.platform`; on Windows below the folder of program data.
-        variable: What the names of its environment variables for the files of this machine begin with.
-        home_is_folder: Whether that one names the folder itself, and not what it lies in.
-    """
+    """One of the two CLIs."""
 
     title: str
-    folder: str
+    folder: str  # the name of its folder in a home and in a project
     memory_file: str
-    memory_section: str
-    system: Mapping[str, str]
-    variable: str
+    memory_section: str  # the heading that it keeps memories below
+    system: Mapping[str, str]  # its folder for this machine, by `sys.platform`; on Windows below that of program data
+    variable: str  # what the names of its environment variables for the files of this machine begin with
     home_variable: str
-    home_is_folder: bool
+    home_is_folder: bool  # whether that one names the folder itself, and not what it lies in
 
     def user_folder(self, environ: Mapping[str, str]) -> str:
         """Its folder of this user."""
@@ -103,21 +96,11 @@ AGENT_CLIS: Mapping[CliName, AgentCli] = {
 }
 """Where their documentation says that their files are."""
 
-_SAME_KEYS = (
-    ("mcpServers",),
-    ("mcp", "serverCommand"),
-    ("mcp", "allowed"),
-    ("mcp", "excluded"),
-    ("tools", "discoveryCommand"),
-    ("tools", "callCommand"),
-    ("tools", "core"),
-    ("tools", "allowed"),
-    ("tools", "exclude"),
-    ("tools", "confirmationRequired"),
-    ("permissions", "allow"),
-    ("permissions", "ask"),
-    ("permissions", "deny"),
-)
+_SAME_KEYS = key_paths("""
+    mcpServers mcp.serverCommand mcp.allowed mcp.excluded
+    tools.discoveryCommand tools.callCommand tools.core tools.allowed tools.exclude tools.confirmationRequired
+    permissions.allow permissions.ask permissions.deny
+""")
 """Keys that have the same name and the same meaning here."""
 
 _EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # lists that leave nothing out there where they are empty
@@ -141,12 +124,13 @@ def _switch(value: Any) -> Any:
 
 
 _SWITCHES: Converters = {
-    ("context", "fileFiltering", "respectGitIgnore"): (("workspace", "respectGitIgnore"), _switch),
-    ("fileFiltering", "respectGitIgnore"): (("workspace", "respectGitIgnore"), _switch),
-    ("context", "fileFiltering", "respectQwenIgnore"): (("workspace", "respectAgentIgnore"), _switch),
-    ("fileFiltering", "respectQwenIgnore"): (("workspace", "respectAgentIgnore"), _switch),
-    ("context", "fileFiltering", "respectGeminiIgnore"): (("workspace", "respectAgentIgnore"), _switch),
-    ("fileFiltering", "respectGeminiIgnore"): (("workspace", "respectAgentIgnore"), _switch),
+    (*section, theirs): (("workspace", ours), _switch)
+    for theirs, ours in (
+        ("respectGitIgnore", "respectGitIgnore"),
+        ("respectQwenIgnore", "respectAgentIgnore"),
+        ("respectGeminiIgnore", "respectAgentIgnore"),
+    )
+    for section in (("context", "fileFiltering"), ("fileFiltering",))
 }
 """Keys of their files alone that are true or false."""
 
@@ -208,24 +192,10 @@ def _why_unusable(entry: Any) -> str:
     return ""
 
 
-_EXPANDED_LATER = (
-    ("tools", "discoveryCommand"),
-    ("tools", "callCommand"),
-    ("mcp", "serverCommand"),
-    ("web", "search"),
-    ("agents",),
-)
-
+_EXPANDED_LATER = key_paths("tools.discoveryCommand tools.callCommand mcp.serverCommand web.search agents")
 _EXPANDED_LATER_IN_SERVERS = frozenset({"command", "args", "env", "cwd", "url", "httpUrl", "headers"})
-_ALLOWING = (("permissions", "allow"), ("tools", "allowed"), ("tools", "core"))
-
-_RESTRICTING = (
-    ("permissions", "ask"),
-    ("permissions", "deny"),
-    ("tools", "exclude"),
-    ("tools", "confirmationRequired"),
-    ("mcp", "excluded"),
-)
+_ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
+_RESTRICTING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
 
 
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:

@@ -23,7 +23,7 @@ from server.settings.files import (
     value_at,
 )
 from server.settings.models import Settings
-from server.settings.section import Diagnostics, KeyPath, Section, dotted, keys_of
+from server.settings.section import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
 from server.settings.tool_models import MAX_COUNT
 from server.settings.variable_expansion import MAX_ALIAS, alias_of
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
@@ -77,13 +77,7 @@ _NUMBERS: Converters = {
     ("truncateToolOutputLines",): (("limits", "readLines"), _limit),
 }
 
-_MEANINGLESS = (
-    ("$schema",),
-    ("$version",),
-    ("tools", "shell", "enableInteractiveShell"),
-    ("tools", "shell", "pager"),
-    ("tools", "shell", "showColor"),
-)
+_MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
 """Keys that editors and both CLIs write, and that mean nothing here."""
 
 FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of theirs that is read here in any file

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, cast
 
-from server.settings.section import Diagnostics, KeyPath, SettingsError, dotted
+from server.settings.section import Diagnostics, KeyPath, SettingsError, dotted, key_paths
 
 MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else (ours)
 MAX_DEPTH = 50  # objects and arrays inside each other (ours)
@@ -249,19 +249,13 @@ class SettingsScope(IntEnum):
 
 @dataclass(slots=True)
 class Layer:
-    """What one source says.
-
-    Args:
-        source: What it is called in sentences: the path of a file.
-        folder: What relative paths in it start from; empty is the working folder.
-        names: For each alias of its servers, the name that is written there.
-    """
+    """What one source says."""
 
     scope: SettingsScope
-    source: str
+    source: str  # what it is called in sentences: the path of a file
     data: Tree
-    folder: str = ""
-    names: dict[str, str] = field(default_factory=dict[str, str])
+    folder: str = ""  # what relative paths in it start from; empty is the working folder
+    names: dict[str, str] = field(default_factory=dict[str, str])  # for each alias of its servers, the name there
 
 
 class FileState(StrEnum):
@@ -286,15 +280,10 @@ class SettingsFile:
         return self.scope in (SettingsScope.CLI_PROJECT, SettingsScope.WORKSPACE)
 
 
-ADDED_RULES: tuple[KeyPath, ...] = (
-    ("permissions", "allow"),
-    ("permissions", "ask"),
-    ("permissions", "deny"),
-    ("tools", "allowed"),
-    ("tools", "exclude"),
-    ("tools", "confirmationRequired"),
-    ("mcp", "excluded"),
-)
+ADDED_RULES: tuple[KeyPath, ...] = key_paths("""
+    permissions.allow permissions.ask permissions.deny
+    tools.allowed tools.exclude tools.confirmationRequired mcp.excluded
+""")
 """Lists of rules that some layers add to, so that they take back nothing that another layer restricts."""
 
 

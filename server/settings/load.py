@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
@@ -49,28 +49,20 @@ COMMAND_LINE = "command line"  # the source of values that were given as options
 
 @dataclass(frozen=True, slots=True)
 class SettingsInputs:
-    """Everything that decides what the settings are, so that they can be read again.
+    """Everything that decides what the settings are, so that they can be read again."""
 
-    Args:
-        config_files: Files named on the command line, in its order; each must exist.
-        overrides: What the other options say, in the shape of a file.
-        cli: The other CLI whose settings count too.
-        working_folder: The workspace where nobody names another one; `None` where there is none.
-        streams: What was in config files that can be read only once, such as a shell's `<(...)`.
-        links: Where links among the config files led at the start, and are read.
-    """
-
-    config_files: Sequence[str]
-    overrides: Mapping[str, Any]
+    config_files: Sequence[str]  # named on the command line, in its order; each must exist
+    overrides: Mapping[str, Any]  # what the other options say, in the shape of a file
     environ: Mapping[str, str]
-    cli: CliName | None
-    working_folder: str | None
+    cli: CliName | None  # the other CLI whose settings count too
+    working_folder: str | None  # the workspace where nobody names another one, if there is one
+    # What was in config files that can be read only once, such as a shell's `<(...)`.
     streams: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False, compare=False)
+    # Where links among the config files led at the start, and are read.
     links: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenValue:
+class GivenValue(NamedTuple):
     """A value that the settings give, as it came from JSON."""
 
     path: KeyPath
@@ -80,25 +72,18 @@ class GivenValue:
 
 @dataclass(frozen=True, slots=True)
 class SettingsReport:
-    """The settings, and how they came about.
-
-    Args:
-        entries: Every server of `mcpServers` in the order of the configuration, used or not.
-        files: The settings files that were read, in order; a later one wins.
-        given: Every value that was given, as it was written.
-        candidates: Every file that may hold settings, and what became of it.
-        restrictions: What restricts in the files of workspaces, for when they are not trusted any more.
-    """
+    """The settings, and how they came about."""
 
     settings: Settings
     warnings: tuple[str, ...] = ()
-    entries: tuple[UpstreamEntry, ...] = ()
-    files: tuple[str, ...] = ()
+    entries: tuple[UpstreamEntry, ...] = ()  # every server, used or not, in the order of the configuration
+    files: tuple[str, ...] = ()  # those that were read, in order; a later one wins
     user_file: str | None = None
     home: str = ""
     given: tuple[GivenValue, ...] = field(default=(), repr=False)
-    candidates: tuple[SettingsFile, ...] = ()
+    candidates: tuple[SettingsFile, ...] = ()  # every file that may hold settings, and what became of it
     inputs: SettingsInputs | None = field(default=None, repr=False)
+    # What restricts in the files of workspaces, for when they are not trusted any more.
     restrictions: Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
     @property

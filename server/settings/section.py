@@ -83,6 +83,11 @@ KeyPath = tuple[str | int, ...]
 """The keys from the top of the settings down to a value; an integer is a position in an array."""
 
 
+def key_paths(table: str) -> tuple[tuple[str, ...], ...]:
+    """The paths in a table, written with dots and with blanks between them."""
+    return tuple(tuple(path.split(".")) for path in table.split())
+
+
 class SettingsError(Exception):
     """The settings cannot be used, so the server does not start.
 
@@ -93,10 +98,6 @@ class SettingsError(Exception):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
-
-    @property
-    def message(self) -> str:
-        return str(self)
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from server.settings.files import (
     table_at,
     value_at,
 )
-from server.settings.section import Diagnostics, SettingsError, dotted
+from server.settings.section import Diagnostics, SettingsError, dotted, key_paths
 from tools.contract.file_names_in_text import UNSEEN
 from tools.contract.limits import ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
@@ -73,18 +73,15 @@ def _folders(content: bytes) -> Folders:
     }
 
 
-def trust_folder(path: str, folder: str, files: Mapping[str, str]) -> None:
-    """Trust a folder's settings files as they were seen; what was trusted of it before no longer counts."""
-    _set_files(path, folder, files)
+def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
+    """Trust a folder's settings files as they were seen, and none but these; `None` is not to trust it any more.
 
+    Returns:
+        Whether the folder was trusted before.
 
-def forget_folder(path: str, folder: str) -> bool:
-    """Stop trusting a folder; whether it was trusted."""
-    return _set_files(path, folder, None)
-
-
-def _set_files(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
-    """Put the files of a folder into the store, or take the folder out of it; whether it was there before."""
+    Raises:
+        ToolError, OSError: The store at `path` cannot be written.
+    """
     from server.settings.settings_writer import rewrite  # noqa: PLC0415 - reading settings needs no writer
     from tools.contract.limits import AbortSignal  # noqa: PLC0415 - as above
 
@@ -110,20 +107,14 @@ OWN_FOLDER = ".coretools"  # our own folder in a workspace
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFile:
-    """A settings file of a workspace folder.
-
-    Args:
-        name: Path of the file below it, with `/`.
-        content: Its bytes; `None` where nothing is there.
-        problem: Why it cannot be read, as the end of a sentence; empty if it can.
-    """
+    """A settings file of a workspace folder."""
 
     folder: str
-    name: str
+    name: str  # path of the file below it, with `/`
     scope: SettingsScope
     cli: AgentCli | None
-    content: bytes | None
-    problem: str = ""
+    content: bytes | None  # its bytes; `None` where nothing is there
+    problem: str = ""  # why it cannot be read, as the end of a sentence; empty if it can
 
     @property
     def path(self) -> str:
@@ -194,35 +185,20 @@ def read_trusted(
     return layers, seen
 
 
-OPERATOR_KEYS = (
-    ("workspace",),
-    ("http",),
-    ("log",),
-    ("confirmation",),
-    ("proxy",),
-    ("shell", "sandbox"),
-    ("shell", "network"),
-    ("shell", "readable"),
-    ("shell", "writable"),
-    ("web", "search"),
-    ("web", "allowPrivateHosts"),
-    ("web", "allowedPorts"),
-    ("tools", "builtIn"),
-    ("tools", "include"),
-    ("memory", "globalFolder"),
-    ("memory", "section"),
-)
+OPERATOR_KEYS = key_paths("""
+    workspace http log confirmation proxy
+    shell.sandbox shell.network shell.readable shell.writable
+    web.search web.allowPrivateHosts web.allowedPorts
+    tools.builtIn tools.include memory.globalFolder memory.section
+""")
 """Keys that only the operator gives: what there is at all, what may be touched and reached, where keys are sent, who is
 asked, and what is remembered for all projects."""
 
 SERVER_COMMAND = ("mcp", "serverCommand")
 COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts, as in Qwen Code and Gemini CLI
 
-ONLY_IF_NOT_GIVEN = (
-    (("tools", "core"),),
-    (("mcp", "allowed"),),
-    (SERVER_COMMAND,),
-    (("tools", "discoveryCommand"), ("tools", "callCommand")),
+ONLY_IF_NOT_GIVEN = tuple(
+    map(key_paths, ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand"))
 )
 """Keys that a workspace gives only where the operator says nothing: replacing these would open what they close, or run
 something else under a name that rules allow. Those in one group are the operator's if one of them is."""
@@ -312,15 +288,9 @@ def normalized_name(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", seen).split())
 
 
-RESTRICTING = (
-    ("permissions", "ask"),
-    ("permissions", "deny"),
-    ("tools", "core"),
-    ("tools", "exclude"),
-    ("tools", "confirmationRequired"),
-    ("mcp", "allowed"),
-    ("mcp", "excluded"),
-)
+RESTRICTING = key_paths("""
+    permissions.ask permissions.deny tools.core tools.exclude tools.confirmationRequired mcp.allowed mcp.excluded
+""")
 """Keys that open nothing: they ask, refuse or leave out."""
 
 Restrictions = Mapping[str, Layer]

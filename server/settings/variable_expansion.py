@@ -165,21 +165,14 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 
 @dataclass(frozen=True, slots=True)
 class UpstreamEntry:
-    """A server of the configuration.
-
-    Args:
-        name: Its name as configured.
-        settings: Its entry, variables expanded. `enabled` is false exactly if it is left out.
-        left_out: Why it is not used, as a sentence; `None` if it is.
-        lacks_variable: Whether that is because an environment variable is not set.
-    """
+    """A server of the configuration."""
 
     alias: str
-    name: str
-    settings: UpstreamSettings
+    name: str  # its name as configured
+    settings: UpstreamSettings  # its entry, variables expanded. `enabled` is false exactly if it is left out.
     source: str
-    left_out: str | None = None
-    lacks_variable: bool = False
+    left_out: str | None = None  # why it is not used, as a sentence; `None` if it is
+    lacks_variable: bool = False  # whether that is because an environment variable is not set
 
 
 def alias_of(name: str) -> str:

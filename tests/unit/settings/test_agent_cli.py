@@ -154,7 +154,7 @@ def test_a_broken_file_of_the_other_cli_is_an_error_that_names_it(machine: dict[
     write(user_path(tmp_path, "gemini"), "{")
     with pytest.raises(SettingsError, match="not valid JSON") as caught:
         load_settings([], {}, machine, cli="gemini")
-    assert caught.value.message.startswith(str(user_path(tmp_path, "gemini")))
+    assert str(caught.value).startswith(str(user_path(tmp_path, "gemini")))
 
 
 @pytest.mark.requirement("settings.agent-cli.files")

@@ -48,7 +48,7 @@ def test_a_user_file_that_cannot_be_read_is_an_error(environ: dict[str, str], tm
     folder.mkdir(parents=True)
     with pytest.raises(SettingsError, match="cannot be read, because it is a folder") as caught:
         load_settings([], {}, environ)
-    assert str(folder) in caught.value.message
+    assert str(folder) in str(caught.value)
 
 
 @pytest.mark.requirement("settings.files")
@@ -62,7 +62,7 @@ def test_a_config_file_that_is_not_there_is_an_error(environ: dict[str, str], tm
     missing = str(tmp_path / "missing.json")
     with pytest.raises(SettingsError, match="it does not exist") as caught:
         load_settings([missing], {}, environ)
-    assert caught.value.message.startswith(missing)
+    assert str(caught.value).startswith(missing)
 
 
 @pytest.mark.requirement("settings.files")
@@ -129,8 +129,8 @@ def test_a_file_that_is_no_settings_file_is_an_error_that_says_why(
     file.write_bytes(content)
     with pytest.raises(SettingsError) as caught:
         load_settings([str(file)], {}, environ)
-    assert caught.value.message.startswith(f"{file}: ")
-    assert expected in caught.value.message
+    assert str(caught.value).startswith(f"{file}: ")
+    assert expected in str(caught.value)
 
 
 @pytest.mark.requirement("settings.json")

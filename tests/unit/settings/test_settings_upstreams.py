@@ -24,7 +24,7 @@ def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsRepo
 def refusal(file: Path, entry: Mapping[str, Any], **environ: str) -> str:
     with pytest.raises(SettingsError) as caught:
         load(file, {"mcpServers": {"a": entry}}, **environ)
-    return caught.value.message
+    return str(caught.value)
 
 
 def left_out(report: SettingsReport) -> dict[str, str | None]:
@@ -83,7 +83,7 @@ def test_a_name_that_does_not_fit_is_changed_with_a_warning(file: Path) -> None:
 def test_two_names_that_become_one_alias_are_an_error_that_names_both(file: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         load(file, {"mcpServers": {"a.b": {"command": "x"}, "a b": {"command": "y"}}})
-    assert caught.value.message == (
+    assert str(caught.value) == (
         f"{file}: mcpServers.a.b and mcpServers.a b would both be called a-b; "
         "rename one, with letters, digits, - and single _ only."
     )

@@ -15,7 +15,7 @@ import pytest
 from server.settings import SettingsReport, load_settings
 from server.settings.files import FileState
 from server.settings.section import Diagnostics
-from server.settings.trust import digest, forget_folder, read_trust, trust_file, trust_folder
+from server.settings.trust import digest, read_trust, trust_file, trust_folder
 from tests.settings_cases import sources, write
 
 EVIL: dict[str, Any] = {
@@ -217,8 +217,8 @@ def test_trust_is_kept_privately_outside_of_the_workspace_and_can_be_taken_back(
     assert not store.is_relative_to(project)
     assert stat.S_IMODE(store.stat().st_mode) == 0o600
     assert json.loads(store.read_text())["folders"] == {str(project): {OWN: digest(b"{}")}}
-    assert forget_folder(str(store), str(project))
-    assert not forget_folder(str(store), str(project))
+    assert trust_folder(str(store), str(project), None)
+    assert not trust_folder(str(store), str(project), None)
     assert len(load_project(project, environ).warnings) == 1
 
 

@@ -15,7 +15,7 @@ from server.live_settings import LiveSettings, waiting_for_restart, withdrawn_ag
 from server.settings import SettingsReport, load_settings
 from server.settings.file_watcher import new_settings
 from server.settings.load import read_settings
-from server.settings.trust import digest, forget_folder, trust_file, trust_folder
+from server.settings.trust import digest, trust_file, trust_folder
 from server.tool_services import Commands, permission_policy
 from tests.pools import quiet_pool
 from tests.settings_cases import write
@@ -86,7 +86,7 @@ def _write_no_settings(project: Project) -> None:
 
 
 def _take_trust_back(project: Project) -> None:
-    forget_folder(project.store, str(project.folder))
+    trust_folder(project.store, str(project.folder), None)
 
 
 def _remove(project: Project) -> None:
