@@ -34,11 +34,8 @@ _SHELLS = "shells run it"
 _AGENTS = (
     ".coretools .qwen .gemini .claude .cursor .codex .windsurf .continue .kiro .amazonq .roo .opencode .junie .trae"
 )
-AGENT_FOLDERS = frozenset(_AGENTS.split())
-"""Settings of agents: permissions, hooks, servers to start."""
-
-WORKSPACE_SUFFIX = ".code-workspace"
-"""A VS Code workspace: settings and tasks in one file."""
+AGENT_FOLDERS = frozenset(_AGENTS.split())  # settings of agents: permissions, hooks, servers to start
+WORKSPACE_SUFFIX = ".code-workspace"  # a VS Code workspace: settings and tasks in one file
 
 _PROTECTED = _reasons({
     _EDITOR_SETTINGS: ".vscode .idea .zed .fleet .devcontainer",
@@ -114,12 +111,8 @@ SYSTEM_FOLDERS = (
 FETCHED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 """Folders of fetched or made files: large, and nobody opens them as a project."""
 
-REPOSITORY = ".git"
-"""A repository's own folder, or a file that says where it is."""
-
-REPOSITORY_FOLDERS = {"hooks"}
-"""Programs that git runs."""
-
+REPOSITORY = ".git"  # a repository's own folder, or a file that says where it is
+REPOSITORY_FOLDERS = {"hooks"}  # programs that git runs
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 """Commands that git runs (`core.fsmonitor`, `core.hooksPath`, filters), and where to find other such files."""
 
@@ -130,9 +123,7 @@ REPOSITORY_WITHOUT_CONTENTS = {
 }  # fmt: skip
 """What of a repository holds names, messages and settings; in the rest are contents of files."""
 
-_SHORT_NAMES = {"git~1": REPOSITORY}
-"""How Windows also calls it."""
-
+_SHORT_NAMES = {"git~1": REPOSITORY}  # how Windows also calls it
 _NAMES = sorted({REPOSITORY, *_PROTECTED, *_ASKED, *(first for first, _ in (*_ASKED_PAIRS, *_PROTECTED_PAIRS))})
 _DOTTED = [name for name in _NAMES if name.startswith(".")]
 _DATA_ENDINGS = (
@@ -167,11 +158,7 @@ def folded(name: str) -> str:
 
 
 def why_protected(relative_path: str) -> str | None:
-    """Why a file may not be written without a question, or `None` where it may.
-
-    Args:
-        relative_path: A path beneath a workspace root; what is there does not matter.
-    """
+    """Why a file may not be written without a question, or `None` where it may."""
     parts = [folded(part) for part in relative_path.replace("\\", "/").split("/") if part not in {"", "."}]
     for at, part in enumerate(parts):
         pair = (part, "".join(parts[at + 1 : at + 2]))
@@ -195,22 +182,13 @@ def why_protected(relative_path: str) -> str | None:
 
 
 def why_system_protected(path: str) -> str | None:
-    """Why a file of the system may not be written without a question, or `None`.
-
-    Args:
-        path: An absolute path without `.` and `..`, outside every workspace root.
-    """
+    """Why a file of the system may not be written without a question, or `None`."""
     is_system = any(path == folder or path.startswith(f"{folder}/") for folder in SYSTEM_FOLDERS)
     return "the whole system runs what is in it" if is_system else None
 
 
 def is_auto_run_name(name: str, folder: str = "") -> bool:
-    """Whether the sandbox keeps what bears a name as it is, with all it holds; `.git` has rules of its own.
-
-    Args:
-        name: The name of a file or folder.
-        folder: The name of the folder that it is in.
-    """
+    """Whether the sandbox keeps what bears a name as it is, with all it holds; `.git` has rules of its own."""
     bare = folded(name)
     return bare in _PROTECTED or bare.endswith(WORKSPACE_SUFFIX) or (folded(folder), bare) in _PROTECTED_PAIRS
 

@@ -23,7 +23,6 @@ class CommandPaths:
     """Finds the files that one command touches. Blocking: it looks where links lead.
 
     Args:
-        home: The user's home folder.
         directory: Where the command starts, absolute.
     """
 

@@ -32,24 +32,13 @@ from tools.permissions.shell.expansion import NEW_FILE
 from tools.permissions.shell.knowledge.program_files import TAKEN, Reach
 from tools.permissions.verdict import Grant, Part, Permission, Verdict, summed
 
-MAX_REASONS = 4
-"""How many options of one command a question tells about."""
-
+MAX_REASONS = 4  # how many options of one command a question tells about
 _BY_CERTAINTY = (Links.NONE, Links.MAYBE, Links.MADE)
 
 
 @dataclass(slots=True)
 class CommandPolicy:
-    """Judges one shell command. Blocking: it looks where links lead.
-
-    Args:
-        analysis: What the command would run.
-        rules: What the operator and this client's person have said.
-        mode: The client's approval mode.
-        workspace: The folders of the workspace.
-        paths: Where the paths of the command lead.
-        guarded: The server's own settings.
-    """
+    """Judges one shell command. Blocking: it looks where links lead."""
 
     analysis: Analysis
     rules: Rules
@@ -338,12 +327,7 @@ class CommandPolicy:
     ) -> Iterator[Part]:
         """What cannot be known may be what a rule is about, or hidden from agents.
 
-        Args:
-            access: What it is touched for.
-            what: What is not known.
-            command: What touches it.
-            folder: Where it lies for certain, an absolute path; `None` if that is not known.
-            is_as_now: Whether it is read as it lies in the folder now.
+        It lies in `folder` for certain, an absolute path, if that is known, and may be read as it lies there now.
         """
         roots = self.workspace.roots
         narrow = [rule for rule in self.rules.strict if rule.specifier is not None and rule.governs(access)]
@@ -394,11 +378,9 @@ class CommandPolicy:
         return f"which {hidden_by} hides from agents" if hidden_by else None
 
     def _why_protected(self, paths: tuple[str, ...], *, by_name: bool = False) -> str | None:
-        """Why not all of these absolute paths may be written without a question, or `None`.
+        """Why a file may not be written without a question by all of its absolute paths, or `None`.
 
-        Args:
-            paths: The paths that a file goes by.
-            by_name: Whether names alone count, and not that a path lies in a folder of the system.
+        By name, it does not count that a path lies in a folder of the system.
         """
         if (paths, by_name) not in self._reasons:
             self._reasons[paths, by_name] = self._reason_to_protect(paths, by_name=by_name)

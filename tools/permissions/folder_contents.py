@@ -27,22 +27,12 @@ from tools.permissions.command_paths import work_tree_above
 from tools.permissions.rules import Rule
 from tools.permissions.shell.knowledge.program_files import Reach
 
-MAX_ENTRIES = 10_000
-"""Entries of a folder that are looked at for one question; it takes some 50 ms."""
-
-LOOK_SECONDS = 1.0
-"""How long agent-ignore files are looked for below one folder; a shell command waits for it."""
-
-_ENTRIES_PER_LOOK = 500
-"""Entries between two looks at the clock."""
-
-_SOME_FILE = "an agent-ignore file"
-"""What one is called where it is not known whether there is any."""
-
+MAX_ENTRIES = 10_000  # entries of a folder that are looked at for one question; it takes some 50 ms
+LOOK_SECONDS = 1.0  # how long agent-ignore files are looked for below one folder; a shell command waits for it
+_ENTRIES_PER_LOOK = 500  # entries between two looks at the clock
+_SOME_FILE = "an agent-ignore file"  # what one is called where it is not known whether there is any
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-_LONGEST_TOLD = 0xFFF
-"""Of a longer name the index does not tell how long it is."""
-
+_LONGEST_TOLD = 0xFFF  # of a longer name the index does not tell how long it is
 _WILD = re.compile(r"[*?\[\\]")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -50,10 +40,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 def rules_about_what_is_in(folder: str, rules: Sequence[Rule], roots: Sequence[str]) -> list[Rule]:
     """Those of some rules that are about something in a folder as it is now.
 
-    Args:
-        folder: Its absolute path.
-        rules: All of them count where there are links, or more entries than are looked at.
-        roots: The workspace folders.
+    All of them count where there are links, or more entries than are looked at.
     """
     left, waiting = MAX_ENTRIES, [folder] if rules else []
     try:
@@ -72,17 +59,10 @@ def rules_about_what_is_in(folder: str, rules: Sequence[Rule], roots: Sequence[s
 
 
 def agent_ignore_file_below(workspace: Workspace, location: Location, *, is_as_now: bool = False) -> str | None:
-    """An agent-ignore file that may hide something in a folder or beneath it, or where links in it lead.
+    """An agent-ignore file that may hide something in a folder or beneath it, or where links in it lead, as shown.
 
-    Args:
-        workspace: The folders of the workspace.
-        location: The folder.
-        is_as_now: Whether only what is in it now counts; otherwise, and where there are links or more entries than are
-            looked at, a file counts that could hide something.
-
-    Returns:
-        Its path below the root, as it is shown, or what to call it where it is not known whether there is one; `None`
-        if nothing there can be hidden or the workspace does not respect these files.
+    As it is now, only a file counts that hides something there; otherwise, and where there are links or more entries
+    than are looked at, one that could. There is none where the workspace does not respect these files.
     """
     if not workspace.respect_agent_ignore:
         return None
@@ -113,11 +93,7 @@ def agent_ignore_file_below(workspace: Workspace, location: Location, *, is_as_n
 
 
 def _file_in_force(workspace: Workspace, location: Location) -> str | None:
-    """An agent-ignore file that a folder comes under.
-
-    Raises:
-        ToolError: `path_ignored`: it is not known what it hides.
-    """
+    """An agent-ignore file that a folder comes under."""
     files = scope_of(workspace, location, git=False, agent=True).agent
     return shown_below(location.root, files[-1].path) if files else None
 
@@ -127,7 +103,6 @@ def _file_beneath(workspace: Workspace, start: Location) -> str | None:
 
     Raises:
         OSError: Not all could be looked at.
-        ToolError: `path_ignored`: it is not known what it hides.
     """
     until = time.monotonic() + LOOK_SECONDS
     waiting, led_to = [start.path], {start.path}
@@ -152,11 +127,7 @@ def _file_beneath(workspace: Workspace, start: Location) -> str | None:
 
 
 def _entries_of(folder: str) -> Iterator[os.DirEntry[str]]:
-    """What is in a folder; nothing where there is none, or where commands cannot look into it either.
-
-    Raises:
-        OSError: It cannot be read for another reason.
-    """
+    """What is in a folder; nothing where there is none, or where commands cannot look into it either."""
     try:
         with os.scandir(folder) as entries:
             yield from entries
@@ -165,12 +136,7 @@ def _entries_of(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def first_below(folder: str, why: Callable[[str], str | None]) -> tuple[str, str] | None:
-    """The first file or folder in a folder for which there is a reason, with that; of many, those that come first.
-
-    Args:
-        folder: An absolute path.
-        why: Tells the reason for a path.
-    """
+    """The first file or folder in a folder for which there is a reason, with that; of many, those that come first."""
     waiting, left = [folder], MAX_ENTRIES
     while waiting and left > 0:
         try:
@@ -192,11 +158,7 @@ def first_taken(
 ) -> tuple[str, str] | None:
     """The first file for which there is a reason among those that git takes away or writes, with that reason.
 
-    Args:
-        workspace: The folders of the workspace.
-        path: A folder, or a pattern, as an absolute path.
-        reach: Which files in the folder are meant.
-        why: Tells the reason for a file by its absolute path.
+    The absolute path is a folder, or a pattern.
     """
     is_pattern = reach is Reach.MATCHED
     folder = path

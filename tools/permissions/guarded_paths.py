@@ -16,9 +16,7 @@ from tools.files.opener import MAX_LINKS
 from tools.permissions.auto_run_files import folded
 
 _REASON = "it is this server's own settings or log, or they lie in it"
-
-_FoldedPath = tuple[str, ...]
-"""The names of a path as careless file systems compare them."""
+_FoldedPath = tuple[str, ...]  # the names of a path as careless file systems compare them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +41,7 @@ class GuardedPaths:
 
     @classmethod
     def of(cls, files: Iterable[str], folders: Iterable[str] = (), free: Iterable[str] = ()) -> GuardedPaths:
-        """Guard these, with every link on the way to them. Blocking.
-
-        Args:
-            files: Paths of files.
-            folders: Paths of folders.
-            free: Paths of files in them that are not guarded, unless they are among the files.
-        """
+        """Guard these, but for the free files in the folders, with every link on the way to them. Blocking."""
         all_files = tuple(dict.fromkeys(path for file in files for path in _all_paths_to(file)))
         all_folders = tuple(dict.fromkeys(path for folder in folders for path in _all_paths_to(folder)))
         folded_files, folded_folders = (
@@ -75,12 +67,7 @@ class GuardedPaths:
         return _REASON if any(self._guards(path) for path in paths) else None
 
     def why_among(self, folders: Iterable[str], ending: str = "") -> str | None:
-        """Why a file of these folders whose path is not known is written with consent only, or `None`.
-
-        Args:
-            folders: Absolute paths.
-            ending: What its path ends with for certain.
-        """
+        """Why a file of these folders of which only the end is known is written with consent only, or `None`."""
         around = [_folded_path(folder) for folder in folders]
         for path in (*self.files, *self.folders):
             name = _folded_path(path)

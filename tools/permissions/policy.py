@@ -39,8 +39,7 @@ _PLAN_MODE = Permission(
     "another approval mode.",
 )
 
-MAX_CACHED_GRANTS = 1_000
-"""Clients' grants whose rules are kept parsed."""
+MAX_CACHED_GRANTS = 1_000  # clients' grants whose rules are kept parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,6 @@ class PermissionRequest:
     """A call that is to be judged.
 
     Args:
-        tool: The tool.
-        mode: The client's approval mode.
-        grants: What a person has allowed this client from now on, as rules.
-        workspace: Where the call may act.
         asked_anew: Why the person has to be asked whatever rules and modes allow; empty if there is no reason.
     """
 
@@ -73,12 +68,6 @@ class PermissionPolicy:
 
     A call is judged in up to three steps, so that a refusal reveals nothing and what is allowed anyway costs nothing:
     by its tool alone, by its subjects, and by the details of what the tool itself would ask.
-
-    Args:
-        rules: What the operator has said.
-        canonical: The wire name for another name of a built-in tool.
-        home: The user's home folder.
-        guarded: The server's own settings.
     """
 
     rules: Rules = field(default_factory=Rules)
@@ -137,9 +126,7 @@ class PermissionPolicy:
     def judge_subjects(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Permission | None:
         """A verdict for which the tool need not be asked, or `None`. Blocking, where there are subjects.
 
-        Args:
-            request: The call.
-            subjects: What it touches; none where nothing of it has to be looked at, as `judge_alone` finds out.
+        There are none where nothing of the call has to be looked at, as `judge_alone` finds out.
         """
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is not None:
@@ -147,12 +134,7 @@ class PermissionPolicy:
         return next(self._opinions(request, subjects), None)
 
     def judge_details(self, request: PermissionRequest, details: ConfirmationDetails | None) -> Permission:
-        """The verdict on a call that neither rules nor modes decide.
-
-        Args:
-            request: The call.
-            details: What the tool itself would ask, or `None`.
-        """
+        """The verdict on a call that neither rules nor modes decide."""
         name = request.tool.name
         if details is None:
             return Permission(Verdict.ALLOW, f"{name} changes nothing that needs consent")

@@ -24,9 +24,7 @@ from tools.permissions.tool_names import (
 from tools.permissions.verdict import Verdict
 
 ANYTHING = "*"
-
-_SPECIAL = re.compile(r"[\\*?\[\]]")
-"""What means something in a pattern."""
+_SPECIAL = re.compile(r"[\\*?\[\]]")  # what means something in a pattern
 
 
 def fits_wildcards(pattern: str, text: str) -> bool:
@@ -80,7 +78,6 @@ class PathSpecifier:
     slash fits at any depth; where it forbids, at any place at all.
 
     Args:
-        rules: The pattern.
         base: The folder it is below, or `None` for each workspace folder.
     """
 
@@ -109,12 +106,7 @@ class PathSpecifier:
 
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
-    """Read the specifier of a rule about paths.
-
-    Args:
-        written: What stands in the parentheses.
-        home: The user's home folder.
-        forbids: Whether the rule forbids, so that a plain name is about such files outside the workspace too.
+    """Read the specifier of a rule about paths; one that forbids means plain names outside the workspace as well.
 
     Raises:
         ValueError: The pattern is not understood.
@@ -178,10 +170,7 @@ class AgentSpecifier:
 
 
 Specifier = CommandSpecifier | PathSpecifier | HostSpecifier | AgentSpecifier
-
-
-SESSION = "this session"
-"""The source of rules that a person gave as an answer."""
+SESSION = "this session"  # the source of rules that a person gave as an answer
 
 
 class MalformedRuleError(ValueError):
@@ -266,14 +255,7 @@ class Rule:
 
 
 def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[str], str], home: str) -> Rule:
-    """Read one rule.
-
-    Args:
-        text: As written.
-        verdict: What it does to a call that it is about.
-        source: Where it stands.
-        canonical: The wire name for an older or a class name of a built-in tool; any other name as it is.
-        home: The user's home folder, for `~/`.
+    """Read one rule. `canonical` gives the wire name for an older or a class name of a built-in tool.
 
     Raises:
         MalformedRuleError: It is not of the form `Name` or `Name(specifier)`, or its pattern is not understood.
@@ -366,12 +348,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class HiddenPaths:
-    """What rules hide: a search that shows a line of a file has read it, and nobody was asked.
-
-    Args:
-        rules: Rules that ask about, or deny, reading some paths.
-        roots: The workspace folders.
-    """
+    """What rules hide: a search that shows a line of a file has read it, and nobody was asked."""
 
     rules: tuple[Rule, ...]
     roots: Sequence[str]
@@ -395,11 +372,6 @@ def read_rules(
     A rule that cannot be read is left out with a warning where it allows. Where it asks or denies, it counts for every
     call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens what
     somebody meant to close.
-
-    Args:
-        lists: The rules as written, by the key of their setting.
-        canonical: The wire name for an older or a class name of a built-in tool; any other name as it is.
-        home: The user's home folder, for `~/`.
 
     Returns:
         The rules, and a sentence for each one that was left out or counts for something else.

@@ -13,10 +13,8 @@ from tools.contract.permission_subjects import Access
 SHELL = "run_shell_command"
 FETCHING = "web_fetch"
 DELEGATING = "task"
-
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
 WRITING = frozenset({"edit", "write_file"})
-
 EDITING = WRITING | {"save_memory"}
 """What a rule about edits is about. A memory cannot be saved to just any file, so this says nothing of commands."""
 
@@ -82,9 +80,6 @@ def one_meaning(name: str) -> str:
     `git_hub`, and `mcp__git` the tool `git` of a server `mcp`. To ask and to deny, all of them count. To allow, one
     counts, whatever servers there are: what begins with `mcp__` is `mcp__server__tool`, or `mcp__server` for all its
     tools; what else begins with `mcp_` is `mcp_server_tool`, where the server ends at the first `_`, as in Gemini CLI.
-
-    Args:
-        name: As written; may hold stars.
     """
     if name.startswith(_CLAUDE):
         server, between, tool = name.removeprefix(_CLAUDE).partition(BETWEEN)

@@ -25,7 +25,6 @@ class Grant:
     """A rule that would allow something from now on.
 
     Args:
-        rule: As it is written.
         title: What it covers, as a person reads it.
     """
 
@@ -39,8 +38,6 @@ class Part:
 
     Args:
         source: The part, as it stands in the call; empty for what concerns all of it.
-        verdict: The outcome.
-        reason: Why, as a phrase.
         grants: What would allow this part from now on; empty where no rule could.
         setting: The setting that says so, where it is the operator's own word; else empty.
     """
@@ -57,7 +54,6 @@ class Permission:
     """The verdict on a call.
 
     Args:
-        verdict: The outcome.
         reason: Why, as a phrase. The sentence for who is asked or refused is made of it in `tools.call.consent`.
         grants: What would allow such calls from now on; empty where no rule could.
         setting: The setting that asks or denies, where it is the operator's own word; else empty.
@@ -80,12 +76,7 @@ class Permission:
 
 
 def summed(source: str, parts: Sequence[Part]) -> Part:
-    """What parts come to: the strictest verdict, with all that was said for it.
-
-    Args:
-        source: What they are parts of.
-        parts: At least one.
-    """
+    """What parts come to: the strictest verdict, with all that was said for it."""
     verdict = max((part.verdict for part in parts), key=_STRICTNESS.index)
     deciding = [part for part in parts if part.verdict is verdict]
     # One that no rule could allow keeps the whole from being allowed by rules.

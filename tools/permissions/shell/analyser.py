@@ -59,12 +59,8 @@ MAX_READ_CHARS = 131_072
 MAX_READ_ALTOGETHER = 4 * MAX_READ_CHARS
 """Characters of a command and all texts within it. Likely commands are read in several ways."""
 
-MAX_PASSES = 3
-"""How often a text is read again, where what it is found to hold sets further variables."""
-
-MAX_NESTED = 12
-"""Texts within texts, and wrappers around wrappers."""
-
+MAX_PASSES = 3  # how often a text is read again, where what it is found to hold sets further variables
+MAX_NESTED = 12  # texts within texts, and wrappers around wrappers
 TOO_NESTED = "wrappers or texts within texts are nested too deep to be followed"
 LIKELY = "it is only guessed to be a command"
 HIDES_TEXT = "it hides text: control or invisible characters, or a long run of blanks"
@@ -73,9 +69,7 @@ TOO_LONG = f"it is longer than {second_reading.MAX_CHARS:,} characters or {secon
 UNREAD = f"it is longer than {MAX_READ_CHARS:,} characters and is not read"
 CONTINUED = "a line is continued within a word"
 TOO_MANY_OPTIONS = "so many options hide what it is told to do"
-
 _TEXT_DOUBTS = {"alias": "it defines an alias", "trap": "it runs something at another time"}
-
 _PIECE = re.compile(r"[^\s;&|()<>`{}!][^;&|()<>`{}\n]*")
 _WRAPPED = re.compile(r"-|\d|[A-Za-z_]\w*=", re.ASCII)
 _KEYWORDS = names("if then elif else while until do time coproc in case for select function")
@@ -83,7 +77,6 @@ _NO_QUOTES = str.maketrans("", "", "'\"\\")
 _QUOTES_AS_ENDS = str.maketrans("'\"", "\n\n", "\\")
 _LONG_RUN = re.compile(r"\s{200,}")
 _TIME = re.compile(r"(?:(?<=[\n;&|({])|\A)[ \t]*time(?:[ \t]+-p)?(?=[ \t])")
-
 _LEAVES_OUT = re.compile(r"--?(?:no-)?(?:exclude|ignore|skip)(?!-?(?:from|file|path))")
 """Options whose values are names that are left out, and no files that are opened."""
 
@@ -122,11 +115,8 @@ def skimmed(text: str) -> Iterator[SubCommand]:
 def analyse(command: str, disk: NamesOnDisk | None = None) -> Analysis:
     """Tell what a command would run. Nothing is run, and no text is an error.
 
-    The cost is linear in the length of the command, and what words stand for is looked up within bounds.
-
-    Args:
-        command: The text.
-        disk: What is there, for names with stars. Without it nothing is looked at.
+    The cost is linear in the length of the command, and what words stand for is looked up within bounds. Without a disk
+    no names with stars are looked up.
     """
     known = Expansion(is_lost=True)
     for reads in range(MAX_PASSES + 1):

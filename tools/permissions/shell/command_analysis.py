@@ -70,18 +70,11 @@ class SubCommand:
         words: The name and the arguments, decoded. A word that is not literal is kept as it is written.
         text: What rules that allow are matched against: the words joined by blanks, the name without a standard
             folder, git without options of its own that change nothing.
-        source: As it stands in the command.
         scope: What a lasting permission may cover, as the beginning of `text`; empty if there can be none.
-        is_literal: Whether every word is known.
         is_read_only: Whether it is known to change nothing, by its name and its arguments. What the shell itself writes
             for it, by a redirection, is among its effects.
-        effects: What it touches, as far as its arguments and redirections tell.
-        doubts: Why it is not fully understood, a short phrase each.
         spellings: What rules that forbid are matched against: `text`, and whatever else it could be called.
         possible: What its words and variables may name beyond `effects`, as no table knows all options of all programs.
-        links: What it may leave where it writes.
-        follows_links: Whether it goes through the links that it finds.
-        options: Its options that run, load or write what its other words do not say.
         open_beginnings: What is known of it before a word that is not; such a word may be what a rule is about.
     """
 

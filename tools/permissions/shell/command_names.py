@@ -42,9 +42,6 @@ def spellings_of(words: Sequence[Word]) -> tuple[str, ...]:
 
     It may be called by any path, by the name of its family, and without the options before what it is told to do:
     `git --no-pager push` is `git push`, and so is `git -C x push`: each option may take the word behind it.
-
-    Args:
-        words: The name and the arguments.
     """
     if not words:
         return ()
@@ -67,11 +64,7 @@ def spellings_of(words: Sequence[Word]) -> tuple[str, ...]:
 
 
 def open_beginnings_of(words: Sequence[Word]) -> tuple[str, ...]:
-    """What is known of a command before a word that is not: `git $X` begins with `git `, and may be `git push`.
-
-    Args:
-        words: The name and the arguments.
-    """
+    """What is known of a command before a word that is not: `git $X` begins with `git `, and may be `git push`."""
     if not words or all(word.is_literal for word in words[1:]):
         return ()
     bare, arguments = bare_name(words[0].text), words[1:]
@@ -139,10 +132,6 @@ def scope_of(name: str, words: Sequence[Word]) -> str:
     """What a lasting permission for a command would cover: the beginning of its text. Empty if there can be none.
 
     There is none for interpreters either: a file that one of them runs may hold another program tomorrow.
-
-    Args:
-        name: Its name, as rules see it.
-        words: All its words.
     """
     program, arguments = family_of(bare_name(name)), words[1:]
     verb = arguments[0].text if arguments else ""

@@ -73,11 +73,8 @@ _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
 """Programs whose command lines no table can tell."""
 
 
-_WITHOUT_FILES = ("mkdir", "rmdir")
-"""They make and remove folders, and so nothing that a program could run."""
-
-_READING_DATA = names("read mapfile readarray wait pbcopy xclip wl-copy mail sendmail")
-"""What these read is data."""
+_WITHOUT_FILES = ("mkdir", "rmdir")  # they make and remove folders, and so nothing that a program could run
+_READING_DATA = names("read mapfile readarray wait pbcopy xclip wl-copy mail sendmail")  # what these read is data
 
 _NAMING_NO_FILES = names(
     "kill killall pkill pgrep sleep exit return shift wait ulimit umask set trap export declare typeset local readonly"
@@ -90,16 +87,10 @@ _CHECKING_OUT = ("checkout", "restore", "switch")
 """What these write is what git has stored; a word of theirs is a branch as well as a file."""
 
 
-MAX_PATH_CHARS = 4_096
-"""Linux opens no longer path."""
-
-MAX_PIECES = 64
-MAX_LETTERS = 16
-"""Parts of a word that are looked at, and letters of options that a value may be attached to."""
-
-MAX_NAMES = 4_096
-"""Names in the text of a program that are looked at."""
-
+MAX_PATH_CHARS = 4_096  # Linux opens no longer path
+MAX_PIECES = 64  # parts of a word that are looked at
+MAX_LETTERS = 16  # letters of options that a value may be attached to
+MAX_NAMES = 4_096  # names in the text of a program that are looked at
 _URL = re.compile(r"[a-z0-9+.-]{1,32}://", re.IGNORECASE | re.ASCII)
 _URL_HOST = re.compile(r"(?:[^/?#@\s]*@)?(\[[0-9a-f:.]+\]|[^/?#:\s'\"]*)", re.IGNORECASE | re.ASCII)
 _PLAIN_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
@@ -111,15 +102,7 @@ _BETWEEN_NAMES = re.compile(r"(?:\\[nrt0]?|[=:,;@<>'\"`()\[\]{}|&\s])+")
 def effects_of(
     name: str, arguments: Sequence[Word], folder: str | None, text: str = "", inputs: Sequence[Sequence[Word]] = ()
 ) -> Iterator[Effect]:
-    """What a command touches by its arguments, and by what it is given to unpack.
-
-    Args:
-        name: Its family, without a folder.
-        arguments: The words behind it.
-        folder: Where it runs; `None` if that is not known.
-        text: All that is known to be read by the same shell.
-        inputs: What it is given to read.
-    """
+    """What a command touches by its arguments, and by what it is given to unpack."""
     special = _SPECIAL.get(name)
     files = FILES.get(name)
     touched = list(special(arguments) if special else targets(files, arguments) if files else ())
@@ -150,9 +133,7 @@ def effects_of(
 def possible_accesses(name: str, *, is_plain: bool) -> tuple[Access, ...]:
     """What a command's words may be touched for besides what `effects_of` tells.
 
-    Args:
-        name: Its family; by a path of its own it is not a program of the tables.
-        is_plain: Whether nothing about it is doubtful.
+    A program by a path of its own is none of the tables.
     """
     if name in NETWORK or (name in ("awk", "sed") and not is_plain):
         return R, W, F
@@ -162,23 +143,12 @@ def possible_accesses(name: str, *, is_plain: bool) -> tuple[Access, ...]:
 
 
 def takes_program(name: str, accesses: Sequence[Access]) -> bool:
-    """Whether a program may take what it is given to read for a program, or for names.
-
-    Args:
-        name: Its family.
-        accesses: What its words may be touched for.
-    """
+    """Whether a program may take what it is given to read for a program, or for names."""
     return W in accesses and name not in NETWORK and name not in _SPECIAL and name not in _READING_DATA
 
 
 def effects_of_unknown_words(name: str, arguments: Sequence[Word], folder: str | None) -> Iterator[Effect]:
-    """What a program may read that no table knows, by words of which it is not known what they stand for.
-
-    Args:
-        name: Its family.
-        arguments: The words behind it.
-        folder: Where it runs.
-    """
+    """What a program may read that no table knows, by words of which it is not known what they stand for."""
     for word in arguments if name not in _NAMING_NO_FILES else ():
         is_option = word.prefix.startswith("-") and "=" not in word.prefix
         if not word.is_literal and word.path is None and not is_option:
@@ -246,14 +216,7 @@ def _unknown_effect(access: Access, word: Word | None, folder: str | None, *, is
 def possible_effects(
     words: Sequence[Word], assignments: Sequence[Word], accesses: Sequence[Access], folder: str | None
 ) -> Iterator[Effect]:
-    """What the words of a command, and the variables that it is given, may name.
-
-    Args:
-        words: Its arguments.
-        assignments: Such as `X=y` before it.
-        accesses: What its words may be touched for. The value of a variable counts in any case.
-        folder: Where it runs.
-    """
+    """What the words of a command, and the variables that it is given, may name. Values of these count in any case."""
     values = [literal for word in assignments if (literal := value_of(word)) is not None]
     in_values = [piece for value in values for piece in _pieces(value)]
     open_words = [word for word in words if not word.is_literal]

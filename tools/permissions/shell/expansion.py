@@ -34,14 +34,9 @@ from tools.permissions.shell.syntax.words import (
 NEW_FILE = "/tmp/new.0"  # noqa: S108 - where mktemp makes it
 """Stands for a file of a name that is new."""
 
-MAX_WORK = 4_096
-"""Readings of all commands of a text together."""
-
-MAX_NESTED = 8
-"""Variables in the values of variables."""
-
-MAX_CHARS = 4_096
-"""Characters of a word: Linux opens no longer path."""
+MAX_WORK = 4_096  # readings of all commands of a text together
+MAX_NESTED = 8  # variables in the values of variables
+MAX_CHARS = 4_096  # characters of a word: Linux opens no longer path
 
 _SETTING = names(
     "read mapfile readarray getopts let eval source . unset vared setenv shopt enable compgen alias hash local declare"
@@ -57,9 +52,7 @@ _DECIDING = re.compile(
 )
 """Variables that change what other words mean, or that shells set themselves."""
 
-_UPSETTING = re.compile(r"HOME|CDPATH|OLDPWD|DIRSTACK")
-"""Those with which `~` and `cd` lead elsewhere."""
-
+_UPSETTING = re.compile(r"HOME|CDPATH|OLDPWD|DIRSTACK")  # those with which `~` and `cd` lead elsewhere
 _HOME = re.compile(r"(\A|[=:])~|\$HOME\b|\$\{HOME\}", re.ASCII)
 _PLAIN = re.compile(
     r"\$\((?:(?P<new>mktemp(?: -d)?)|pwd)\)|\$PWD\b|\$\{PWD\}",
@@ -111,14 +104,7 @@ class Expansion:
     def note_command(
         self, words: Sequence[Word], assignments: Sequence[Word], folders: Folders, *, is_certain: bool = False
     ) -> None:
-        """Take in what a command sets.
-
-        Args:
-            words: Its name and arguments.
-            assignments: Those before it, or all there is.
-            folders: Where it runs.
-            is_certain: Whether it runs before all that stands behind it, and in the same shell.
-        """
+        """Take in what a command sets; a certain one runs before all that stands behind it, and in the same shell."""
         name = words[0].text if words else ""
         for word in assignments:
             self._note_assignment(word, folders, is_certain=is_certain and not words)
@@ -211,11 +197,7 @@ class Expansion:
     ) -> Iterator[list[Word]]:
         """Some words of a command in every reading that there may be. What is not known stays as it is.
 
-        Args:
-            words: The words.
-            folder: Where the command runs.
-            found: What `{}` stands for, in turn; `None` if it is not known.
-            certain: Variables that are given a value before.
+        `{}` stands for what was found, in turn, if that is known; the certain variables are given a value before.
         """
         if self.is_upset:
             words = [word if word.is_literal else read_word(_HOME.sub(r"\1$_", word.source)) for word in words]

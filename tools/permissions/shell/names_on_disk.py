@@ -11,11 +11,8 @@ from fnmatch import fnmatchcase
 
 from tools.permissions.auto_run_files import auto_run_names
 
-MAX_ENTRIES = 20_000
-"""Names that are looked at for one command."""
-
+MAX_ENTRIES = 20_000  # names that are looked at for one command
 MAX_MATCHES = 128
-
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -33,12 +30,7 @@ class _TooManyError(Exception):
 
 @dataclass(slots=True)
 class NamesOnDisk:
-    """Looks names up for one command, within bounds. Blocking.
-
-    Args:
-        home: The user's home folder.
-        directory: Where the command starts, absolute.
-    """
+    """Looks names up for one command, within bounds. Blocking."""
 
     home: str
     directory: str
@@ -76,13 +68,9 @@ class NamesOnDisk:
         return sorted(found) if len(found) <= MAX_MATCHES else None
 
     def below(self, start: str, name: str, depth: int, folder: str) -> Sequence[str] | None:
-        """What lies in a folder at any depth, and itself, by a pattern of names; `None` if there is too much.
+        """What lies in a folder down to a depth, and itself, by a pattern of names; `None` if there is too much.
 
-        Args:
-            start: The folder, as it is written.
-            name: The pattern; here stars stand for dots as well.
-            depth: How many folders down.
-            folder: Where a relative one starts.
+        Here stars stand for dots as well.
         """
         if ".." in start.split("/"):
             return None

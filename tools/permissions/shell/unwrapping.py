@@ -37,9 +37,6 @@ class Unwrapped:
         scripts: Texts that a shell reads.
         open_scripts: Words of which the shell makes such texts, each with a blank between them.
         documents: Texts of which a shell only expands what is in them.
-        assignments: What it sets for them.
-        doubts: What is not understood.
-        folders: Where they run.
         is_transparent: Whether the wrapper does nothing itself that needs a permission.
         is_unclear: Whether the commands are but candidates: each begins at another word of the same.
         is_other: Whether it is a shell that may read texts, or set variables, in another way.
@@ -64,13 +61,7 @@ class Unwrapped:
 
 
 def unwrap(name: str, arguments: Sequence[Word], folders: Folders) -> Unwrapped | None:
-    """What a command runs in turn; `None` if it runs nothing.
-
-    Args:
-        name: Its family, without a folder.
-        arguments: The words behind it.
-        folders: Where it runs.
-    """
+    """What a command runs in turn; `None` if it runs nothing."""
     wrapper, result = wrapper_called(name), None
     if name == "find":
         arguments = expand_braces(arguments)

@@ -11,8 +11,7 @@ from tools.permissions.shell.knowledge.program_files import FILES, F, R, Targets
 from tools.permissions.shell.syntax.arguments import TAR_VALUED, parse, with_dashes
 from tools.permissions.shell.syntax.words import Word, literal, names, unknown
 
-_CHOSEN = unknown("$_")
-"""A file whose name somebody else says."""
+_CHOSEN = unknown("$_")  # a file whose name somebody else says
 
 
 def of_tar(arguments: Sequence[Word]) -> Targets:
@@ -50,13 +49,7 @@ def of_unzip(arguments: Sequence[Word]) -> Targets:
 
 
 def names_unpacked(name: str, arguments: Sequence[Word], inputs: Sequence[Sequence[Word]]) -> Targets:
-    """What is unpacked, or copied, by names that a program is given to read, or that what packed them was told.
-
-    Args:
-        name: Its family.
-        arguments: The words behind it.
-        inputs: The texts that it is given to read, each of words with a blank between them.
-    """
+    """What is unpacked, or copied, by names that a program is given to read, or that what packed them was told."""
     parsed = parse(
         with_dashes(arguments, TAR_VALUED) if name == "tar" else arguments, names("f file C directory D I O F H")
     )

@@ -56,11 +56,7 @@ One with a value is harmless with that value."""
 
 
 def is_harmless_setting(setting: str) -> bool:
-    """Whether a setting runs nothing, and leads git to no other file or host.
-
-    Args:
-        setting: Its key, or `key=value`.
-    """
+    """Whether a setting runs nothing, and leads git to no other file or host."""
     key = setting.partition("=")[0]
     return (HARMLESS_SETTING.fullmatch(key) or HARMLESS_SETTING.fullmatch(setting)) is not None
 
@@ -81,11 +77,7 @@ _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 
 
 def is_harmless_in_new_repository(text: str) -> bool:
-    """Whether a file of settings, by all of its lines, makes git run nothing; what is not understood may.
-
-    Args:
-        text: As it stands in a repository's `config`.
-    """
+    """Whether a file of settings, by all of its lines, makes git run nothing; what is not understood may."""
     section: str | None = None
     for line in text.splitlines():
         rest = line.strip()
@@ -603,12 +595,7 @@ def _is_commit(word: Word) -> bool:
 
 
 def _limited(rest: Sequence[Word], *, takes_commits: bool = False) -> Paths:
-    """What the paths among the words limit the output to.
-
-    Args:
-        rest: The words behind the sub-command.
-        takes_commits: Whether it refuses revisions that are not commits.
-    """
+    """What the paths among the words limit the output of a sub-command to, which may refuse all but commits."""
     before, paths = _sides(rest)
     if paths is None or not all(word.is_literal for word in rest):
         return _ALL

@@ -36,12 +36,7 @@ _ALWAYS: dict[str, str] = {
 
 
 def doubts_of_program(name: str, arguments: Sequence[Word]) -> list[str]:
-    """Why a program may run what its words do not tell.
-
-    Args:
-        name: Its family, without any folder.
-        arguments: The words behind it.
-    """
+    """Why a program may run what its words do not tell."""
     doubts: list[str] = []
     runs = any(word.text[:2] in _RUNNING_OPTIONS.get(name, ()) for word in arguments)
     if runs or name == "let" or any(_may_run(name, word) for word in _evaluated(name, arguments)):
@@ -113,8 +108,7 @@ def _runs_given_text(name: str, arguments: Sequence[Word]) -> bool:
 # Builtins that evaluate the names and sums, or run the texts, that they are given
 
 DECLARING = names("declare typeset local export readonly")
-_NAMING = names("let read unset mapfile readarray [[")
-"""Builtins of which every argument may be a name or a sum."""
+_NAMING = names("let read unset mapfile readarray [[")  # builtins of which every argument may be a name or a sum
 
 _RUNNING_OPTIONS = {
     "mapfile": names("-C"),

@@ -46,11 +46,7 @@ _ALIASES: dict[str, str] = {
 
 
 def family_of(name: str) -> str:
-    """The name under which the tables know a program; any other name as it is.
-
-    Args:
-        name: Its name. One with a folder is in no table.
-    """
+    """The name under which the tables know a program; any other name as it is."""
     return _ALIASES.get(name, name)
 
 
@@ -463,8 +459,7 @@ def option_tables() -> dict[str, Options]:
     return tables
 
 
-MAX_NAME_CHARS = 64
-"""What is longer is not a name that anything is known of."""
+MAX_NAME_CHARS = 64  # what is longer is not a name that anything is known of
 
 _COMPILER = re.compile(
     r"(?:[\w.]+-)*(?:gcc|g\+\+|cc|c\+\+|c[89]9|cpp|clang|clang\+\+|clang-cpp|clang-cl|gfortran|gdc|gnat|icx?|icpx|tcc|nvcc"

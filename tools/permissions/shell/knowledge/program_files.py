@@ -31,10 +31,7 @@ from tools.permissions.shell.syntax.folders import changed_to
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, literal, names, read_word, unknown
 
 R, W, F = Access.READ, Access.WRITE, Access.FETCH
-
-Targets = Iterator[tuple[Access, Word | None]]
-"""What is touched, for what; `None` for what cannot be known."""
-
+Targets = Iterator[tuple[Access, Word | None]]  # what is touched, for what; `None` for what cannot be known
 TOP_OF_REPOSITORY = ":/"
 """How git itself calls the top of the work tree that a folder is in; a path may stand behind it."""
 
@@ -44,20 +41,13 @@ REMOTE_PATH = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)|[a-z][a-z0-9+.-]*://(?:
 class Reach(StrEnum):
     """What is touched where a path is a folder."""
 
-    ITSELF = "itself"
-    """Nothing that is in it."""
-    BELOW = "below"
-    """What is in it now."""
-    STORED = "stored"
-    """What a repository has stored of it, now or before."""
-    NAMED = "named"
-    """The same; of the whole repository where there is no such path, since it is a revision then."""
-    UNTRACKED = "untracked"
-    """What is in it now and git neither tracks nor ignores."""
-    IGNORED = "ignored"
-    """What is in it now and git does not track."""
-    MATCHED = "matched"
-    """What fits it as a pattern of git's, now, and what is in it."""
+    ITSELF = "itself"  # nothing that is in it
+    BELOW = "below"  # what is in it now
+    STORED = "stored"  # what a repository has stored of it, now or before
+    NAMED = "named"  # the same; of the whole repository where there is no such path, since it is a revision then
+    UNTRACKED = "untracked"  # what is in it now and git neither tracks nor ignores
+    IGNORED = "ignored"  # what is in it now and git does not track
+    MATCHED = "matched"  # what fits it as a pattern of git's, now, and what is in it
 
 
 TAKEN = (Reach.UNTRACKED, Reach.IGNORED, Reach.MATCHED)
@@ -229,11 +219,8 @@ def _files_by_name() -> dict[str, Files]:
     }
 
 
-FILES = _files_by_name()
-"""What is not here, and not judged by a function of its own, has effects that are not known."""
-
-NETWORK = frozenset(name for name, files in FILES.items() if files.network)
-"""Programs that reach other hosts."""
+FILES = _files_by_name()  # what is not here, and not judged by a function of its own, has effects that are not known
+NETWORK = frozenset(name for name, files in FILES.items() if files.network)  # programs that reach other hosts
 
 
 def gives_option(text: str, options: frozenset[str]) -> bool:
@@ -313,12 +300,7 @@ def host(name: str, word: Word) -> Word:
 
 
 def follows_links(name: str, arguments: Sequence[Word]) -> bool:
-    """Whether a command goes through the links that it finds below what it is told to read.
-
-    Args:
-        name: Its family.
-        arguments: The words behind it.
-    """
+    """Whether a command goes through the links that it finds below what it is told to read."""
     texts = [word.text for word in arguments]
     if name == "find":
         return "-L" in texts or "-follow" in texts
@@ -347,12 +329,7 @@ def makes_links(name: str, arguments: Sequence[Word]) -> bool:
 
 
 def sources_of_links(name: str, arguments: Sequence[Word]) -> Iterator[Word | None]:
-    """What gets another name by `ln`, or by a copy of a link: who writes the new name writes this.
-
-    Args:
-        name: Its family.
-        arguments: The words behind it.
-    """
+    """What gets another name by `ln`, or by a copy of a link: who writes the new name writes this."""
     if name == "rsync":
         yield from (value for option, value in parse(arguments, ("link-dest",)).options if option == "--link-dest")
     if not makes_links(name, arguments) and not (name == "cp" and copies_links(arguments)):
@@ -430,12 +407,7 @@ _PLAIN_EDIT = re.compile(r"\d+|\$|/[^|\n]*|(?:q|w|wq|x|qa|wa|wqa|xa)!?|set? \w+"
 
 
 def runs_script(name: str, arguments: Sequence[Word]) -> bool:
-    """Whether an editor is told to do what may write any file, by its options or from its input.
-
-    Args:
-        name: Its family.
-        arguments: The words behind it.
-    """
+    """Whether an editor is told to do what may write any file, by its options or from its input."""
     scripted = _SCRIPTED.get(name)
     return scripted is not None and (
         not scripted.pattern

@@ -88,12 +88,7 @@ _PS = re.compile(
 
 
 def is_read_only(name: str, arguments: Sequence[Word]) -> bool:
-    """Whether a command is known to change nothing.
-
-    Args:
-        name: Its family, without a standard folder.
-        arguments: The words behind it.
-    """
+    """Whether a command is known to change nothing."""
     if name in LIMITED and not LIMITED[name].hold(arguments):
         return False
     texts = [word.text for word in arguments]

@@ -12,19 +12,14 @@ from tools.permissions.shell.knowledge.option_tables import Options, option_tabl
 from tools.permissions.shell.syntax.arguments import TAR_VALUED, parse, with_dashes
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
-MAX_NESTED = 8
-"""Programs that are named in each other's words; what is behind more counts as not known."""
-
-MAX_VALUE_CHARS = 512
-"""What is longer is not a value that anything is known of."""
+MAX_NESTED = 8  # programs that are named in each other's words; what is behind more counts as not known
+MAX_VALUE_CHARS = 512  # what is longer is not a value that anything is known of
 
 RUNNERS = names(
     "npm pnpm yarn bun uv poetry pipenv pdm hatch rye conda mamba micromamba bundle mise asdf direnv devbox dotenv op"
     " aws-vault chamber doppler pipx"
 )
-RUN_OTHERS = names("run exec x dlx")
-"""Words behind which a runner is told what to run."""
-
+RUN_OTHERS = names("run exec x dlx")  # words behind which a runner is told what to run
 RUNNERS_ALONE = names("npx uvx bunx pnpx")
 """Programs that run another one by its name, from a project's own or any other."""
 
@@ -60,9 +55,7 @@ _JS_VERBS = names(
 """What package managers do themselves; any other word is what a script, or an installed program, is called."""
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\}|\(pwd\))")
 _PLAIN_DATE = re.compile(r"\$\(date \+(?:%[FYmdHMSsj]|[\w-])+\)")
-
-MODULE_OPTION = re.compile(r"-[bBdEhiIOPqRsSuvx]*m(.*)", re.DOTALL)
-"""The option of Python that names a module."""
+MODULE_OPTION = re.compile(r"-[bBdEhiIOPqRsSuvx]*m(.*)", re.DOTALL)  # the option of Python that names a module
 
 
 _DOES = {
@@ -80,7 +73,6 @@ class OptionUse:
     Args:
         name: How it is named in the command: `--exec`, `core.sshCommand`.
         word: The whole word that names it.
-        reason: What it does, as a phrase.
     """
 
     name: str
@@ -107,13 +99,7 @@ class _Given:
 
 
 def options_used(name: str, arguments: Sequence[Word], text: str) -> list[OptionUse]:
-    """The options that are to be asked about.
-
-    Args:
-        name: The family of a program.
-        arguments: The words behind it.
-        text: All that is known to be read by the same shell, for what its variables hold.
-    """
+    """The options that are to be asked about."""
     uses = [use for label, table, words in _programs(name, arguments) for use in _uses(label, table, words, text)]
     if name == "git":
         for word in arguments:
@@ -392,9 +378,7 @@ def _is_harmless(table: Options, given: _Given) -> bool:
 
 # What a word may turn out to be, as far as the text around it tells what its variables hold
 
-MAX_TEXT_CHARS = 8_192
-"""In a longer text it is not looked for what a variable holds."""
-
+MAX_TEXT_CHARS = 8_192  # in a longer text it is not looked for what a variable holds
 _PLAIN_VALUE = r"(?:[\w./:%^][\w./:@%+,^-]*|\"[\w./:%^][\w./:@%+,^-]*\"|'[\w./:%^][\w./:@%+,^-]*'|)(?=[\s;&|)]|\Z)"
 _PLAIN_LIST = r"(?:[ \t]+[\w./:%^*?][\w./:@%+,^*?-]*)*[ \t]*(?=[;\n]|\Z)"
 _PLAIN_OUTPUT = re.compile(
@@ -414,13 +398,7 @@ _GLOB = re.compile(r"[\w./@%+,x-]*[*?][^\s$`'\"(){}]*")
 
 
 def _may_be_options(word: Word, valued: frozenset[str], text: str) -> bool:
-    """Whether a word that is not literal may be an option, or become several words with one among them.
-
-    Args:
-        word: The word.
-        valued: Options to which a value may be attached.
-        text: The text of the whole command, and of what it is read from.
-    """
+    """Whether a word that is not literal may be an option, or become several words with one among them."""
     if word.source.startswith(("~", "<(", ">(")):
         return False
     source = _PLAIN_OUTPUT.sub("x", word.source)

@@ -11,9 +11,7 @@ from tools.permissions.shell.knowledge.program_files import R, Targets, W, gives
 from tools.permissions.shell.syntax.arguments import parse
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
-MAX_NAMES = 64
-"""Names in one script that are looked at."""
-
+MAX_NAMES = 64  # names in one script that are looked at
 _BRACKET = r"\[\^?\]?[^\]\\\n/|,\#:@!]*\]"
 _PART = rf"(?:(?!\1)[^\\\n\[]|\\.|{_BRACKET})*+"
 _ADDRESS = rf"(?:\d++(?:~\d+)?|\$|/(?:[^/\\\n\[]|\\.|{_BRACKET})++/I?)"
@@ -38,12 +36,7 @@ _SCRIPT_FILE = re.compile(r"(?:-[nErsuz]*[fE]|--(?:file|exec)=?)(.*)", re.DOTALL
 
 
 def sed_scripts(arguments: Sequence[Word], flags: re.Pattern[str] = _SED_EDITS) -> list[Word] | None:
-    """The scripts of a call of sed; `None` if they cannot be told.
-
-    Args:
-        arguments: The words behind the name.
-        flags: What options there may be besides scripts and those that change nothing.
-    """
+    """The scripts of a call of sed with no options but these and those that change nothing; `None` if not known."""
     scripts: list[Word] = []
     operands: list[Word] = []
     rest = iter(arguments)
@@ -108,12 +101,7 @@ def names_in_scripts(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
 
 
 def with_given_scripts(arguments: Sequence[Word], inputs: Sequence[Sequence[Word]]) -> Sequence[Word]:
-    """The words of sed or awk with the scripts that they are given to read in place of `-f -`.
-
-    Args:
-        arguments: The words behind the name.
-        inputs: The texts that they are given to read, each of words with a blank between them.
-    """
+    """The words of sed or awk with the scripts that they are given to read in place of `-f -`."""
     words: list[Word] = []
     rest = iter(arguments if inputs else ())
     for word in rest:

@@ -20,10 +20,8 @@ class Links(StrEnum):
     """What a command may leave where it writes."""
 
     NONE = "none"
-    MAYBE = "maybe"
-    """Links among what it copies, moves or unpacks."""
-    MADE = "made"
-    """Another name for something that is there already."""
+    MAYBE = "maybe"  # links among what it copies, moves or unpacks
+    MADE = "made"  # another name for something that is there already
 
 
 _ONLY_LISTING = {
@@ -34,12 +32,7 @@ _BRINGING_LINKS = names("mv rsync tar unzip 7z 7za 7zr unrar cpio pax ar jar pat
 
 
 def links_left(name: str, arguments: Sequence[Word]) -> Links:
-    """What a command may leave where it writes: through a link, a path leads elsewhere than it seems.
-
-    Args:
-        name: Its family.
-        arguments: The words behind it.
-    """
+    """What a command may leave where it writes: through a link, a path leads elsewhere than it seems."""
     if makes_links(name, arguments):
         return Links.MADE
     if name == "git":
@@ -62,13 +55,7 @@ _UNPACKING = names(
 
 
 def names_made(name: str, arguments: Sequence[Word], written: Sequence[Word]) -> Iterator[Word]:
-    """The files that a program writes by names of which its words are but a part.
-
-    Args:
-        name: Its family.
-        arguments: The words behind it.
-        written: What it writes by the names that they say.
-    """
+    """The files that a program writes by names of which its words are but a part."""
     row = FILES.get(name, Files())
     if name in ("split", "csplit"):
         # Of what other programs run, what is called like a part of a file may be: the letters in between are counted.
@@ -147,13 +134,7 @@ _ESCAPED_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": 
 
 
 def names_in_patch(name: str, arguments: Sequence[Word], text: str) -> Iterator[Word]:
-    """The files that a text of a patch says it is about. How many folders are stripped off is an option.
-
-    Args:
-        name: The family of the program that is given it.
-        arguments: The words behind it.
-        text: All that is known to be read by the same shell.
-    """
+    """The files that a text of a patch says it is about. How many folders are stripped off is an option."""
     found = subcommand(arguments) if name == "git" else None
     if name != "patch" and (found is None or found[0] not in ("apply", "am")):
         return
@@ -216,20 +197,12 @@ _SETTINGS_WRITTEN = {
     for pattern, _, paths in [rest.rpartition(" | ")]
     for head in heads.split()
 }
-MAX_WORDS = 32
-"""How far behind the name it is told what is done."""
-
-MAX_VALUES = 4
-"""Values of options that may stand there."""
+MAX_WORDS = 32  # how far behind the name it is told what is done
+MAX_VALUES = 4  # values of options that may stand there
 
 
 def settings_written(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
-    """The files that a program is told to write without their names, also where another one runs it.
-
-    Args:
-        name: Its family.
-        arguments: The words behind it.
-    """
+    """The files that a program is told to write without their names, also where another one runs it."""
     runs_other = name in RUNNERS and any(
         word.text in ("run", "run-script", "exec", "x", "install", "i", "add") for word in arguments[:1]
     )

@@ -43,9 +43,7 @@ _ONLY_SHOWN = _HARMLESS | names(
 _OF_ENVIRONMENT = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ")
 """Most sessions have these, so that they reach programs although nobody exports them here."""
 
-MAX_VALUE_CHARS = 1_024
-"""A longer value is none that anything is known of."""
-
+MAX_VALUE_CHARS = 1_024  # a longer value is none that anything is known of
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\})")
 _NAMED = re.compile(r"[\"']?([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:\+?=(.*))?", re.ASCII | re.DOTALL)
 
@@ -82,12 +80,7 @@ _HARMLESS_VALUES = [
 
 
 def is_harmless(name: str, value: Word) -> bool:
-    """Whether a variable that decides what runs is given a value that lets run what would run without it.
-
-    Args:
-        name: Its name.
-        value: Its value.
-    """
+    """Whether a variable that decides what runs is given a value that lets run what would run without it."""
     # The folder that a command is in lies in the workspace.
     text = value.text if value.is_literal else _HERE.sub(".", value.source.strip('"'))
     if ".." in text or (value.is_literal and "$" in text) or len(text) > MAX_VALUE_CHARS:
@@ -117,9 +110,6 @@ def changes_only_looks(assignment: Word) -> bool:
 
     A list of names: any other variable may be a file that some program reads (`MAGIC=x file y`). A path counts for none
     of them, since locales and time zones are files as well.
-
-    Args:
-        assignment: Such as `LANG=C`.
     """
     name, _, value = assignment.source.partition("=")
     if name != "TZ" and name not in _ONLY_SHOWN and not name.startswith("LC_"):
@@ -135,12 +125,7 @@ def value_of(assignment: Word) -> str | None:
 
 
 def doubts_of(assignments: Iterable[Word], command: str = "") -> list[str]:
-    """What is doubtful about assignments such as `PATH=.`.
-
-    Args:
-        assignments: They, as they stand before a command, or behind one that declares variables.
-        command: The command that they stand before; empty for none, or if it is not known.
-    """
+    """What is doubtful about assignments such as `PATH=.`, before a command or behind one that declares variables."""
     doubts: list[str] = []
     for word in assignments:
         name, value = _split(word)
@@ -160,12 +145,7 @@ def is_free(assignment: Word) -> bool:
 
 
 def declared(name: str, arguments: Sequence[Word]) -> list[Word]:
-    """What a builtin sets, as assignments; one without a value holds what is not known.
-
-    Args:
-        name: The builtin; any other program sets nothing.
-        arguments: The words behind it.
-    """
+    """What a builtin sets, as assignments; one without a value holds what is not known. Other programs set nothing."""
     if name not in DECLARING:
         return [
             unknown(f"{word.text}=$_") for word in variables_set(name, arguments) if re.match("[A-Za-z_]", word.text)

@@ -156,13 +156,10 @@ def _wrappers() -> dict[str, Wrapper]:
 
 
 _WRAPPERS = _wrappers()
-
 SHELLS = frozenset(name for name, wrapper in _WRAPPERS.items() if wrapper.is_shell)
 """They read a file or their input as commands, unless they are given a text."""
 
-READING_INPUT = SHELLS | names("source .")
-"""What may read its input as commands."""
-
+READING_INPUT = SHELLS | names("source .")  # what may read its input as commands
 _LOADER = re.compile(r"ld(?:-linux|-musl|64|-elf|-\d|\.so)[\w.-]*")
 """The programs that load programs: `ld-linux-x86-64.so.2 /bin/ls`."""
 

@@ -8,8 +8,7 @@ from itertools import islice
 
 from tools.permissions.shell.syntax.words import Word, literal, read_word, unknown
 
-TAR_VALUED = "bfgCFHIKLNTVX"
-"""The letters of tar that take a word."""
+TAR_VALUED = "bfgCFHIKLNTVX"  # the letters of tar that take a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,7 @@ class Arguments:
 def parse(arguments: Sequence[Word], valued: Iterable[str] = ()) -> Arguments:
     """Tell options from operands by the GNU conventions, which let long options be shortened.
 
-    Args:
-        arguments: The words behind the name.
-        valued: The options that take a value: `o` or `output`.
+    Those with a value are called `o` or `output`.
     """
     known = frozenset(valued)
     options: list[tuple[str, Word | None]] = []
@@ -91,12 +88,7 @@ def parse(arguments: Sequence[Word], valued: Iterable[str] = ()) -> Arguments:
 
 
 def with_dashes(arguments: Sequence[Word], valued: str) -> Sequence[Word]:
-    """The same with dashes: in `tar cfI a gzip b` each letter of the first word takes the next of the words behind it.
-
-    Args:
-        arguments: The words behind the name.
-        valued: The letters that take a word.
-    """
+    """The same with dashes: in `tar cfI a gzip b` a valued letter of the first word takes the next word."""
     if not arguments or not arguments[0].text[:1].isalpha():
         return arguments
     words: list[Word] = []

@@ -8,21 +8,13 @@ from dataclasses import dataclass, replace
 
 from tools.permissions.shell.syntax.words import Word, names
 
-Folders = tuple[str | None, ...]
-"""The folders that a command may run in, as `Effect.folder` spells them."""
-
+Folders = tuple[str | None, ...]  # the folders that a command may run in, as `Effect.folder` spells them
 START: Folders = ("",)
 UNKNOWN: Folders = (None,)
-
-MAX_FOLDERS = 4
-"""More possible folders than these are as good as none known."""
-
+MAX_FOLDERS = 4  # more possible folders than these are as good as none known
 CHANGING = names("cd pushd")
-
 Readings = Callable[[Sequence[Word], Folders], Sequence[Sequence[Word]]]
-
-LOSING = names("popd eval source .")
-"""What may change the folder in a way that is not followed."""
+LOSING = names("popd eval source .")  # what may change the folder in a way that is not followed
 
 
 def joined(folder: str | None, path: str) -> str | None:

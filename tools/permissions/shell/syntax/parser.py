@@ -25,13 +25,10 @@ ARITHMETIC = "arithmetic with variables can run commands"
 FUNCTION = "it defines a function"
 COPROCESS = "it starts a coprocess"
 TOO_DEEP = "it is nested too deep to be followed"
-
 MAX_DEPTH = 50
 """Constructs within constructs. Each level repeats the text of all levels below it."""
 
-MAX_TEXTS = 64
-"""Texts that one command is given to read; one more tells that there are more."""
-
+MAX_TEXTS = 64  # texts that one command is given to read; one more tells that there are more
 PRINTING = names("echo printf print tar gtar bsdtar")
 """Commands that print their words, or names among them, and nothing of what they are given to read."""
 
@@ -86,7 +83,6 @@ _PARAMETER_TOKEN = re.compile(
 """What may follow in `${name...}` behind the name."""
 
 _TOKENS = {"quoted": _QUOTED_TOKEN, "document": _QUOTED_TOKEN, "parameter": _PARAMETER_TOKEN}
-
 _PARAMETER_HEAD = re.compile(r"\#?(?:[A-Za-z_]\w*|[0-9]+|[*@\#?$!-])(?=:?[-+?]|[\#%/^,}])|\#(?=\})", re.ASCII)
 """A parameter whose expansion runs nothing: no `!` (indirection), `[` and `:n` (arithmetic), `=`, `@` (evaluation)."""
 
@@ -123,7 +119,6 @@ class Found:
     Args:
         start: Where its first word stands, behind assignments and redirections; -1 if it has no words.
         source: It, as it is written.
-        folders: Where it runs.
         is_certain: Whether it runs, in the shell that reads the text, before all that stands behind it.
         loops: The variables of the loops that it stands in.
         inputs: What it is given to read, as far as the text says so: here-documents, here-strings, what is printed into
@@ -151,9 +146,7 @@ class Loop:
     """The head of a loop.
 
     Args:
-        variable: Its name.
         head: All words of the head; what the variable stands for in turn is behind `in`. `None` if that is not known.
-        folders: Where it runs.
     """
 
     variable: str
@@ -167,9 +160,7 @@ class InnerText:
 
     Args:
         text: It, without the quoting of the outer text.
-        folders: Where its commands run.
         base: Where it stands in the outer text; `None` if its places are not those of the outer text.
-        is_document: Whether it is the text of a here-document, in which only substitutions run.
     """
 
     text: str
@@ -184,10 +175,8 @@ class Reading:
 
     Args:
         commands: In the order in which they end.
-        inner: What is to be read further.
         doubts: What was not understood, in the order in which it was met; the values mean nothing.
         is_lost: Whether the text could not be followed, so that commands may have been missed.
-        loops: Heads of loops.
         has_background: Whether anything runs beside what follows it, in a shell of its own.
     """
 
@@ -219,14 +208,7 @@ class LoopReadings(Protocol):
 def read(
     text: str, folders: Folders = START, *, is_document: bool = False, readings: LoopReadings | None = None
 ) -> Reading:
-    """Find the commands of a text.
-
-    Args:
-        text: A command, or the text of a here-document.
-        folders: Where it starts.
-        is_document: Whether only the substitutions in it run.
-        readings: What is known of words that are not literal.
-    """
+    """Find the commands of a text."""
     frame = _Frame("document" if is_document else "list", WorkingFolder(folders, folders))
     return _Reader(text, frame, readings).read()
 
@@ -306,7 +288,6 @@ class _Document:
         strips_tabs: Whether tabs before lines do not count (`<<-`).
         is_quoted: Whether nothing in it is expanded.
         depth: How many constructs were open where it was named.
-        words: Gets its text.
     """
 
     delimiter: str

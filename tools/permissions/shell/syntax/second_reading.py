@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from tree_sitter import Parser
 
 MAX_CHARS = 16_384
-MAX_COMMANDS = 1_000
-"""A pipeline of more commands than these takes the grammar too long."""
-
+MAX_COMMANDS = 1_000  # a pipeline of more commands than these takes the grammar too long
 _COMMANDS = names("command_name declaration_command unset_command test_command")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
@@ -33,11 +31,7 @@ def _parser() -> Parser:
 
 
 def beginnings(text: str) -> set[int] | None:
-    """Where commands begin in a text, by the grammar; `None` if it finds an error in it.
-
-    Args:
-        text: At most `MAX_CHARS` characters.
-    """
+    """Where commands begin in a text, by the grammar; `None` if it finds an error in it."""
     # A shell cares for no character beyond ASCII, and so each place is one byte.
     tree = _parser().parse(_NOT_ASCII.sub("x", text).encode())
     if tree.root_node.has_error:

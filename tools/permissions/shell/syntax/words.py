@@ -31,16 +31,11 @@ PIECE = re.compile(
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?\+?=", re.ASCII | re.DOTALL)
 LINE_CONTINUED_IN_WORD = re.compile(r"(?<=[^ \t\n])\\\n(?=[^ \t\n])")
 _DOUBLE_ESCAPE = re.compile(r"\\([$`\"\\\n])")
-
 NUMBER = re.compile(r'\$\$|\$\{\$\}|\$RANDOM\b|\$\(date "?\+%[YmdHMSFjs](?:[_.:T-]|%[YmdHMSFjs])*"?\)', re.ASCII)
 """What stands for a number or a date."""
 
-FOUND = "{}"
-"""Where `find` and the like put what they have found into another command."""
-
-CONTENTS = "\0"
-"""A name that no word says: what an archive holds, or a folder that is copied."""
-
+FOUND = "{}"  # where `find` and the like put what they have found into another command
+CONTENTS = "\0"  # a name that no word says: what an archive holds, or a folder that is copied
 _LAST_ASCII = 0x7F
 _MAX_CACHED = 4_096
 _MAX_CACHED_CHARS = 64
@@ -228,12 +223,8 @@ def _unquoted(piece: re.Match[str]) -> str:
     return piece[0] if piece.lastgroup == "bare" else read_word(piece[0]).text
 
 
-MAX_VARIANTS = 128
-"""Readings of one command that are looked at, and values of one variable."""
-
-MAX_CUT = 512
-"""Characters of a value of which a beginning or an end is cut off."""
-
+MAX_VARIANTS = 128  # readings of one command that are looked at, and values of one variable
+MAX_CUT = 512  # characters of a value of which a beginning or an end is cut off
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(%%?|##?)([^{}'\"\\$`\[]*))?\})", re.ASCII)
 _QUOTED = re.compile(f'{VARIABLE.pattern}|\\\\[$`"\\\\\n]', re.ASCII)
 _OPEN = re.compile(r"\$(?=[\w{(@*!?$#-])")
