@@ -97,25 +97,16 @@ class CoreServer(Server[dict[str, Any]]):
     def create_initialization_options(
         self,
         notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
+        *more: dict[str, dict[str, Any]] | None,
+        **named: dict[str, dict[str, Any]] | None,
     ) -> InitializationOptions:
         """Announce that the tool list may change; over HTTP the SDK gives no other way to say so."""
         options = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(options, experimental_capabilities, extensions)
+        return super().create_initialization_options(options, *more, **named)
 
-    def get_capabilities(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-        *,
-        protocol_version: str | None = None,
-    ) -> types.ServerCapabilities:
+    def get_capabilities(self, *given: Any, **named: Any) -> types.ServerCapabilities:
         """Announce what there is. For 2026-07-28 the SDK would promise every change that its stream can carry."""
-        capabilities = super().get_capabilities(
-            notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
-        )
+        capabilities = super().get_capabilities(*given, **named)
         if self._has_upstreams:
             # What is not there now may come with an upstream, and nothing can be announced later.
             capabilities.tools = types.ToolsCapability(list_changed=True)
@@ -205,7 +196,7 @@ class App:
                 key_of=lambda ctx: client_key(ctx) or "",
                 own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
                 why_denied=policy.why_server_not_offered,
-                before=self._before,
+                before=self._client_is_there,
                 bus=bus,
                 changed=lambda kind: self._announcements.note(kind, self._tasks),
             ),
@@ -283,7 +274,7 @@ class App:
             self._is_started = True
             self.proxy.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
-            self.live.start(self._tasks)
+            self._tasks.start_soon(self.live.follow, self._tasks, name="settings")
 
     async def _on_settings_changed(self, before: SettingsReport, now: SettingsReport) -> None:
         self._commands.change(now.settings)
@@ -309,8 +300,7 @@ class App:
     def _tools_listed(self) -> None:
         self.server.compare_headers()
 
-    async def _before(self, ctx: RequestContext) -> None:
-        """Every request of a client that is really there begins with this."""
+    async def _client_is_there(self, ctx: RequestContext) -> None:
         self._contexts.client(ctx)
 
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:

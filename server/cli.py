@@ -153,42 +153,34 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--workspace", action="append", default=[], metavar="DIR", help="a folder the tools may touch (repeatable)"
-    )
-    shared.add_argument(
-        "--config", action="append", default=[], metavar="FILE", help="a settings file (repeatable, later ones win)"
-    )
-    shared.add_argument("--settings", choices=("qwen", "gemini"), help="read the settings of that CLI too")
-    shared.add_argument(
-        "--approval-mode", choices=("plan", "default", "auto-edit", "yolo"), help="how much may happen unasked"
-    )
-    shared.add_argument(
-        "--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones"
-    )
+    add = shared.add_argument
+    add("--workspace", action="append", default=[], metavar="DIR", help="a folder the tools may touch (repeatable)")
+    add("--config", action="append", default=[], metavar="FILE", help="a settings file (repeatable, later ones win)")
+    add("--settings", choices=("qwen", "gemini"), help="read the settings of that CLI too")
+    add("--approval-mode", choices=("plan", "default", "auto-edit", "yolo"), help="how much may happen unasked")
+    add("--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones")
     for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
-        shared.add_argument(
-            option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)"
-        )
-    shared.add_argument(
-        "--no-prefix", action="store_true", help="publish the tools of other servers under their own names"
-    )
+        add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
+    add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     parser = argparse.ArgumentParser(
         prog="coretools-mcp",
         description="The core tools of Qwen Code and Gemini CLI for any MCP client, and a proxy for other MCP servers.",
         epilog="Without a command it serves; the options of that: coretools-mcp serve --help",
     )
     parser.add_argument("--version", action="version", version=f"coretools-mcp {metadata.version('coretools-mcp')}")
-    names = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(
-        names: Any, name: str, what: str, more: str = "", parents: Sequence[argparse.ArgumentParser] = ()
-    ) -> argparse.ArgumentParser:
-        """One command, with what it does in the list of commands and at the head of its own help."""
-        about = f"{what[0].upper()}{what[1:]}. {more}".strip()
-        return names.add_parser(name, help=what, description=about, parents=parents)
+    def group(parser: argparse.ArgumentParser) -> Any:
+        return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    serve = command(names, "serve", "serve MCP; the command where none is given", parents=[shared])
+    def command(names: Any, words: str, what: str, more: str = "", *, is_shared: bool = False) -> Any:
+        """One command by its words, with what it does in the list of commands and at the head of its own help."""
+        about, parents = f"{what[0].upper()}{what[1:]}. {more}".strip(), [shared] if is_shared else []
+        made = names.add_parser(words.rsplit(maxsplit=1)[-1], help=what, description=about, parents=parents)
+        made.set_defaults(command=words)
+        return made
+
+    names = group(parser)
+    serve = command(names, "serve", "serve MCP; the command where none is given", is_shared=True)
     serve.add_argument(
         "--transport", choices=("stdio", "http", "sse"), default="stdio", help="how clients connect (default: stdio)"
     )
@@ -196,25 +188,18 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any)")
     serve.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     serve.add_argument("--tls-key", metavar="FILE", help="its private key (PEM), where that stands in another file")
-    serve.set_defaults(command="serve")
-    tools = command(names, "tools", "list what a client would see", parents=[shared])
-    tools.add_argument("--json", action="store_true", help="as JSON")
-    tools.set_defaults(command="tools")
-    call = command(names, "call", "make one call and show the result", parents=[shared])
+    tools = command(names, "tools", "list what a client would see", is_shared=True)
+    call = command(names, "call", "make one call and show the result", is_shared=True)
     call.add_argument("tool", help="the tool's name")
     call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
-    call.add_argument(
-        "--arguments", "--json", metavar="ARGS", dest="arguments", help="its arguments as a JSON object; a pair wins"
-    )
-    call.set_defaults(command="call")
-    permissions = command(names, "permissions", "what calls may do")
-    about = permissions.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    explain = command(about, "explain", "tell what would be decided on a call, and why", parents=[shared])
+    as_object = "its arguments as a JSON object; a pair wins"
+    call.add_argument("--arguments", "--json", metavar="ARGS", dest="arguments", help=as_object)
+    about = group(command(names, "permissions", "what calls may do"))
+    explain = command(about, "permissions explain", "tell what would be decided on a call, and why", is_shared=True)
     explain.add_argument("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
     explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
-    explain.add_argument("--arguments", metavar="ARGS", help="its arguments as a JSON object; a pair wins")
+    explain.add_argument("--arguments", metavar="ARGS", help=as_object)
     explain.add_argument("--json", action="store_true", help="answer as JSON")
-    explain.set_defaults(command="permissions explain")
     trust = command(
         names,
         "trust",
@@ -223,41 +208,33 @@ def _parser() -> argparse.ArgumentParser:
         "start programs and allow calls, so they are not read until a person has looked at them. This shows what they "
         "would do, and asks. After a change of them they have to be trusted again.",
     )
-    trust.add_argument(
-        "folder", nargs="?", default=".", metavar="DIR", help="the workspace (default: the working folder)"
-    )
+    where = "the workspace (default: the working folder)"
+    trust.add_argument("folder", nargs="?", default=".", metavar="DIR", help=where)
     trust.add_argument("--yes", action="store_true", help="do not ask")
     instead = trust.add_mutually_exclusive_group()
     instead.add_argument("--remove", action="store_true", help="trust the folder no more")
     instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
-    trust.set_defaults(command="trust")
-    doctor = command(names, "doctor", "tell what works here, and what to do about the rest", parents=[shared])
-    doctor.add_argument("--json", action="store_true", help="as JSON")
-    doctor.set_defaults(command="doctor")
-    config = command(names, "config", "check, show or import settings")
-    about = config.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    check = command(about, "check", "tell problems and warnings; 1 if the server would not start", parents=[shared])
+    doctor = command(names, "doctor", "tell what works here, and what to do about the rest", is_shared=True)
+    about = group(command(names, "config", "check, show or import settings"))
+    what = "tell problems and warnings; 1 if the server would not start"
+    check = command(about, "config check", what, is_shared=True)
     check.add_argument("file", nargs="?", metavar="FILE", help="one more settings file, as with --config")
-    check.set_defaults(command="config check")
-    show = command(about, "show", "show every value that is given, and where; secrets are hidden", parents=[shared])
-    show.add_argument("--json", action="store_true", help="as JSON")
-    show.set_defaults(command="config show")
+    what = "show every value that is given, and where; secrets are hidden"
+    show = command(about, "config show", what, is_shared=True)
+    for each in (tools, doctor, show):
+        each.add_argument("--json", action="store_true", help="as JSON")
     take = command(
         about,
-        "import",
+        "config import",
         "add the servers of another client to the user's own settings",
         "This shows what would be added, and asks. Only the person's own files are looked for; one of a project has to "
         "be named.",
     )
-    take.add_argument(
-        "client",
-        metavar="CLIENT",
-        help="claude-desktop, claude-code, cursor, vscode, gemini, qwen, or a file of one of them",
-    )
+    clients = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, or a file of one of them"
+    take.add_argument("client", metavar="CLIENT", help=clients)
     take.add_argument("--print", action="store_true", help="print them as settings, and change nothing")
     take.add_argument("--force", action="store_true", help="replace servers that have the same name")
     take.add_argument("--yes", action="store_true", help="do not ask")
-    take.set_defaults(command="config import")
     return parser
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from anyio.abc import TaskGroup
 
@@ -22,8 +22,6 @@ logger = logging.getLogger(__name__)
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
 """The sections that take effect at once, but for `tools.builtIn`; of `shell`, `env` does too, of `proxy`, `prefix`."""
-OnChange = Callable[[SettingsReport, SettingsReport], Awaitable[None]]
-"""Is told of the settings until now and from now on."""
 
 
 class WithdrawnAgent(Rule):
@@ -35,29 +33,18 @@ class WithdrawnAgent(Rule):
         return "the settings of a workspace that name this agent have changed, or are not trusted any more"
 
 
+@dataclass
 class LiveSettings:
     """Makes changed settings count. What people granted for their session stays."""
 
-    def __init__(
-        self,
-        report: SettingsReport,
-        registry: ToolRegistry,
-        policy: PermissionPolicy,
-        pool: UpstreamPool,
-        on_change: OnChange,
-    ) -> None:
-        self.report = report
-        self._at_start = report
-        self._registry = registry
-        self._policy = policy
-        self._pool = pool
-        self._on_change = on_change
-        self._is_followed = False
+    report: SettingsReport
+    registry: ToolRegistry
+    policy: PermissionPolicy
+    pool: UpstreamPool
+    on_change: Callable[[SettingsReport, SettingsReport], Awaitable[None]]  # is told of the last ones and of these
 
-    def start(self, tasks: TaskGroup) -> None:
-        if not self._is_followed:
-            self._is_followed = True
-            tasks.start_soon(self.follow, tasks, name="settings")
+    def __post_init__(self) -> None:
+        self._at_start = self.report
 
     async def follow(self, tasks: TaskGroup) -> None:
         """Apply every change of the settings files, until cancelled. One that fails ends nothing else."""
@@ -76,10 +63,10 @@ class LiveSettings:
     async def apply(self, report: SettingsReport, tasks: TaskGroup) -> None:
         before = self.report
         logger.info("the settings have changed")
-        self._policy.guarded = await THREADS.run(lambda: guarded_paths(report))
-        rules = self._policy.rules
+        self.policy.guarded = await THREADS.run(lambda: guarded_paths(report))
+        rules = self.policy.rules
         if has_other_rules(before.settings, report.settings):
-            rules = permission_policy(report, self._registry).rules
+            rules = permission_policy(report, self.registry).rules
         withdrawn = withdrawn_agents(self._at_start, report)
         deny: list[Rule] = [rule for rule in rules.deny if not isinstance(rule, WithdrawnAgent)]
         subjects = frozenset({DELEGATING})
@@ -90,15 +77,15 @@ class LiveSettings:
             for name in withdrawn
         ]
         # One assignment: a call is judged by the old rules or by the new ones, never by some of each.
-        self._policy.rules = replace(rules, deny=tuple(deny))
+        self.policy.rules = replace(rules, deny=tuple(deny))
         if withdrawn:
             logger.warning("agents that a workspace brought, and that are refused now: %s", ", ".join(withdrawn))
-        self._pool.left_out = report.left_out
-        self._pool.change(report.upstreams, tasks)
+        self.pool.left_out = report.left_out
+        self.pool.change(report.upstreams, tasks)
         waiting = waiting_for_restart(before.settings, report.settings)
         if waiting:
             logger.warning("changed settings that count from the next start on: %s", ", ".join(waiting))
-        await self._on_change(before, report)
+        await self.on_change(before, report)
         self.report = report  # what failed half-way is different still when the settings change next
 
 

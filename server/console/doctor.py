@@ -11,9 +11,9 @@ import sys
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import partial
 from importlib import metadata
+from typing import Literal
 
 import anyio
 
@@ -51,10 +51,9 @@ NO_VARIABLE = "an environment variable that it names is not set"
 COLUMNS = 80  # columns of the output (ours)
 
 
-class Health(StrEnum):
-    OK = "ok"  # it works
-    ABSENT = "absent"  # it is not there, and nobody asked for it; something else takes its place
-    BROKEN = "broken"  # it was configured or is needed, and does not work
+Health = Literal["ok", "absent", "broken"]
+"""`absent` is not there, nobody asked for it, and something else takes its place; what is `broken` was configured or is
+needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +68,13 @@ class Finding:
 
 class Findings(list[Finding]):
     def ok(self, subject: str, text: str) -> None:
-        self.append(Finding(subject, Health.OK, text))
+        self.append(Finding(subject, "ok", text))
 
     def absent(self, subject: str, text: str, remedy: str = "") -> None:
-        self.append(Finding(subject, Health.ABSENT, text, remedy))
+        self.append(Finding(subject, "absent", text, remedy))
 
     def broken(self, subject: str, text: str, remedy: str = "") -> None:
-        self.append(Finding(subject, Health.BROKEN, text, remedy))
+        self.append(Finding(subject, "broken", text, remedy))
 
 
 def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -> int:
@@ -106,7 +105,7 @@ def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -
         return EXIT_FAILED
     for result in results:
         found += result
-    is_usable = all(finding.health is not Health.BROKEN for finding in found)
+    is_usable = all(finding.health != "broken" for finding in found)
     version = metadata.version("coretools-mcp")
     if as_json:
         whole = {"version": version, "usable": is_usable, "findings": [asdict(finding) for finding in found]}

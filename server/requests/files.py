@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,8 +38,6 @@ from tools.planning.todo_lists import TodoLists
 
 logger = logging.getLogger(__name__)
 
-ContextOf = Callable[[RequestContext], Awaitable[ToolContext]]
-AtWork = Callable[[RequestContext], AbstractContextManager[Any]]
 RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
 """Runs one call that no client can name, under the rules that hold for it."""
 Wire = dict[str, Any]
@@ -80,19 +78,19 @@ _DESCRIPTIONS: Mapping[MemoryScope, str] = {
 }
 
 
+@dataclass(frozen=True)
 class FileRequests:
-    def __init__(
-        self, flow: Flow, context_of: ContextOf, at_work: AtWork, confirmers: Confirmers, remembered: MemoryResources
-    ) -> None:
-        self._flow = flow
-        self._context_of = context_of
-        self._at_work = at_work
-        self._confirmers = confirmers
-        self._remembered = remembered
+    """Answers requests for prompts, resources and completion."""
+
+    flow: Flow
+    context_of: Callable[[RequestContext], Awaitable[ToolContext]]
+    at_work: Callable[[RequestContext], AbstractContextManager[Any]]
+    confirmers: Confirmers
+    remembered: MemoryResources
 
     def register(self, server: Server[Any]) -> None:
         """Add the handlers for what the tools that are there make possible; the SDK announces what has one."""
-        names = {tool.name for tool in self._flow.registry.get_all_tools()}
+        names = {tool.name for tool in self.flow.registry.get_all_tools()}
         has_prompt, has_files = "read_many_files" in names, "read_file" in names
         page = types.PaginatedRequestParams
         add = server.add_request_handler
@@ -113,7 +111,7 @@ class FileRequests:
 
         async def guarded(ctx: RequestContext, params: Any) -> Mapping[str, Any]:
             try:
-                with self._at_work(ctx):
+                with self.at_work(ctx):
                     return complete(await handler(ctx, params), ctx.protocol_version)
             except MCPError:
                 raise
@@ -133,11 +131,11 @@ class FileRequests:
     async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Wire:
         if params.name != AT:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt. This server has one: {AT}.")
-        context = await self._context_of(ctx)
-        confirmer = self._confirmers.of(ctx, context.client.key)
-        outcome = await read_at(params.arguments, context, lambda call: self._flow.run(call, context, confirmer))
+        context = await self.context_of(ctx)
+        confirmer = self.confirmers.of(ctx, context.client.key)
+        outcome = await read_at(params.arguments, context, lambda call: self.flow.run(call, context, confirmer))
         if isinstance(outcome, Question):
-            return self._confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         read = len(outcome.facts["files"])
         description = f"Content of {read} {'file' if read == 1 else 'files'}"
         return prompt_to_wire(description, "read_many_files", outcome, ctx.protocol_version)
@@ -145,7 +143,7 @@ class FileRequests:
     async def _list_resources(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
         """What is remembered. A workspace may hold a hundred thousand files; the template reaches each of them."""
         del params
-        return {"resources": await self._remembered.listed(await self._context_of(ctx)), **_LISTED}
+        return {"resources": await self.remembered.listed(await self.context_of(ctx)), **_LISTED}
 
     async def _list_templates(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
         del ctx, params
@@ -154,20 +152,20 @@ class FileRequests:
     async def _read_resource(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Wire:
         uri, call = params.uri, None
         about = {"uri": encodable(uri[:MAX_URI_CHARS])}
-        if not self._remembered.knows(uri):
+        if not self.remembered.knows(uri):
             try:
                 call = FunctionCall(READER, {"absolute_path": path_of_uri(uri)})
             except UriRefusedError as error:
                 raise MCPError(code=types.INVALID_PARAMS, message=str(error), data=about) from None
-        context = await self._context_of(ctx)
-        confirmer = self._confirmers.of(ctx, context.client.key)
+        context = await self.context_of(ctx)
+        confirmer = self.confirmers.of(ctx, context.client.key)
 
         async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
             return await self._unpublished.run(call, context, confirmer)
 
-        outcome = await (self._remembered.read(uri, context, run) if call is None else run(call, context))
+        outcome = await (self.remembered.read(uri, context, run) if call is None else run(call, context))
         if isinstance(outcome, Question):
-            return self._confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
+            return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         if (failure := outcome.error) is not None:
             # A resource has no result that tells of a failure.
             code = types.INVALID_PARAMS
@@ -192,7 +190,7 @@ class FileRequests:
         if not is_known:
             message = f"Nothing to complete: known are '{PATHS}' of the prompt {AT} and 'path' of {FILE_TEMPLATE}."
             raise MCPError(code=types.INVALID_PARAMS, message=message)
-        context = await self._context_of(ctx)
+        context = await self.context_of(ctx)
         try:
             _ = context.workspace.first_root
         except ToolError as error:
@@ -213,7 +211,7 @@ class FileRequests:
         registry = ToolRegistry()
         for tool in (CompletePathTool(), FileResourceTool()):
             registry.register_tool(tool)
-        return Flow(registry, self._flow.policy)
+        return Flow(registry, self.flow.policy)
 
 
 class _NobodyIsAsked:
@@ -224,12 +222,12 @@ class _NobodyIsAsked:
         return Unavailable(client_decides=False, way_out="")
 
 
+@dataclass(frozen=True, slots=True)
 class MemoryResources:
     """Lists and reads what is remembered."""
 
-    def __init__(self, files: MemoryFiles, todos: TodoLists) -> None:
-        self._files = files
-        self._todos = todos
+    files: MemoryFiles
+    todos: TodoLists
 
     def knows(self, uri: str) -> bool:
         """Whether a URI is one of these, whether or not it leads to something now."""
@@ -248,7 +246,7 @@ class MemoryResources:
             }
             for file in files
         ]
-        if self._todos.of(context.client.key, context.workspace):
+        if self.todos.of(context.client.key, context.workspace):
             todo_list = {
                 "uri": TODO_LIST,
                 "name": "todo-list",
@@ -262,14 +260,14 @@ class MemoryResources:
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
         """The content of one of these for `contents_to_wire`, a failed result, or a question that comes first."""
         if uri == TODO_LIST:
-            todos = [asdict(todo) for todo in self._todos.of(context.client.key, context.workspace)]
+            todos = [asdict(todo) for todo in self.todos.of(context.client.key, context.workspace)]
             if not todos:
                 missing = "There is no todo list now; todo_write makes one."
                 return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
             text = json.dumps({"todos": todos}, ensure_ascii=False, indent=2)
             return ToolResult(llm_content=text, facts={"mime_type": JSON})
         try:
-            file = await run_blocking(context.signal, lambda: self._files.file(_MEMORY_URIS[uri], context.workspace))
+            file = await run_blocking(context.signal, lambda: self.files.file(_MEMORY_URIS[uri], context.workspace))
         except ToolError as error:
             return ToolResult.failed(error)
         call = FunctionCall(READER, {"absolute_path": file.location.path})
@@ -285,7 +283,7 @@ class MemoryResources:
         found: list[MemoryFile] = []
         for scope in SCOPES:
             try:
-                file = self._files.file(scope, context.workspace)
+                file = self.files.file(scope, context.workspace)
             except ToolError:
                 continue
             if file.workspace.kind_of(file.location) is not PathKind.FILE:

@@ -110,7 +110,7 @@ async def test_a_change_that_cannot_be_applied_ends_nothing_and_the_next_one_is_
     policy = permission_policy(report, registry)
     live = LiveSettings(report, registry, policy, quiet_pool({}, registry=registry), apply)
     async with anyio.create_task_group() as tasks:
-        live.start(tasks)
+        tasks.start_soon(live.follow, tasks)
         with anyio.fail_after(50):
             write(file, {"http": {"port": 22}})
             await failed.wait()
