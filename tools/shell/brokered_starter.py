@@ -31,11 +31,6 @@ class BrokeredStarter:
         self._is_closed = False
 
     async def start(self, spec: ProcessSpec) -> Process:
-        """Start a program. If this is cancelled, nothing of it stays.
-
-        Raises:
-            StartFailedError: It cannot be started.
-        """
         if sys.platform == "win32" or self._is_closed:
             raise StartFailedError(errno.ENOSYS)
         if self._pool is None:

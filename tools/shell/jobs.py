@@ -49,7 +49,6 @@ class Job:
 
     @property
     def status(self) -> JobStatus:
-        """Its status now."""
         if self.ended is None:
             return JobStatus.RUNNING
         if self.is_stopped:
@@ -58,7 +57,6 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
         return (self.ended or time.monotonic()) - self.running.started_at
 
 
@@ -72,11 +70,9 @@ class JobTable:
         self._is_closed = False
 
     def all(self) -> Sequence[Job]:
-        """All jobs that are known, in the order of their start."""
         return tuple(self._jobs.values())
 
     def running(self) -> Sequence[Job]:
-        """The jobs that run."""
         return tuple(job for job in self._jobs.values() if job.ended is None)
 
     def get(self, job_id: str) -> Job:
@@ -118,8 +114,8 @@ class JobTable:
         while len(self._jobs) > MAX_KEPT:
             oldest = min((job for job in self._jobs.values() if job.ended is not None), key=lambda job: job.ended or 0)
             del self._jobs[oldest.id]
-            if oldest.running.output.file is not None:
-                oldest.running.output.file.discard()
+            if (file := oldest.running.output.file) is not None:
+                file.folder.discard(file)
         watch = asyncio.create_task(self._watch(job))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
@@ -135,7 +131,6 @@ class JobTable:
                     await job.is_over.wait()
 
     async def aclose(self) -> None:
-        """End all jobs."""
         self._is_closed = True
         await asyncio.gather(*(self.stop(job) for job in self.running()))
         for watch in tuple(self._watches):

@@ -103,7 +103,6 @@ class Output:
         self._recent_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """Take over what was printed next."""
         if self.total < SNIFFED_BYTES and b"\0" in data[: SNIFFED_BYTES - self.total]:
             self.is_binary = True
         if len(self._head) < HEAD_BYTES:
@@ -131,11 +130,6 @@ class Output:
         return self.total - self._recent_bytes
 
     @property
-    def waiting(self) -> int:
-        """Bytes of memory that wait for the disk."""
-        return self.file.waiting if self.file is not None else 0
-
-    @property
     def kept_in(self) -> str | None:
         """The path of the file with the output, if there is something in it."""
         return self.file.path if self.file is not None and self.file.kept else None
@@ -160,7 +154,6 @@ class Output:
         return b"".join(pieces)[max(-size, 0) :]
 
     def snapshot(self) -> Snapshot:
-        """What is in memory now."""
         return Snapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
 
     async def shown(self, budget: int = OUTPUT_CHARS) -> ShownOutput:
@@ -219,13 +212,12 @@ class OutputReader:
                 return
 
     def stop(self) -> None:
-        """Read no more."""
         self._loop.remove_reader(self._descriptor)
         self._ended.set()
 
     def _on_readable(self) -> None:
         self._read_piece()
-        if self._output.file is not None and self._output.waiting > MOST_WAITING:
+        if self._output.file is not None and self._output.file.waiting > MOST_WAITING:
             self._output.file.on_written = self._on_written
             self._loop.remove_reader(self._descriptor)
 
@@ -349,7 +341,6 @@ class LiveOutput:
         self._reporting = asyncio.create_task(self._report(self._reported, newest_text(self._output)))
 
     async def stop(self) -> None:
-        """Report no more."""
         if self._reporting is not None:
             await asyncio.wait([self._reporting], timeout=LAST_REPORT_SECONDS)
             self._reporting.cancel()

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 from tools.contract.resource_exhaustion import ExhaustedError
@@ -34,17 +35,17 @@ class OutputFile:
         self.missing = 0  # bytes that came after the file was full, or could not be written
         self.waiting = 0  # memory of what was taken over and is not written yet
         self.on_written: Callable[[], None] | None = None  # called on the event loop each time something was written
-        self._folder = folder
+        self.is_complete = False  # nothing more is written, so it may make room for others
+        self.folder = folder
         self._pending: list[bytes] = []
         self._writing: asyncio.Future[None] | None = None
         self._descriptor: int | None = None
         self._is_closed = False
 
     def write(self, data: bytes) -> None:
-        """Take over what was printed next."""
         # After a gap nothing more is kept: the file is always the beginning of the output.
-        taken = b"" if self.missing or self._is_closed else data[: self._folder.file_bytes - self.kept]
-        if taken and not self._folder.reserve(len(taken)):
+        taken = b"" if self.missing or self._is_closed else data[: self.folder.file_bytes - self.kept]
+        if taken and not self.folder.reserve(len(taken)):
             taken = b""
         self.missing += len(data) - len(taken)
         if taken:
@@ -66,14 +67,10 @@ class OutputFile:
             await self.flush()
             descriptor, self._descriptor = self._descriptor, None
             if descriptor is not None:
-                await self._folder.writers.run(partial(os.close, descriptor))
+                await self.folder.writers.run(partial(os.close, descriptor))
         finally:
             self.on_written = None  # its owner holds this too: the output would stay in memory until a collection
-            self._folder.complete(self)
-
-    def discard(self) -> None:
-        """Have the file removed, soon."""
-        self._folder.discard(self)
+            self.is_complete = True
 
     def read_at(self, position: int, length: int) -> bytes:
         """A part of what is on disk; an `OSError` where the file was removed to make room for newer ones. Blocks."""
@@ -84,7 +81,7 @@ class OutputFile:
     def _begin_writing(self) -> None:
         pieces, self._pending = self._pending, []
         try:
-            writing = self._folder.writers.begin(partial(self._append, pieces))
+            writing = self.folder.writers.begin(partial(self._append, pieces))
         except (RuntimeError, ExhaustedError):
             # The server is ending and its writers are closed, or the system gives them no thread.
             self._account_for(pieces, is_lost=True)
@@ -94,7 +91,7 @@ class OutputFile:
 
     def _append(self, pieces: list[bytes]) -> None:
         if self._descriptor is None:
-            self._folder.make()
+            self.folder.make()
             self._descriptor = os.open(self.path, _FLAGS, 0o600)
         rest = memoryview(b"".join(pieces))
         while rest:
@@ -102,14 +99,13 @@ class OutputFile:
 
     def _on_done(self, pieces: list[bytes], writing: asyncio.Future[None]) -> None:
         self._writing = None
-        if writing.cancelled() or writing.exception() is not None:
+        is_lost = writing.cancelled() or writing.exception() is not None
+        if is_lost:
             # Most likely the disk is full. What is missing is reported; the command itself goes on.
-            self._account_for([*pieces, *self._pending], is_lost=True)
-            self._pending = []
-        else:
-            self._account_for(pieces, is_lost=False)
-            if self._pending:
-                self._begin_writing()
+            pieces, self._pending = [*pieces, *self._pending], []
+        self._account_for(pieces, is_lost=is_lost)
+        if self._pending:
+            self._begin_writing()
         if self.on_written is not None:
             self.on_written()
 
@@ -121,59 +117,43 @@ class OutputFile:
             self.missing += size
 
 
+@dataclass(slots=True)
 class PrivateFolder:
-    """The folder of one client, and how many bytes of outputs are in it.
+    """The folder of one client, and how many bytes of outputs are in it."""
 
-    Args:
-        path: An absolute path without links. Nothing needs to be there yet.
-        writers: Their threads write and remove files.
-        make: Makes the folder at this path if it does not exist. Blocks.
-    """
-
-    def __init__(
-        self, path: str, file_bytes: int, total_bytes: int, writers: Threads, make: Callable[[str], None]
-    ) -> None:
-        self.path = path
-        self.file_bytes = file_bytes
-        self.writers = writers
-        self._total_bytes = total_bytes
-        self._make = make
-        self._files: dict[str, OutputFile] = {}  # by path, the oldest first
-        self._complete: set[str] = set()
-        self._bytes = 0
+    path: str  # absolute, without links; nothing needs to be there yet
+    file_bytes: int  # most bytes kept of one output
+    total_bytes: int  # most bytes kept of all outputs together
+    writers: Threads  # they write and remove files
+    make_folder: Callable[[str], None]  # makes the folder at a path if it does not exist; blocks
+    files: dict[str, OutputFile] = field(default_factory=dict[str, OutputFile], init=False)  # the oldest first
+    _bytes: int = field(default=0, init=False)
 
     def open(self) -> OutputFile:
-        """A file for one more output."""
         file = OutputFile(self)
-        self._files[file.path] = file
+        self.files[file.path] = file
         return file
 
     def make(self) -> str:
         """Make the folder if it does not exist, and return its path. Blocks."""
-        self._make(self.path)
+        self.make_folder(self.path)
         return self.path
 
     def reserve(self, count: int) -> bool:
         """Whether so many bytes more may be kept; the oldest complete outputs make room for them."""
-        for path, file in list(self._files.items()):
-            if self._bytes + count <= self._total_bytes:
+        for file in list(self.files.values()):
+            if self._bytes + count <= self.total_bytes:
                 break
-            if path in self._complete:
+            if file.is_complete:
                 self.discard(file)
-        if self._bytes + count > self._total_bytes:
+        if self._bytes + count > self.total_bytes:
             return False
         self._bytes += count
         return True
 
-    def complete(self, file: OutputFile) -> None:
-        """Nothing more is written to a file, so it may make room for others."""
-        if file.path in self._files:
-            self._complete.add(file.path)
-
     def discard(self, file: OutputFile) -> None:
         """Remove a file, soon."""
-        if self._files.pop(file.path, None) is not None:
-            self._complete.discard(file.path)
+        if self.files.pop(file.path, None) is not None:
             self._bytes -= file.kept
 
             def remove() -> None:
@@ -181,10 +161,6 @@ class PrivateFolder:
                     os.unlink(file.path)
 
             self.writers.begin(remove)
-
-    def forget_files(self) -> None:
-        """Know of no file any more, since the folder is removed."""
-        self._files.clear()
 
 
 class PrivateFolders:
@@ -239,13 +215,12 @@ class PrivateFolders:
         """Remove all files of a client that does not come back."""
         client = self._clients.pop(client_key, None)
         if client is not None:
-            client.forget_files()
+            client.files.clear()
             client.writers.begin(partial(remove_tree, client.path))
 
     async def aclose(self) -> None:
-        """Remove everything."""
         for client in self._clients.values():
-            client.forget_files()
+            client.files.clear()
         self._clients.clear()
         writers, self._writers = self._writers, None
         if writers is not None:

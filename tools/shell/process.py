@@ -48,11 +48,7 @@ class ExitStatus:
 
 
 class StartFailedError(Exception):
-    """A program could not be started.
-
-    Args:
-        number: The error number of the operating system, 0 where there is none.
-    """
+    """A program could not be started, with the error number of the operating system, 0 where there is none."""
 
     def __init__(self, number: int) -> None:
         super().__init__("the program could not be started")
@@ -65,23 +61,11 @@ class Process(Protocol):
     It reads nothing but what it was given, has no terminal, and runs in a session of its own.
     """
 
-    @property
-    def pid(self) -> int:
-        """The process id of the program itself, also the id of its group."""
-        ...
-
-    @property
-    def output(self) -> int:
-        """A non-blocking descriptor with what it and its children print, both streams in the order of writing.
-
-        Owned by the process: closed by `close`. It ends only when every process that holds it has ended.
-        """
-        ...
-
-    @property
-    def errors(self) -> int:
-        """The same with what comes on standard error, where that is told apart; else -1."""
-        ...
+    pid: int  # the process id of the program itself, also the id of its group
+    # A non-blocking descriptor with what it and its children print, both streams in the order of writing. It ends only
+    # when every process that holds it has ended.
+    output: int
+    errors: int  # the same with what comes on standard error, where that is told apart; else -1
 
     async def wait(self) -> ExitStatus:
         """Wait for the program itself; what it left running may go on. May be called any number of times."""
@@ -111,9 +95,5 @@ class ProcessStarter(Protocol):
     """Starts programs."""
 
     async def start(self, spec: ProcessSpec) -> Process:
-        """Start a program.
-
-        Raises:
-            StartFailedError: It cannot be started.
-        """
+        """Start a program. If this is cancelled, nothing of it stays. A `StartFailedError` if it cannot be started."""
         ...

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import weakref
 from contextlib import suppress
 
 from tools.shell.process import ResourceLimits
@@ -46,24 +45,19 @@ def default_limits() -> ResourceLimits:
 
 
 def is_root() -> bool:
-    """Whether this server runs as root."""
-    if sys.platform == "win32":
-        return False
-    return os.geteuid() == 0
+    return sys.platform != "win32" and os.geteuid() == 0
 
 
 class ProcessGroupLimit:
     """A control group that counts the processes of all commands of this server."""
 
     def __init__(self) -> None:
-        # None or one. The finalizer holds it, for the end of the program and an object that is lost.
-        self._groups: list[str] = []
-        self._finalizer = weakref.finalize(self, _remove, self._groups)
+        self._group: str | None = None
 
     def entrance(self) -> str | None:
         """The file by which a process joins the group (`ResourceLimits.group`), `None` where there is no group."""
-        if not self._groups or not os.path.isdir(self._groups[0]):
-            self._groups.clear()
+        if self._group is None or not os.path.isdir(self._group):
+            self._group = None
             with suppress(OSError, ValueError), open("/proc/self/cgroup", encoding="utf-8") as lines:
                 # Beside or beneath our own in the hierarchy that counts processes.
                 parents: list[str] = []
@@ -76,11 +70,13 @@ class ProcessGroupLimit:
                 for parent in dict.fromkeys(parents):
                     if os.path.isfile(os.path.join(parent, "cgroup.procs")) and self._make_in(parent):
                         break
-        return os.path.join(self._groups[0], "cgroup.procs") if self._groups else None
+        return os.path.join(self._group, "cgroup.procs") if self._group is not None else None
 
     def close(self) -> None:
         """Remove the group, which must be empty by now."""
-        self._finalizer()
+        if self._group is not None:
+            _remove(self._group)
+            self._group = None
 
     def _make_in(self, parent: str) -> bool:
         """Make the group, after those of servers that are gone were removed; whether it counts there."""
@@ -88,7 +84,7 @@ class ProcessGroupLimit:
             for name in os.listdir(parent):
                 owner = name.removeprefix(_GROUP_NAME)
                 if owner != name and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-                    _remove([os.path.join(parent, name)])
+                    _remove(os.path.join(parent, name))
         group = os.path.join(parent, f"{_GROUP_NAME}{os.getpid()}")
         try:
             os.makedirs(group, exist_ok=True)
@@ -99,13 +95,12 @@ class ProcessGroupLimit:
             finally:
                 os.close(descriptor)
         except OSError:
-            _remove([group])
+            _remove(group)
             return False
-        self._groups.append(group)
+        self._group = group
         return True
 
 
-def _remove(groups: list[str]) -> None:
-    while groups:
-        with suppress(OSError):
-            os.rmdir(groups.pop())
+def _remove(group: str) -> None:
+    with suppress(OSError):
+        os.rmdir(group)

@@ -330,7 +330,6 @@ class Supervisor:
         return listing
 
     def signal(self, number: int) -> None:
-        """Signal the supervisor itself."""
         with suppress(OSError):
             if self._pid and self._channel.fileno() >= 0:
                 os.kill(self._pid, number)
@@ -362,7 +361,6 @@ class Supervisor:
             self._take(kind, [number for (number,) in messages.NUMBER.iter_unpack(body)])
 
     def _take(self, kind: int, numbers: list[int]) -> None:
-        """Act on a message."""
         launch, answer = self._starting or (None, None)
         if kind == messages.STARTED and launch is not None and answer is not None and not answer.done():
             program, self._pid = numbers
@@ -457,6 +455,5 @@ class SupervisedProcess:
             self._has_exited.set()
 
     def on_gone(self) -> None:
-        """Nothing is left."""
         self._has_exited.set()
         self._is_gone.set()

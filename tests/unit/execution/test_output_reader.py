@@ -48,7 +48,7 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
     reader = OutputReader(reading, output)
     try:
         command.start()
-        await until(lambda: output.waiting > MOST_WAITING)
+        await until(lambda: output.file is not None and output.file.waiting > MOST_WAITING)
         seen = -1
         while seen != output.total:
             seen = output.total

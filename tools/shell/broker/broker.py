@@ -163,7 +163,6 @@ class Broker:
 
 
 def main(what: str, most_files: int) -> None:
-    """Serve the server on standard input."""
     gc.disable()
     process_privacy.make_private()
     with suppress(PermissionError):

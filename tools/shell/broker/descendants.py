@@ -3,8 +3,6 @@
 Where the kernel knows sub-reapers (Linux), what loses its parent becomes a child of its supervisor, in whatever session
 it hides. So a supervisor finds all that its program ever started, and `waitpid` tells when nothing is left. Elsewhere
 the group of the program stands for all that it starts; what leaves the group is lost from sight.
-
-Only the standard library is imported: the broker runs by its path, without the import path of the server.
 """
 
 from __future__ import annotations
@@ -73,7 +71,6 @@ class Descendants:
         self._spared = spared
 
     def pids(self) -> list[int]:
-        """Their ids, as far as they are known."""
         return descendants(os.getpid(), self._spared)
 
     def ask_to_end(self) -> None:

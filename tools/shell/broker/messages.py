@@ -1,7 +1,4 @@
-"""What server and supervisors say to each other: messages of numbers, and what is to be run.
-
-Only the standard library is imported: the broker runs by its path, without the import path of the server.
-"""
+"""What server and supervisors say to each other: messages of numbers, and what is to be run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Keeping the memory, the environment and the descriptors of a process from others of the same user.
-
-Only the standard library is imported: the broker runs this too, by its path.
-"""
+"""Keeping the memory, the environment and the descriptors of a process from others of the same user."""
 
 from __future__ import annotations
 

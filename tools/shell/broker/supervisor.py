@@ -5,8 +5,6 @@ program when nothing is left of the last one, since a fork costs half as much as
 
 It ends what is left when it is told to, and when the server or the broker is gone: then their ends of its descriptors
 close.
-
-Only the standard library is imported: the broker runs by its path, without the import path of the server.
 """
 
 from __future__ import annotations
@@ -110,7 +108,6 @@ class Waiting:
             self._poll.register(descriptor, select.POLLIN)
 
     def forget(self, descriptor: int) -> None:
-        """Wait for it no longer."""
         self._poll.unregister(descriptor)
 
     def wait(self, *moments: float | None) -> set[int]:
@@ -219,7 +216,6 @@ class Supervisor:
         self._tell(messages.STARTED, self._program, os.getpid())
 
     def _reap(self) -> None:
-        """Take note of what has ended."""
         told = b""
         while self._followed is not None:
             try:

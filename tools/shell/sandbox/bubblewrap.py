@@ -145,8 +145,7 @@ def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tup
 class SandboxedCommand(ConfinedCommand):
     """A command in the sandbox, with what is held for it. To be released."""
 
-    # Looks at the machine, once bubblewrap was started.
-    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
+    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap was started
     gate: Gate = field(repr=False, kw_only=True)
     descriptors: Descriptors = field(repr=False, kw_only=True)  # what bubblewrap reads and writes
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
@@ -161,11 +160,7 @@ class SandboxedCommand(ConfinedCommand):
         return prepared.view.expected()
 
     async def begin(self) -> None:
-        """Tell bubblewrap what to mount, and let it begin the command if that is what was mounted.
-
-        Raises:
-            ToolError: `shell_execute_error`: it is not, or not in time. Nothing of the command has run.
-        """
+        """Tell bubblewrap what to mount, and let it begin the command if that is what was mounted, in time."""
         expected: tuple[ExpectedMount, ...] = ()
         try:
             # Not to be lost on the way: bubblewrap waits.
@@ -196,69 +191,6 @@ class SandboxedCommand(ConfinedCommand):
         self.gate.close()
         if self._prepared is not None:
             self._prepared.auto_run.lookout.leave(self.gate)
-
-
-def sandboxed(
-    program: str,
-    spec: ProcessSpec,
-    roots: Sequence[str],
-    site: Site,
-    network: NetworkAccess,
-    lookout: AutoRunLookout,
-    processes: ProcessGroupLimit,  # used where this server runs as root
-    *,
-    readable: Sequence[str] = (),  # what it has to see wherever it lies
-    waiver: Waiver = NO_WAIVER,
-    private_folder: Callable[[], str] | None = None,
-    filter_descriptor: int | None = None,
-) -> SandboxedCommand:
-    """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left.
-
-    A bubblewrap that is started with our own numbers of descriptors is told that of the filter of system calls, which
-    is an attachment then, and gets no copies of settings.
-    """
-    calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
-    # Looked for before anything is started: bubblewrap is given the copies as descriptors.
-    present = writable(roots)
-    hidden = secret_places(site.home, site.hidden, site.readable, present)
-    gate = Gate()
-    copies: dict[str, int] = {}
-    descriptors = Descriptors(gate.info, gate.held, gate.options, filter_descriptor)
-    if filter_descriptor is None:
-        copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)}
-        descriptors = DESCRIPTORS
-    attachments = {number: hidden.copies[path] for path, number in copies.items()}
-    if calls_filter is None:
-        descriptors = replace(descriptors, calls=None)
-    elif descriptors.calls is not None:
-        attachments[descriptors.calls] = calls_filter
-    wrapped = replace(
-        spec,
-        argv=(program, "--args", str(descriptors.options), "--", *spec.argv),
-        limits=replace(spec.limits, group=processes.entrance() if is_root() else None),
-        environment=sandbox_environment(spec.environment, present),
-        attachments={**spec.attachments, **attachments},
-        descriptors={descriptors.info: gate.info, descriptors.held: gate.held, descriptors.options: gate.options},
-    )
-    return SandboxedCommand(
-        wrapped,
-        sandbox="bwrap",
-        network=network,
-        withheld=hidden.withheld,
-        prepare=partial(
-            prepare,
-            site,
-            network,
-            lookout,
-            roots,
-            readable,
-            secrets=(hidden, copies),
-            waiver=waiver,
-            private_folder=private_folder,
-        ),
-        gate=gate,
-        descriptors=descriptors,
-    )
 
 
 def not_made(error: OSError) -> ToolError:
@@ -351,7 +283,7 @@ class BubblewrapConfinement:
         self._status: SandboxStatus | None = None
         self._trying = Lock()
         self._group = ProcessGroupLimit()
-        self._server = (site, network, AutoRunLookout(consented), self._group)  # what is the same for every command
+        self._lookout = AutoRunLookout(consented)
 
     async def confine(
         self,
@@ -360,11 +292,7 @@ class BubblewrapConfinement:
         waiver: Waiver = NO_WAIVER,
         private_folder: Callable[[], str] | None = None,
     ) -> ConfinedCommand:
-        """Put a command into the sandbox, or leave it as it is.
-
-        Raises:
-            ToolError: `sandbox_unavailable`: a sandbox is required, and none works for this command.
-        """
+        """Put a command into the sandbox, or leave it as it is; `sandbox_unavailable` if one is required."""
         if self._mode is SandboxMode.OFF:
             return ConfinedCommand(spec)
         status = await self.status(workspace_roots)
@@ -372,15 +300,8 @@ class BubblewrapConfinement:
         if failure is None and status.program is not None:
             if is_outside(status.program, workspace_roots):
                 free = replace(waiver, auto_run_files=(*waiver.auto_run_files, *self._site.writable))
-                make = partial(
-                    sandboxed,
-                    status.program,
-                    spec,
-                    workspace_roots,
-                    *self._server,
-                    waiver=free,
-                    private_folder=private_folder,
-                )
+                wrap = partial(self._sandboxed, status.program, spec, workspace_roots)
+                make = partial(wrap, waiver=free, private_folder=private_folder)
                 # Not to be lost on the way: it holds descriptors.
                 with CancelScope(shield=True):
                     try:
@@ -414,12 +335,58 @@ class BubblewrapConfinement:
         """Give back what belongs to the server, after its last command."""
         self._group.close()
 
-    def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
-        """Look for the program and try it.
+    def _sandboxed(
+        self,
+        program: str,
+        spec: ProcessSpec,
+        roots: Sequence[str],
+        *,
+        readable: Sequence[str] = (),  # what it has to see wherever it lies
+        waiver: Waiver = NO_WAIVER,
+        private_folder: Callable[[], str] | None = None,
+        filter_descriptor: int | None = None,
+    ) -> SandboxedCommand:
+        """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left.
 
-        Raises:
-            ExhaustedError: There are too few descriptors or too little memory, which tells nothing of the sandbox.
+        A bubblewrap that is started with our own numbers of descriptors is told that of the filter of system calls,
+        which is an attachment then, and gets no copies of settings.
         """
+        calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
+        # Looked for before anything is started: bubblewrap is given the copies as descriptors.
+        present = writable(roots)
+        hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, present)
+        gate = Gate()
+        copies: dict[str, int] = {}
+        descriptors = Descriptors(gate.info, gate.held, gate.options, filter_descriptor)
+        if filter_descriptor is None:
+            copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)}
+            descriptors = DESCRIPTORS
+        attachments = {number: hidden.copies[path] for path, number in copies.items()}
+        if calls_filter is None:
+            descriptors = replace(descriptors, calls=None)
+        elif descriptors.calls is not None:
+            attachments[descriptors.calls] = calls_filter
+        wrapped = replace(
+            spec,
+            argv=(program, "--args", str(descriptors.options), "--", *spec.argv),
+            limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
+            environment=sandbox_environment(spec.environment, present),
+            attachments={**spec.attachments, **attachments},
+            descriptors={descriptors.info: gate.info, descriptors.held: gate.held, descriptors.options: gate.options},
+        )
+        view = partial(prepare, self._site, self._network, self._lookout, roots, readable)
+        return SandboxedCommand(
+            wrapped,
+            sandbox="bwrap",
+            network=self._network,
+            withheld=hidden.withheld,
+            prepare=partial(view, secrets=(hidden, copies), waiver=waiver, private_folder=private_folder),
+            gate=gate,
+            descriptors=descriptors,
+        )
+
+    def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
+        """Look for the program and try it; an `ExhaustedError` where too little is left to tell of the sandbox."""
         if sys.platform != "linux":
             return SandboxStatus(None, _NOT_LINUX)
         program = self._program or find_bubblewrap(self._search_path, roots)
@@ -476,7 +443,7 @@ class BubblewrapConfinement:
                 server.bind(address)
                 server.listen()
             calls, spec = calls_filter.fileno(), ProcessSpec(argv, root, {})
-            confined = sandboxed(bubblewrap, spec, [root], *self._server, readable=needed, filter_descriptor=calls)
+            confined = self._sandboxed(bubblewrap, spec, [root], readable=needed, filter_descriptor=calls)
             spec = confined.spec
             try:
                 calls_filter.write(spec.attachments.get(calls, b""))
