@@ -60,7 +60,6 @@ class Confirmers:
         return self.style == "form" and _can_be_asked(ctx)
 
     def of(self, ctx: RequestContext, client_key: str) -> Confirmer:
-        """The way to ask the person behind one request."""
         return _ClientConfirmer(self, ctx, client_key)
 
     def input_required(self, question: Question, client_key: str, protocol_version: str) -> dict[str, Any]:

@@ -21,7 +21,6 @@ VARIABLE = "CORETOOLS_MCP_TOKEN"
 """The environment variable with the token of a server whose settings name none."""
 
 VARIABLE_NAME = "environment"
-"""The name of that token's principal."""
 
 LEAST_CHARACTERS = 20
 """Of a token: 20 random letters and digits are 119 bits."""
@@ -30,15 +29,10 @@ _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """The characters of a bearer token (RFC 6750, 2.1)."""
 
 MAKE_ONE = "make one with: openssl rand -hex 32"
-"""What to do without a token."""
 
 
 class Tokens:
-    """The tokens that are accepted: the verifier of the SDK's authentication.
-
-    Args:
-        tokens: Each token by the name of its principal.
-    """
+    """The tokens that are accepted, by the names of their principals: the verifier of the SDK's authentication."""
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         self._digests = {name: _digest(token) for name, token in tokens.items()}
@@ -60,10 +54,6 @@ def _digest(token: str) -> bytes:
 
 def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) -> Tokens:
     """Read the tokens that the settings name, or without any the one of the environment.
-
-    Args:
-        sources: Where each token stands, by the name of its principal.
-        environment: The variables of this process.
 
     Raises:
         SettingsError: One cannot be read, is open to others, is not a token, or is there twice.
@@ -92,11 +82,7 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
 
 
 def _token_of(place: str, source: TokenSource, environment: Mapping[str, str]) -> str:
-    """The token that a source names.
-
-    Raises:
-        ValueError: There is none, or others can read it.
-    """
+    """The token that a source names; a `ValueError` if there is none, or others can read it."""
     if (source.file is None) == (source.env is None):
         raise ValueError(f"{place} needs one of file and env: where the token stands.")
     if source.env is not None:

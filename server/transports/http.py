@@ -56,7 +56,6 @@ class _WebServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave the signals to the one who runs us."""
         yield
 
 
@@ -124,9 +123,6 @@ class OpenRequests:
     """An application whose open requests can be ended: streams, and calls that take long.
 
     The web server would cancel them too, but breaks their connections off and logs each as an error.
-
-    Args:
-        app: Answers.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -134,12 +130,10 @@ class OpenRequests:
         self._open: set[anyio.CancelScope] = set()
 
     def end(self) -> None:
-        """End those that are open now."""
         for request in tuple(self._open):
             request.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -167,14 +161,7 @@ class OpenRequests:
 def http_app(
     server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool], most_sessions: int = MOST_SESSIONS
 ) -> Starlette:
-    """Both transports as one ASGI application, and whether it works, for whoever watches over it.
-
-    Args:
-        server: Answers.
-        options: How to listen.
-        is_ready: What `/readyz` tells.
-        most_sessions: Of Streamable HTTP.
-    """
+    """Both transports as one ASGI application, and whether it works, for whoever watches over it."""
 
     async def healthz(_request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})

@@ -43,13 +43,7 @@ ClaimedId = tuple[str, str, RequestId]
 
 
 class RequestClaim:
-    """The right of one request to its id, until it is answered.
-
-    Args:
-        claims: All that are open.
-        claimed: What is claimed.
-        request: The request.
-    """
+    """The right of one request to its id, until it is answered."""
 
     def __init__(self, claims: dict[ClaimedId, RequestClaim], claimed: ClaimedId, request: Request) -> None:
         self.request = request
@@ -77,7 +71,6 @@ class RequestClaim:
             self._free()
 
     def answered(self) -> None:
-        """The POST has its answer."""
         self._is_posted = False
         if not (self.is_accepted or self._is_at_work):
             self._free()
@@ -109,14 +102,7 @@ async def claim_ids(ctx: ServerRequestContext[Any, Any], call_next: CallNext) ->
 
 
 class PostedRequests:
-    """An application of the SDK that is given nothing but what it answers.
-
-    Args:
-        app: The SDK's.
-        session_of: The session that a request names.
-        security: Who is let in; others are refused by the SDK.
-        max_bytes: Of one body.
-    """
+    """An application of the SDK that is given nothing but what it answers, of at most `max_bytes` each."""
 
     def __init__(
         self,
@@ -132,7 +118,6 @@ class PostedRequests:
         self._claims: dict[ClaimedId, RequestClaim] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
@@ -212,13 +197,7 @@ def as_event(message: Json) -> bytes:
 
 
 class _GuardedAnswer:
-    """What is sent for one request, with an error at its end where the SDK has no answer: it breaks such streams off.
-
-    Args:
-        identity: Of the request.
-        claim: Its claim, if it is in a session.
-        send: Sends.
-    """
+    """What is sent for one request, with an error at its end where the SDK breaks it off without an answer."""
 
     def __init__(self, identity: RequestId, claim: RequestClaim | None, send: Send) -> None:
         self._identity = identity
@@ -231,7 +210,6 @@ class _GuardedAnswer:
         self._has_head = self._is_stream = self._has_answer = False
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer."""
         if message["type"] == "http.response.start":
             self._has_head = True
             if self._claim is not None:

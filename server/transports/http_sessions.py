@@ -32,7 +32,6 @@ SESSION_HEADER = b"mcp-session-id"
 
 
 def session_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The session that headers name."""
     return next((value.decode("latin-1") for name, value in headers if name == SESSION_HEADER), None)
 
 
@@ -40,10 +39,8 @@ def session_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 class _Principal:
     """The sessions of one token's name, or of all clients where there are no tokens.
 
-    Args:
-        user: As whom the SDK knows the owner.
-        silent: Since when, the longest first.
-        busy: Those with a request under way or an open stream, and how many.
+    `user` is the owner as the SDK knows it; the silent ones are known with the time since when, the longest first, and
+    the busy ones with the number of their open requests and streams.
     """
 
     user: Any
@@ -52,7 +49,6 @@ class _Principal:
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(self.silent) + len(self.busy)
 
 
@@ -74,7 +70,6 @@ class BoundedSessions:
         self._ended = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         user = scope.get("user")
         name = "" if user is None else user.display_name
         principal = self._principals.get(name)

@@ -48,7 +48,6 @@ class ClientConnection(H11Protocol):
         self._slow_reader: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Begin to wait for a request."""
         super().connection_made(transport)
         self._wait()
         self._make_room()
@@ -62,7 +61,6 @@ class ClientConnection(H11Protocol):
         self._expect(self.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
         self._waiting_here.pop(self, None)
         self._expect(None)
         self._note_read()
@@ -93,7 +91,6 @@ class ClientConnection(H11Protocol):
         return True
 
     def handle_events(self) -> None:
-        """Begin requests, and take in their bodies."""
         super().handle_events()
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None:
@@ -120,7 +117,6 @@ class ClientConnection(H11Protocol):
         self._slow_reader = self.loop.call_later(self.unread_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has read."""
         self._note_read()
         self.flow.resume_writing()
 

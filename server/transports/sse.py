@@ -33,12 +33,7 @@ _ENDPOINT = re.compile(rb"session_id=([0-9a-f]{32})")
 
 
 class SseSessions:
-    """Opens sessions, and takes in what their clients post.
-
-    Args:
-        server: Answers.
-        transport: Of the SDK.
-    """
+    """Opens sessions, and takes in what their clients post."""
 
     def __init__(self, server: Server[Any], transport: SseServerTransport) -> None:
         self._server = server

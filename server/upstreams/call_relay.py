@@ -109,12 +109,7 @@ class KeptError:
 
 @dataclass(frozen=True, slots=True)
 class CallContext(ToolContext):
-    """What a call of an upstream's tool acts in.
-
-    Args:
-        exchange: The client's request.
-        protocol_error: Takes the error that the upstream answers with.
-    """
+    """What a call of an upstream's tool acts in; takes the error that the upstream answers with."""
 
     exchange: Exchange | None = None
     protocol_error: KeptError = field(default_factory=KeptError)
@@ -125,8 +120,7 @@ class RelayedRequest:
     """What an upstream is asked for a client.
 
     Args:
-        method: The method.
-        params: Its parameters, in the upstream's own names.
+        params: In the upstream's own names.
         patience: Seconds without progress after which it is cancelled.
         headers: HTTP headers that the parameters ask for.
         target: Tells what it goes to from what was there under the same name before.
@@ -145,15 +139,7 @@ class RelayedRequest:
 
 @dataclass(eq=False, slots=True)
 class SuspendedCall:
-    """A call that is open with its upstream while nobody waits for it.
-
-    Args:
-        owner: Whose it is, as `ClientState.key`.
-        session: With the upstream.
-        call: The call there.
-        handed_out: The questions that the client has.
-        expiry: Ends it when its time is over.
-    """
+    """A call that is open with its upstream while nobody waits for it, and the questions that the client has."""
 
     owner: str
     session: UpstreamSession
@@ -164,17 +150,13 @@ class SuspendedCall:
     async def cancel(self) -> None:
         """Nobody will go on with it. The upstream is told of the call first: an answer might make it go on."""
         with anyio.CancelScope(shield=True):
-            await self.call.pending.close()
+            await self.call.pending.aclose()
             self.session.questions.refuse(self.handed_out)
             self.session.questions.end(self.call)
 
 
 class SuspendedCalls:
-    """Keeps suspended calls, each until its owner goes on with it or its time is over.
-
-    Args:
-        seconds: How long a call waits.
-    """
+    """Keeps suspended calls, each until its owner goes on with it or its time is over."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -208,12 +190,10 @@ class SuspendedCalls:
         return suspended
 
     def forget(self, owner: str) -> None:
-        """The client is gone: its calls are cancelled."""
         for name in [name for name, suspended in self._calls.items() if suspended.owner == owner]:
             self._expire(name)
 
     def is_used(self, session: UpstreamSession) -> bool:
-        """Whether a call of this session is suspended."""
         return any(suspended.session is session for suspended in self._calls.values())
 
     def _expire(self, name: str) -> None:
@@ -228,10 +208,8 @@ class SuspendedCalls:
 class Relay:
     """Brings requests to upstreams.
 
-    Args:
-        pool: The upstreams.
-        question_seconds: How long a question may stay open, and a call may be suspended.
-        published_uri: The URI under which clients know a resource of an upstream; whether templates are compared.
+    A question may stay open, and a call be suspended, for `question_seconds`. `published_uri` gives the URI under which
+    clients know a resource; its last argument says whether templates are compared.
     """
 
     def __init__(
@@ -259,24 +237,14 @@ class Relay:
         return replace(exchange, carried=carried, is_resumed=True)
 
     async def session_of(self, upstream: Upstream, exchange: Exchange) -> UpstreamSession:
-        """The session in which a client's requests are brought to an upstream.
-
-        Raises:
-            ToolError: There is no connection.
-        """
+        """The session in which a client's requests are brought to an upstream; a `ToolError` where there is none."""
         sessions = self.pool.sessions.get(upstream)
         if sessions is None:
             raise upstream.unavailable()
         return await sessions.of(exchange)
 
     async def bring(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
-        """Bring a request to an upstream; the links in its result are those that clients know.
-
-        Args:
-            upstream: Whose it is.
-            method: The method.
-            named: Parameters in the upstream's own names, in place of those that the client sent.
-            exchange: The client's request.
+        """Bring a request to an upstream, in its own names; the links in its result are those that clients know.
 
         Raises:
             MCPError: It failed.
@@ -295,12 +263,6 @@ class Relay:
         self, upstream: Upstream, tool: DiscoveredMCPTool, arguments: Mapping[str, Any], context: ToolContext
     ) -> ToolResult:
         """Call a tool.
-
-        Args:
-            upstream: Whose it is.
-            tool: The tool.
-            arguments: As they came.
-            context: Of the call.
 
         Raises:
             ToolError: It failed on the way; or the upstream answered with an error, which the context keeps.
@@ -330,14 +292,7 @@ class Relay:
         return ToolResult(verbatim=with_links("tools/call", result, partial(self._published_uri, upstream)))
 
     async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
-        """Bring a request to its upstream, and give back the result, or one that carries questions.
-
-        Raises:
-            RelayError: There is no result.
-            StaleStateError: What the earlier round was with is not what there is now.
-            TimeoutError: The upstream did not take in time what it has to know before the call.
-            ToolError: The request goes in a ring, or there is no connection.
-        """
+        """Bring a request to its upstream, and give back the result, or one that carries questions."""
         session, limit = await self.session_of(upstream, exchange), upstream.concurrency_limit
         # A suspended call that goes on has kept its slot.
         if limit is None or "suspended" in exchange.carried:
@@ -482,14 +437,13 @@ class Relay:
             pending.expect(None)
             if not call.is_suspended:
                 try:
-                    await pending.close()
+                    await pending.aclose()
                 finally:
                     session.questions.end(call)
 
     def _input_required(
         self, request: RelayedRequest, exchange: Exchange, questions: Sequence[Question], carried: Json
     ) -> Json:
-        """The result that gives questions to a client."""
         return {
             "resultType": "input_required",
             "inputRequests": {question.key: question.as_input_request() for question in questions},

@@ -60,15 +60,7 @@ class _OneClientListener:
 
 
 class ClientSessions:
-    """The sessions of all clients with one upstream.
-
-    Args:
-        upstream: Whose catalog is read by a session of its own.
-        audience: Who is behind us.
-        tasks: Runs the owner tasks.
-        starter: Starts the upstream's program, where it has one.
-        is_suspended: Whether a call of a session is suspended.
-    """
+    """The sessions of all clients with one upstream."""
 
     idle_seconds: ClassVar[float] = IDLE_SECONDS
 
@@ -92,11 +84,7 @@ class ClientSessions:
         return len(self._held)
 
     async def of(self, exchange: Exchange) -> UpstreamSession:
-        """The session in which a client's request is to be brought.
-
-        Raises:
-            ToolError: `upstream_unavailable`: there is no connection, or there are too many.
-        """
+        """The session in which a client's request is to be brought; a `ToolError` where there is none."""
         upstream = self._upstream
         if self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key:
             return upstream.connected_session()
@@ -162,11 +150,7 @@ class ClientSessions:
     def _make_room(self, client_key: str, share: int) -> bool:
         """Close the session that can best be done without, for another one of this client; whether there is such.
 
-        Nothing that others use is closed, unless they have more than their share while this client has less.
-
-        Args:
-            client_key: Whose session it is to be.
-            share: How many sessions a client may have where others want some too.
+        Nothing that others use is closed, unless they have more than their `share` while this client has less.
         """
         counts = Counter(key[0] for key in self._held)
         may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]
@@ -235,13 +219,11 @@ class ClientSessions:
             held.closing.set()
 
     def forget(self, client_key: str) -> None:
-        """A client is gone."""
         for key, held in tuple(self._held.items()):
             if key[0] == client_key:
                 held.closing.set()
 
     def end(self) -> None:
-        """The upstream is not used any more."""
         for held in self._held.values():
             held.closing.set()
 

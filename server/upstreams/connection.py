@@ -91,7 +91,6 @@ class UpstreamStatus:
     """What is known of an upstream's connection.
 
     Args:
-        state: Where it stands.
         problem: Why it is not connected, in our own words.
         last_error: The latest of these, also after it has come back.
         connect_ms: How long the latest connection took, until it had initialized.
@@ -111,7 +110,6 @@ class UpstreamStatus:
     losses: int = 0
 
     def change(self, state: UpstreamState, problem: str = "") -> None:
-        """Note another state."""
         if (state, problem) != (self.state, self.problem):
             self.since = time.time()
         self.state, self.problem = state, problem
@@ -119,7 +117,6 @@ class UpstreamStatus:
             self.last_error = problem
 
     def as_facts(self) -> dict[str, Any]:
-        """The same in the shape of JSON."""
         facts: dict[str, Any] = {"state": self.state.value, "since": round(self.since, 3)}
         if self.problem:
             facts["problem"] = self.problem
@@ -169,9 +166,7 @@ class Audience:
     Args:
         announced: The capabilities that are announced to upstreams for them.
         client: The one client, where there is just one and it can be reached at any time.
-        is_one: Whether there is just one client.
         is_modern: Whether the 2026-07-28 revision is what it, or most of them, speak.
-        question_seconds: How long a question may stay open.
     """
 
     announced: Json
@@ -228,12 +223,7 @@ class Upstream:
         self._warned = set[str]()
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
-        """Own the connection until cancelled.
-
-        Args:
-            starter: Starts the upstream's program, where it has one.
-            audience: Who is behind us.
-        """
+        """Own the connection until cancelled."""
         pause = FIRST_RETRY_SECONDS
         transports = transports_to(self.alias, self.entry, starter)
         while True:
@@ -377,22 +367,15 @@ class Upstream:
             took = read - began
 
     def list_changed(self, kind: str) -> None:
-        """One of its lists is another one now."""
         self._stale.add(kind)
         self._news.set()
 
     def resource_updated(self, uri: str, whose: SessionKey | None = None) -> None:
-        """A resource that was subscribed to has changed.
-
-        Args:
-            uri: Its URI.
-            whose: The only client that is meant, since that was said in a session of its own.
-        """
+        """A resource that was subscribed to has changed; told to one client alone if said in a session of its own."""
         self._resource_updated(self, uri, whose)
 
     @property
     def announces_resources(self) -> bool:
-        """Whether it has resources, as far as is known."""
         return self.session is not None and self.session.era.announces("resources")
 
     def report(self) -> Json:
@@ -420,7 +403,6 @@ class Upstream:
 
     @property
     def is_connected(self) -> bool:
-        """Whether requests can be sent now."""
         session = self.session
         return session is not None and not session.lost.is_set() and self.status.state is UpstreamState.CONNECTED
 
@@ -430,11 +412,7 @@ class Upstream:
             self._hurry.set()
 
     def connected_session(self) -> UpstreamSession:
-        """The session of this upstream that lists.
-
-        Raises:
-            ToolError: `upstream_unavailable`; the connection is tried again at once.
-        """
+        """The session of this upstream that lists, or a `ToolError`; then the connection is tried again at once."""
         if self.session is None or not self.is_connected:
             self.retry_now()
             raise self.unavailable()

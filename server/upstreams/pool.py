@@ -39,15 +39,9 @@ CallOf = Callable[[Upstream], UpstreamCall]
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
-    """Begin all of it, and wait for it a moment.
+    """Begin all of it, which raises nothing, and wait for it a moment; whether all of it is done.
 
-    Args:
-        tasks: Runs it.
-        work: What is to be done; it raises nothing.
-        scope: Its end is the end of what is not done yet; without it, its time is.
-
-    Returns:
-        Whether all of it is done.
+    What is not done ends with the scope; without one, when its time is over.
     """
     done = anyio.Event()
 
@@ -116,23 +110,13 @@ class UpstreamPool:
         self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup, audience: Audience) -> None:
-        """Start every upstream's owner task, once; later calls do nothing.
-
-        Args:
-            tasks: Runs them.
-            audience: Who is behind us.
-        """
+        """Start every upstream's owner task, once; later calls do nothing."""
         if self._audience is None:
             self._audience = audience
             self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
-        """Use other entries from now on. Upstreams that are reached as before are left alone, with all their calls.
-
-        Args:
-            entries: Alias to entry, in the order of the configuration.
-            tasks: Runs the owner tasks of new upstreams, if the others have been started.
-        """
+        """Use other entries from now on. Upstreams that are reached as before are left alone, with all their calls."""
         kept = {
             each.alias: each
             for each in self.upstreams
@@ -202,11 +186,7 @@ class UpstreamPool:
                 await starter.aclose()
 
     async def wait_for_first_list(self, most: float | None = None) -> None:
-        """Give upstreams a moment after the start, so that the first list is whole where it can be.
-
-        Args:
-            most: No more seconds than that.
-        """
+        """Give upstreams a moment after the start, so that the first list is whole where it can be."""
         # Waiting for what has happened costs a turn of the loop each time.
         if self._wait_until is None or anyio.current_time() >= self._wait_until or self.is_settled:
             return
@@ -221,10 +201,6 @@ class UpstreamPool:
         Among servers without prefixes the first in the configuration has a name, however long it takes to start. A
         client may know a tool from an earlier run, and many servers take longer to start than a list should wait; so
         the call waits, in its own time.
-
-        Args:
-            tool_name: A name of a tool.
-            owner: Who owns it as far as is known now.
         """
         waited: set[Upstream] = set()
         while not owner.tried.is_set() or (
@@ -258,7 +234,6 @@ class UpstreamPool:
         return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
 
     def by_alias(self, alias: str) -> Upstream | None:
-        """The upstream of this alias."""
         return self._by_alias.get(alias)
 
     def owner_of(self, tool_name: str) -> Upstream | None:

@@ -55,7 +55,6 @@ STATUS: Json = {
     "description": "The state of each: how it is reached, what it offers, its latest error, and what is not listed.",
     "mimeType": "application/json",
 }
-"""As it is listed."""
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})
 """The schemes of our own resources."""
@@ -78,12 +77,7 @@ _METHODS = _HANDSHAKE_METHODS | {
 
 @dataclass(frozen=True, slots=True)
 class OwnOffer:
-    """What this server has itself.
-
-    Args:
-        prompts: The names of its prompts.
-        has_resources: Whether it has resources.
-    """
+    """What this server has itself: the names of its prompts, and whether it has resources."""
 
     prompts: frozenset[str] = frozenset()
     has_resources: bool = False
@@ -151,12 +145,7 @@ class Proxy:
         self.watching = Watching(self.relay.session_of, self.pool.by_alias, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
-        """Start the upstreams, once.
-
-        Args:
-            tasks: Runs their owner tasks.
-            ctx: The request that makes us start them, where there is one.
-        """
+        """Start the upstreams, once, for the client whose request makes us start them, if there is one."""
         if self._tasks is tasks:
             return
         self._tasks = tasks
@@ -261,7 +250,6 @@ class Proxy:
         return self.relay.resumed(ctx.method, exchange_of(ctx, self._dependencies.key_of(ctx)))
 
     async def _list(self, ctx: RequestContext, call_next: CallNext) -> Json:
-        """Ours and theirs."""
         match ctx.method:
             case "resources/list":
                 kind, theirs = RESOURCES, [*([STATUS] if self._own.has_resources else []), *self.routes.resources]
@@ -302,7 +290,6 @@ class Proxy:
         raise MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
-        """Bring a request to an upstream, in its own names."""
         result = await self.relay.bring(upstream, ctx.method, named, self._exchange(ctx))
         return result_for_client(ctx.method, result, ctx.protocol_version)
 
@@ -334,11 +321,7 @@ class Proxy:
                 logger.info("a client cannot listen to a resource: %s", visible_line(error.error.message))
 
     def _route(self, uri: Any) -> Route | None:
-        """Where a resource of an upstream is.
-
-        Raises:
-            MCPError: Several upstreams may mean something by this URI, or it is of one that is switched off.
-        """
+        """Where a resource of an upstream is; an error if several may mean something by it, or it is switched off."""
         if not isinstance(uri, str):
             return None
         if not (self._own.has(uri) or uri in self.routes.known):
@@ -354,11 +337,7 @@ class Proxy:
             raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
-        """Whose prompt it is, and what it is called there.
-
-        Raises:
-            MCPError: It is of an upstream that is switched off.
-        """
+        """Whose prompt it is, and what it is called there."""
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
             if isinstance(name, str) and name not in self._own.prompts:
@@ -368,11 +347,7 @@ class Proxy:
         return None if upstream is None else (upstream, origin.name)
 
     def _refuse_denied(self, alias: str, name: str, *kinds: Kind) -> None:
-        """Refuse what is of an upstream that is switched off: by its alias, or since only that lists it.
-
-        Raises:
-            MCPError: It is.
-        """
+        """Refuse what is of an upstream that is switched off: by its alias, or since only that lists it."""
         for denied, why in self.denied.items():
             upstream = self.pool.by_alias(denied)
             lists = [upstream.offer.of(kind) for kind in kinds] if upstream is not None else []
@@ -394,7 +369,6 @@ class Proxy:
 
     @property
     def routes(self) -> ResourceRoutes:
-        """Where every resource is."""
         if self._routes is None:
             upstreams = self._open_upstreams
             is_alone = len(upstreams) == 1 and not self._own.has_resources
@@ -404,7 +378,6 @@ class Proxy:
 
     @property
     def prompts(self) -> NameMap:
-        """What every name of a prompt means."""
         if self._prompts is None:
             listed = [
                 NameList(

@@ -69,22 +69,10 @@ class Watch:
 
     @property
     def is_active(self) -> bool:
-        """Whether the upstream tells of it."""
         return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
-        """Have the upstream tell of it.
-
-        Args:
-            upstream: Of its alias.
-            session: In which the client's requests are brought there.
-            lost: Told of the alias when the connection has gone.
-
-        Raises:
-            UpstreamError: The upstream refuses.
-            ConnectionLostError: There is no connection.
-            TimeoutError: It did not answer in time.
-        """
+        """Have the upstream tell of it in the session of the client's requests; raises why it does not."""
         stream = None
         if session.era.is_modern:
             # By the one stream, which is that of the session that lists. What is begun after its end is never told
@@ -105,7 +93,6 @@ class Watch:
             self._leave()
 
     def end(self) -> None:
-        """It is watched no longer."""
         if not self.is_ended:
             self.is_ended = True
             self._leave()
@@ -147,21 +134,11 @@ class Watching:
         """Of clients of the handshake era that have watched something."""
 
     def start(self, tasks: TaskGroup) -> None:
-        """From now on, clients are told, and what is lost is watched again.
-
-        Args:
-            tasks: Runs what that takes.
-        """
+        """From now on, clients are told, and what is lost is watched again."""
         self._tasks = tasks
 
     def updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
-        """A resource has changed. However often that is said, it waits to be told once.
-
-        Args:
-            upstream: Whose resource it is.
-            uri: The URI there.
-            whose: The only client that is to be told, if it is just one.
-        """
+        """A resource has changed, for all or for one client. However often that is said, it waits to be told once."""
         if self._tasks is None or len(self.untold) >= MOST_UPDATED:
             return
         self.untold[upstream.alias, uri, whose] = None
@@ -190,15 +167,7 @@ class Watching:
             self._is_telling = False
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
-        """A client of the handshake era watches a resource from now on.
-
-        Raises:
-            UpstreamError: The upstream refuses.
-            ConnectionLostError: There is no connection any more.
-            ToolError: There is no connection.
-            TooManyWatchedError: It watches too much already.
-            TimeoutError: The upstream did not answer in time.
-        """
+        """A client of the handshake era watches a resource from now on; raises why it cannot."""
         client = exchange.outside_request()
         known = self._of(exchange, route)
         if client is None or any(watch.is_active for watch in known):
@@ -214,7 +183,6 @@ class Watching:
             self._end(each)
 
     def unsubscribe(self, route: Route, exchange: Exchange) -> None:
-        """It watches a resource no longer."""
         for watch in self._of(exchange, route):
             self._end(watch)
 
@@ -278,7 +246,6 @@ class Watching:
         return [watch for watch in watches if watch.exchange.connection is exchange.connection]
 
     def _forget(self, exchange: Exchange) -> None:
-        """The connection of a client has ended."""
         self._connections.discard(id(exchange.connection))
         for watch in self._of(exchange):
             self._end(watch)

@@ -99,7 +99,7 @@ async def test_notifications_that_are_dropped_are_counted(
     for number in range(MOST_EVENTS + 5):
         pending.put(Notice("notifications/message", {"data": number}))
     assert len(await waiting(pending)) == MOST_EVENTS + 1
-    await pending.close()
+    await pending.aclose()
     assert "5 notifications of a call were dropped" in caplog.text
 
 
@@ -144,7 +144,7 @@ async def peer() -> AsyncGenerator[Peer]:
 async def abandoned(peer: Peer, client_key: str) -> int:
     """A call that its client does not wait for any more; its id."""
     pending = await peer.start("tools/call", {}, client_key=client_key)
-    await pending.close()
+    await pending.aclose()
     return pending.identity
 
 
@@ -170,7 +170,7 @@ async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_tim
 @pytest.mark.requirement("proxy.isolation.lists")
 async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(peer: Peer) -> None:
     of_ada = await abandoned(peer, "ada")
-    of_bob = [await abandoned(peer, "bob") for _ in range(10 * peers.MOST_ABANDONED)]
+    of_bob = [await abandoned(peer, "bob") for _ in range(peers.MOST_ABANDONED + 100)]
     assert peer.has_abandoned_beside("bob")
     peer.take(Response(of_ada, {}))
     assert not peer.has_abandoned_beside("bob")
@@ -181,10 +181,11 @@ async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(pe
 
 @pytest.mark.requirement("proxy.isolation.lists")
 async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_everybody(peer: Peer) -> None:
-    calls = [await abandoned(peer, f"client {number}") for number in range(peers.MOST_CLIENTS + 1)]
+    count = 2 * peers.MOST_ABANDONED + 1
+    calls = [await abandoned(peer, f"client {number}") for number in range(count)]
     for call in calls[:-1]:
         peer.take(Response(call, {}))
-    assert peer.has_abandoned_beside(f"client {peers.MOST_CLIENTS}")
+    assert peer.has_abandoned_beside(f"client {count - 1}")
 
 
 @pytest.mark.requirement("stdio.slow_reader.questions")

@@ -53,13 +53,9 @@ def is_plain(name: str) -> bool:
 def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, Change | None]:
     """A name as it is published, and why it is not the one that was wanted.
 
-    It depends on nothing but these arguments, so it stays the same whatever else is listed. What was changed ends with
-    a mark, and what ends like that by itself gets one too, so no name is taken for the shortened form of another.
-
-    Args:
-        wanted: How it should be called.
-        original: The full name of what it is.
-        budget: The most characters.
+    It depends on nothing but these arguments (`original` is the full name), so it stays the same whatever else is
+    listed. What was changed ends with a mark, and what ends like that by itself gets one too, so no name is taken for
+    the shortened form of another.
     """
     if not is_plain(wanted):
         change = Change.CHARACTERS
@@ -91,17 +87,14 @@ class Origin(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name that always means this one."""
         return full_name(self.alias, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class NameList:
-    """What one upstream lists, and how it is to be called.
+    """What one upstream lists by its own names, and how it is to be called.
 
     Args:
-        alias: The upstream.
-        names: Its own names; one that stands there twice counts once.
         has_prefix: Whether it is published as `alias__name`, or under its own names.
         renamed: Other names, by its own ones.
     """
@@ -117,7 +110,6 @@ class HiddenName:
     """Something that is not listed, because its name is somebody else's.
 
     Args:
-        origin: What is hidden.
         name: The name that it would have.
         holder: Whose name that is, in words.
         way_out: The name that reaches it all the same; empty if none does.
@@ -129,7 +121,6 @@ class HiddenName:
     way_out: str
 
     def __str__(self) -> str:
-        """Tell of it in one sentence, which names both."""
         way_out = f"Calls reach it as '{self.way_out}'" if self.way_out else "Nothing reaches it"
         return visible_line(
             f"'{self.origin.name}' of the server {self.origin.alias} is not listed, since the name '{self.name}' "
@@ -139,13 +130,7 @@ class HiddenName:
 
 @dataclass(frozen=True, slots=True)
 class ChangedName:
-    """Something that is not published under the name that it would have by itself.
-
-    Args:
-        origin: What it is.
-        name: What it is published as.
-        change: Why.
-    """
+    """Something that is not published under the name that it would have by itself."""
 
     origin: Origin
     name: str
@@ -154,14 +139,7 @@ class ChangedName:
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """Every name and what it means.
-
-    Args:
-        published: Each published name, in the order of listing.
-        full: Each full name, also of what is hidden.
-        hidden: What is not listed.
-        changed: What is listed under a name other than expected.
-    """
+    """Every name and what it means: published ones in the order of listing, and full ones, also of what is hidden."""
 
     published: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     full: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
@@ -177,13 +155,8 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
     """Give everything its name.
 
     A name with a prefix depends on nothing but the upstream's alias, the own name and what was renamed. Where two want
-    one name, what is taken already wins, then what has a prefix, then the order of the configuration.
-
-    Args:
-        upstreams: In the order of the configuration, also those that list nothing yet: names that begin with the alias
-            of one are for no other.
-        taken: Names that are not to be had.
-        budget: The most characters of a published name.
+    one name, what is taken already wins, then what has a prefix, then the order of the configuration. Upstreams that
+    list nothing yet belong here too: names that begin with the alias of one are for no other.
     """
     aliases = {listed.alias for listed in upstreams}
     wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget, aliases, taken)]
@@ -211,8 +184,6 @@ class _Wish:
     """One thing, and the name that it would have.
 
     Args:
-        origin: What it is.
-        name: The name.
         change: Why that is not its own one.
         rank: Who comes first where two want one name; not by the order of an upstream's list, which may change.
         holder: Who has the name whatever else is listed, in words; empty where nobody has.
@@ -248,15 +219,9 @@ def _wishes(
 
 
 def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:
-    """Apply `includeTools` and `excludeTools`; exclusion wins.
+    """Apply `includeTools` and `excludeTools` to a tool's own name and what else it is called by us; exclusion wins.
 
     As in Qwen Code and Gemini CLI an entry is the tool's own name, or that with something in parentheses behind it.
-
-    Args:
-        name: The tool's own name.
-        include: The only tools taken, or `None` for all.
-        exclude: Tools not taken.
-        others: What else it is called by us.
     """
 
     def is_about(entry: str) -> bool:

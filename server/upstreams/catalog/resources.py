@@ -45,13 +45,7 @@ def scheme_of(uri: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a resource is.
-
-    Args:
-        upstream: Whose it is.
-        uri: The URI there.
-        name: The URI by which it was asked for.
-    """
+    """Where a resource is: its URI at the upstream, and the one by which it was asked for."""
 
     upstream: Upstream
     uri: str
@@ -59,11 +53,7 @@ class Route:
 
 
 class SharedUriError(Exception):
-    """Several upstreams may mean something by one URI.
-
-    Args:
-        names: What each of these is called, so that it can be told from the others.
-    """
+    """Several upstreams may mean something by one URI; by these names they can be told from each other."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(", ".join(names))
@@ -132,12 +122,7 @@ class ResourceRoutes:
                     self.known.setdefault(name, Route(upstream, uri, name))
 
     def template_owners(self, uri: str, *, is_compared: bool = True) -> set[str]:
-        """Whose templates may stand for a URI.
-
-        Args:
-            uri: The URI.
-            is_compared: Whether it is compared with templates of its scheme; else each of these may stand for it.
-        """
+        """Whose templates may stand for a URI; without comparing, everybody's with a template of its scheme."""
         owners: set[str] = set()
         # One without a scheme may stand for a URI with any; it is known only where there is a single upstream.
         for scheme in {scheme_of(uri), ""} if is_compared else {scheme_of(uri)}:
@@ -174,11 +159,8 @@ class ResourceRoutes:
     def published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
         """The URI under which clients reach a resource of an upstream, listed or not.
 
-        Args:
-            upstream: Whose it is.
-            uri: The URI there.
-            is_sought: Whether a URI that nobody lists is compared with templates; if not, its alias stands before it,
-                which is right in any case.
+        One that nobody lists is compared with templates if it is sought; else its alias stands before it, which is
+        right in any case.
         """
         # What nobody lists and we have too stays: a link to a file may be for the person's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
@@ -192,10 +174,7 @@ class ResourceRoutes:
 
 
 def _fits(texts: list[str], uri: str) -> bool:
-    """Whether a URI is what a template may stand for: its texts in their order, and something between each two.
-
-    It is compared from the left, each text at its first place, which needs no second try.
-    """
+    """Whether a template may stand for a URI: its texts in order, at their first places, something between each two."""
     first, *middle = texts
     if not middle:
         return uri == first
@@ -214,10 +193,7 @@ def _fits(texts: list[str], uri: str) -> bool:
 def with_links(method: str, result: Json, published: Callable[[str, bool], str]) -> Json:
     """A result whose links reach the upstream that gave it; the very same where none has to be changed.
 
-    Args:
-        method: What was asked for.
-        result: As the upstream gave it.
-        published: The URI under which clients know a resource of this upstream; whether templates are compared with it.
+    `published` gives the URI for clients; its second argument says whether templates are compared with it.
     """
     name = {"tools/call": "content", "prompts/get": "messages"}.get(method, "")
     before: Any = result.get(name)

@@ -85,12 +85,7 @@ class ToolHistory:
         """Of which something is forgotten."""
 
     def note(self, alias: str, digests: Iterable[tuple[str, str]]) -> None:
-        """Take in what an upstream lists now; changes are told in the log.
-
-        Args:
-            alias: The upstream.
-            digests: Of each tool its name, and the digest of what it is.
-        """
+        """Take in each tool that an upstream lists now, with its digest; changes are told in the log."""
         changed: list[str] = []
         earlier = self._known.get(alias, {})
         listed: dict[str, ToolRecord] = {}
@@ -122,7 +117,6 @@ class ToolHistory:
             logger.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
 
     def of(self, alias: str, name: str) -> ToolRecord:
-        """What is known of a tool that was listed."""
         return self._known[alias][name]
 
     def forget(self, alias: str) -> None:
@@ -271,7 +265,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return arguments
 
     def get_description(self, params: Arguments, context: ToolContext) -> str:
-        """Name the server, the tool and the arguments' names."""
         del context
         names = ", ".join(params) or "no arguments"
         return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
@@ -290,7 +283,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             self._known.agree(client_key, self._digest)
 
     def why_outdated(self) -> str:
-        """Outdated once its upstream has changed it, or is another one."""
         if self._known is None or self._known.now == self._digest:
             return ""
         if not self._known.now:
@@ -309,16 +301,13 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
-        """Send the call to the upstream."""
         return await self._call(self, params, context)
 
 
 UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
-"""Sends a call: the tool, the arguments, and what the call acts in."""
 
 
 Definition = Mapping[str, Any]
-"""A tool as its upstream lists it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,19 +321,12 @@ class _Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What an upstream lists, by its own names, and what sends it a call."""
-
     definitions: Mapping[str, Definition]
     call: UpstreamCall
 
 
 class ToolCatalog:
-    """Publishes the tools of upstreams.
-
-    Args:
-        registry: Where they are published.
-        budget: The most characters of a published name.
-    """
+    """Publishes the tools of upstreams in the registry, under names of at most `budget` characters."""
 
     def __init__(self, registry: ToolRegistry, budget: int) -> None:
         self.names = NameMap()
@@ -362,11 +344,7 @@ class ToolCatalog:
         registry.on_change(self._publish)  # custom tools come and go, and their names are theirs
 
     def configure(self, entries: Mapping[str, UpstreamSettings]) -> None:
-        """Use these upstreams from now on. What one listed before counts as long as it is reached as it was.
-
-        Args:
-            entries: Alias to entry, in the order of the configuration.
-        """
+        """Use these upstreams from now on. What one listed before counts as long as it is reached as it was."""
         gone = [
             alias
             for alias, entry in self._entries.items()
@@ -382,12 +360,7 @@ class ToolCatalog:
         self._publish()
 
     async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:
-        """Work out what is heavy before `set_listed`, which is done in one piece; others have their turns meanwhile.
-
-        Args:
-            alias: The upstream.
-            definitions: All its tools.
-        """
+        """Work out what is heavy before `set_listed`, which is done in one piece; others have their turns meanwhile."""
         prepared: dict[str, _Prepared] = {}
         async for definition in in_turns(definitions):
             prepared[definition["name"]] = self._prepared_of(alias, definition)
@@ -400,13 +373,7 @@ class ToolCatalog:
         return _Prepared(definition, digest_of(definition), tool_with_visible_texts(definition))
 
     def set_listed(self, alias: str, definitions: Iterable[Definition], call: UpstreamCall) -> None:
-        """Publish what an upstream lists now, in place of what it listed before.
-
-        Args:
-            alias: The upstream.
-            definitions: All its tools; one that stands there twice counts once.
-            call: Sends it a call.
-        """
+        """Publish what an upstream lists now, in place of what it listed before; of two with one name the first."""
         entry = self._entries[alias]
         kept: dict[str, Definition] = {}
         for definition in definitions:

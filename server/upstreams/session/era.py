@@ -32,12 +32,7 @@ _NAME_BEARING: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name",
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is spoken with an upstream, if it can.
-
-    Args:
-        is_modern: Whether the 2026-07-28 revision is tried first, else the handshake.
-        is_only: Whether the other one is not tried.
-    """
+    """What is spoken with an upstream, if it can: which era is tried first, and whether it is the only one."""
 
     is_modern: bool
     is_only: bool = False
@@ -60,14 +55,7 @@ class IncompatibleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """What an upstream said when it was greeted.
-
-    Args:
-        version: The revision that is spoken.
-        capabilities: What it announced, as it came.
-        server_info: Its name and version, as they came.
-        instructions: What it tells models.
-    """
+    """What an upstream said when it was greeted: the revision that is spoken, and what it announced, as it came."""
 
     version: str
     capabilities: Json
@@ -76,7 +64,6 @@ class Era:
 
     @property
     def is_modern(self) -> bool:
-        """Whether each request carries what a handshake would have said."""
         return self.version in MODERN_PROTOCOL_VERSIONS
 
     def announces(self, *path: str) -> bool:
@@ -96,19 +83,11 @@ def our_name() -> Json:
 
 
 async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:
-    """Find out what an upstream speaks, and introduce ourselves.
-
-    Args:
-        peer: The connection.
-        wanted: Which era is tried first, and whether the other one will do.
-        announced: The capabilities that are announced for whoever is behind us.
-        meta: Goes into `_meta` of the greeting.
+    """Find out what an upstream speaks, and introduce ourselves; `meta` goes into `_meta` of the greeting.
 
     Raises:
-        UpstreamError: It refuses.
-        UnusableAnswerError: What it answers is not usable.
         IncompatibleError: There is no revision that both speak.
-        ConnectionLostError: It has gone.
+        RelayError: It refuses, answers with what is not usable, or has gone.
     """
     if wanted.is_modern:
         return await _modern_first(peer, announced, meta, is_only=wanted.is_only)

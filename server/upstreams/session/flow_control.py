@@ -21,12 +21,7 @@ MOST_TASKS = 256
 
 
 class MessageLimit:
-    """Counts what an upstream says, and tells once a second how much of it was left out.
-
-    Args:
-        alias: The upstream.
-        tell: Passes a log message on to whoever hears the upstream.
-    """
+    """Counts what an upstream says, and tells once a second how much of it was left out."""
 
     def __init__(self, alias: str, tell: Callable[[Json], None]) -> None:
         self.left_out = 0
@@ -67,10 +62,6 @@ class BoundedTasks:
     """Runs tasks in the background. What comes while there are too many is left out.
 
     Whoever asks on and on without reading the answers gets no more of them; whatever it says is read all the same.
-
-    Args:
-        alias: The upstream.
-        tasks: Runs them.
     """
 
     def __init__(self, alias: str, tasks: TaskGroup) -> None:
@@ -79,7 +70,6 @@ class BoundedTasks:
         self._count = 0
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """Begin a task, if there is room for it."""
         if self._count >= MOST_TASKS:
             logger.debug("upstream %s says more than can be answered", self._alias)
             return

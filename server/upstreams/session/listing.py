@@ -49,14 +49,7 @@ async def in_turns(items: Iterable[Item]) -> AsyncGenerator[Item]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One of the lists.
-
-    Args:
-        method: Asks for it.
-        field: Where it stands in the result.
-        key: What names an item.
-        capability: What the upstream announces that has it.
-    """
+    """One of the lists: where it stands in a result, what names an item, and the capability of who has it."""
 
     method: str
     field: str
@@ -86,7 +79,6 @@ class Offer:
     """Which were too long to be taken whole."""
 
     def of(self, kind: Kind) -> list[Json]:
-        """One of the lists."""
         return self.lists.get(kind.field, [])
 
 
@@ -108,10 +100,8 @@ async def read_lists(
 
     Raises:
         IsThisServerError: A list has come through this very server.
-        UpstreamError: The tools cannot be listed.
-        UnusableAnswerError: What came is not a list.
+        RelayError: The tools cannot be listed.
         TimeoutError: They cannot be listed in time.
-        ConnectionLostError: There is no connection any more.
     """
     problems: list[Exception] = []
 

@@ -4,9 +4,8 @@ Such an upstream does not say which call made it ask. So a question belongs to t
 call is in flight there. A client of the handshake era is asked while its call waits; one of 2026-07-28 gets the
 question as the result of its call, and answers with the next one.
 
-Roots that an upstream asks for outside of calls, of a client that can be asked in calls alone, are deferred: servers of
-files ask right after the greeting. The question waits in the session for the client's next call, which is sent after
-the answer.
+Roots that an upstream asks for outside of calls (servers of files do, right after the greeting), of a client that can
+be asked in calls alone, are deferred to the client's next call, which is sent after the answer.
 """
 
 from __future__ import annotations
@@ -77,10 +76,7 @@ class SessionOptions:
 class InFlightCall:
     """A call that is open in a session.
 
-    Args:
-        pending: With the upstream.
-        exchange: With the client; the latest one while the call is suspended.
-        is_suspended: Whether the client has a question, and nobody waits for the call now.
+    While it is suspended the client has a question, nobody waits for the call, and `exchange` is the latest one.
     """
 
     pending: PendingRequest
@@ -100,13 +96,11 @@ class Question:
     Args:
         key: Its name towards a client of the 2026-07-28 revision.
         identity: The id of the upstream's request.
-        method: What is asked.
         params: As they are shown to the client.
         call: The only call that may show it, where calls of others may be in flight beside that.
         is_deferred: Whether it was asked outside of calls, and waits for the next one.
         is_handed_out: Whether some client has it.
         is_settled: Set when the upstream has the answer.
-        answer: The client's.
     """
 
     key: str
@@ -132,7 +126,6 @@ class LiveQuestion:
     Args:
         calls: Those of which one may have made the upstream ask; none where it asks of its own accord.
         is_void: Whether these are all over, so that no answer counts any more.
-        scope: Of who asks.
     """
 
     calls: list[InFlightCall]
@@ -141,14 +134,7 @@ class LiveQuestion:
 
 
 class Questions:
-    """The calls that are in flight in one session with an upstream, and what it asks because of them.
-
-    Args:
-        options: How the session is opened.
-        peer: The session's connection.
-        tasks: Of the session.
-        background: Answers what needs no person.
-    """
+    """The calls that are in flight in one session with an upstream, and what it asks because of them."""
 
     def __init__(self, options: SessionOptions, peer: Peer, tasks: TaskGroup, background: BoundedTasks) -> None:
         self.calls: list[InFlightCall] = []
@@ -163,7 +149,6 @@ class Questions:
         self._live: dict[RequestId, LiveQuestion] = {}
 
     def begin(self, call: InFlightCall) -> None:
-        """A call is in flight from now on, and may be asked about."""
         self.calls.append(call)
         if self._open:
             self.remind(call)
@@ -268,7 +253,6 @@ class Questions:
             question.is_handed_out = False
 
     def deferred(self) -> list[Question]:
-        """The questions that were asked outside of calls and have no answer yet."""
         return [each for each in self._open.values() if each.is_deferred and not each.answer.done()]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
@@ -376,13 +360,7 @@ def is_too_large(params: Mapping[str, Any]) -> bool:
 
 
 def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
-    """A question with the name of the server that asks, so that none can pass for us or for another one.
-
-    Args:
-        alias: The server's name in our configuration.
-        method: What is asked.
-        params: As the upstream gave them.
-    """
+    """A question with the name of the server that asks, so that none can pass for us or for another one."""
     shown = with_origin(params, alias)
     if method == "elicitation/create":
         message = visible(str(params.get("message", "")))
@@ -396,12 +374,7 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
 def round_of(
     alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool]
 ) -> tuple[Json, dict[str, Json]]:
-    """Sort what a 2026-07-28 upstream wants to know.
-
-    Args:
-        alias: The server's name in our configuration.
-        requests: `inputRequests` as they came.
-        can_be_asked: Whether the client takes a question of this method with these parameters.
+    """Sort the `inputRequests` of a 2026-07-28 upstream.
 
     Returns:
         The questions that the client is asked, labelled, by the keys under which it gets them. And what has to come
@@ -428,12 +401,7 @@ def round_of(
 
 
 def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
-    """The answers as the upstream gets them.
-
-    Args:
-        carried: What came back with them.
-        responses: The client's, by the keys under which it got the questions.
-    """
+    """The answers of a client, by the keys under which it got the questions, as the upstream gets them."""
     keys = as_mapping(carried.get("keys"))
     given = {keys.get(key, key): response for key, response in responses.items()}
     return {**given, **as_mapping(carried.get("refused"))}

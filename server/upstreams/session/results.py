@@ -36,11 +36,7 @@ class SuspendedCallGoneError(RelayError):
 
 
 class BusyError(RelayError):
-    """As many calls as may be in flight were so in the time of a call, which was not sent.
-
-    Args:
-        most: How many may be.
-    """
+    """As many calls as may be in flight were so in the time of a call, which was not sent."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -48,13 +44,7 @@ class BusyError(RelayError):
 
 
 def result_for_client(method: str, result: Json, version: str) -> Json:
-    """A result in the shape of the client's revision; nothing of it is lost.
-
-    Args:
-        method: What was asked for.
-        result: As the upstream gave it.
-        version: The client's revision.
-    """
+    """A result of an upstream in the shape of the client's revision; nothing of it is lost."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     if not (is_modern or "_meta" in result or _OF_2026 & result.keys()):
         return result
@@ -86,12 +76,7 @@ def protocol_error(error: Json) -> MCPError:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
-    """What a client is told of a request that failed; an upstream's own error is passed on whole.
-
-    Args:
-        error: Why it failed.
-        alias: The upstream.
-    """
+    """What a client is told of a request that failed; an upstream's own error is passed on whole."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error)
     told = tool_error_for(error, alias, "the request")
@@ -99,13 +84,7 @@ def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str)
 
 
 def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:
-    """What a model is told of a call that failed.
-
-    Args:
-        error: Why it failed.
-        alias: The upstream.
-        what: What was asked for.
-    """
+    """What a model is told of a call that failed; `what` is what was asked for."""
     unknown = "Whether it had an effect is not known."
     match error:
         case ToolError():

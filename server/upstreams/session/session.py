@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Protocol
 
 import anyio
@@ -43,21 +43,11 @@ class Listener(Protocol):
         """One of its lists is another one now: `tools`, `prompts` or `resources`."""
         ...
 
-    def resource_updated(self, uri: str) -> None:
-        """A resource that was subscribed to has changed."""
-        ...
+    def resource_updated(self, uri: str) -> None: ...
 
 
 class UpstreamSession:
-    """An open session. Made by `open_session`.
-
-    Args:
-        options: How it is opened.
-        writer: Where messages go.
-        tasks: Run until its end.
-        lost: Set once it has gone.
-        listener: Is told what the upstream says of its own accord.
-    """
+    """An open session, made by `open_session`. `lost` is set once it has gone."""
 
     def __init__(
         self, options: SessionOptions, writer: MessageWriter, tasks: TaskGroup, lost: anyio.Event, listener: Listener
@@ -80,19 +70,12 @@ class UpstreamSession:
 
     @property
     def is_greeted(self) -> bool:
-        """Whether the upstream has said what it speaks."""
         return self.era.version != ""
 
     async def start(
         self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
     ) -> PendingRequest:
-        """Send a request.
-
-        Args:
-            method: What is asked for.
-            params: The upstream's own, with `_meta` of the client's where it has one.
-            exchange: The client's request that makes us ask.
-            headers: More HTTP headers.
+        """Send a request of our own, or, in the upstream's own names, one that the client's request makes us send.
 
         Raises:
             ConnectionLostError: There is no connection any more.
@@ -120,19 +103,14 @@ class UpstreamSession:
 
         Raises:
             TimeoutError: It took too long.
-            UpstreamError: The answer is an error.
-            ConnectionLostError: There is no connection any more.
+            RelayError: There is no result.
         """
         with anyio.fail_after(seconds):
-            async with await self.start(method, params) as pending:
+            async with aclosing(await self.start(method, params)) as pending:
                 return await pending.result()
 
     async def set_level(self, level: str) -> None:
-        """Tell an upstream of the handshake era which log messages its client wants; another one hears it in each call.
-
-        Raises:
-            ConnectionLostError: There is no connection any more.
-        """
+        """Tell an upstream of the handshake era which log messages its client wants; others hear it in each call."""
         if self.era.is_modern or not self.era.announces("logging"):
             return
         try:
@@ -141,11 +119,7 @@ class UpstreamSession:
             logger.info("upstream %s did not take a log level", self.alias)
 
     async def flush(self) -> None:
-        """Wait until the upstream has read all that was sent before, and has said what it says to that at once.
-
-        Raises:
-            ConnectionLostError: There is no connection any more.
-        """
+        """Wait until the upstream has read all that was sent before, and has said what it says to that at once."""
         with suppress(UpstreamError, UnusableAnswerError, TimeoutError):
             await self.request("ping", {}, LEVEL_SECONDS)
 
@@ -162,7 +136,6 @@ class UpstreamSession:
             self._background.start(self.peer.refuse, identity, METHOD_NOT_FOUND, "Method not found")
 
     def _on_notification(self, method: str, params: Json) -> None:
-        """The upstream says something that belongs to no request of ours alone."""
         if not self.is_greeted:
             return
         if (kind := LIST_CHANGES.get(method)) is not None:
@@ -198,15 +171,9 @@ async def open_session(
 ) -> AsyncGenerator[UpstreamSession]:
     """Open a session, for as long as the `with` lasts. To be left by the task that entered it.
 
-    Args:
-        transport: Opens the streams.
-        options: How it is opened.
-        listener: Is told what the upstream says of its own accord.
-
     Raises:
-        UpstreamError: The upstream refuses.
+        RelayError: The upstream refuses, or has gone.
         IncompatibleError: It speaks no revision that we do.
-        ConnectionLostError: It has gone.
     """
     lost = anyio.Event()
     session: UpstreamSession | None = None

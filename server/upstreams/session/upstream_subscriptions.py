@@ -42,8 +42,6 @@ class _Attempt:
 
 @dataclass(eq=False, slots=True)
 class _SubscriptionState:
-    """How one resource stands."""
-
     watchers: int = 0
     is_subscribed: bool = False
     is_settling: bool = False
@@ -51,14 +49,7 @@ class _SubscriptionState:
 
 
 class ResourceSubscriptions:
-    """The resources that are watched in a session of the handshake era.
-
-    Args:
-        alias: The server's name in our configuration.
-        request: Asks it.
-        tasks: Of the session.
-        lost: Set once the session has gone.
-    """
+    """The resources that are watched in a session of the handshake era."""
 
     def __init__(self, alias: str, request: Request, tasks: TaskGroup, lost: anyio.Event) -> None:
         self._alias = alias
@@ -71,13 +62,7 @@ class ResourceSubscriptions:
         return len(self._states)
 
     async def watch(self, uri: str) -> None:
-        """One more wants to hear of a resource.
-
-        Raises:
-            UpstreamError: The upstream refuses.
-            ConnectionLostError: There is no connection any more.
-            TimeoutError: It did not answer in time.
-        """
+        """One more wants to hear of a resource; raises why the upstream does not tell of it."""
         if self._lost.is_set():
             raise ConnectionLostError
         state = self._states.setdefault(uri, _SubscriptionState())
@@ -134,13 +119,7 @@ class ResourceSubscriptions:
 
 
 class ChangeStream:
-    """Keeps a `subscriptions/listen` stream open with a 2026-07-28 upstream.
-
-    Args:
-        alias: The server's name in our configuration.
-        era: What it said when it was greeted.
-        request: Asks it.
-    """
+    """Keeps a `subscriptions/listen` stream open with a 2026-07-28 upstream."""
 
     def __init__(self, alias: str, era: Era, request: Request) -> None:
         self._alias = alias
@@ -150,7 +129,6 @@ class ChangeStream:
         self._scope = anyio.CancelScope()
 
     def watch(self, uri: str) -> None:
-        """Hear of changes of a resource too."""
         self._uris[uri] = self._uris.get(uri, 0) + 1
         if self._uris[uri] == 1:
             self._scope.cancel()

@@ -62,11 +62,7 @@ def _item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_visible_form(schema: Any) -> Any:
-    """The schema of a form in which every character of what a person reads is seen; names and choices stay as they are.
-
-    Args:
-        schema: As the upstream gave it.
-    """
+    """The schema of a form in which every character that a person reads is seen; names and choices stay as they are."""
     shown = _schema(schema, DEEPEST)
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
     if not isinstance(fields, dict):

@@ -1,11 +1,9 @@
 """Upstreams over HTTP: Streamable HTTP, and the older transport of HTTP with SSE, on a client that bad servers survive.
 
-In the SDK's transport an exception of the HTTP library ends the whole connection, with all calls on it. So a request
-that cannot be sent is answered here, with an error that fails that request alone; and what the server said by its
-status, or by an answer that cannot be used, is told in words of ours.
-
-The older transport is not the SDK's, which ends silently with the first message that the server does not accept, and
-takes no message of more than a megabyte.
+In the SDK's transport an exception of the HTTP library ends the connection with all its calls. So a request that cannot
+be sent is answered here, with an error that fails it alone; and what the server said by its status, or by an answer
+that cannot be used, is told in words of ours. The older transport is not the SDK's, which ends silently with the first
+message that the server does not accept, and takes none of more than a megabyte.
 """
 
 from __future__ import annotations
@@ -98,11 +96,7 @@ class NoEndpointError(Exception):
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
-    """A transport that fails a request by an answer instead of an exception, and knows how the server has behaved.
-
-    Args:
-        on_doubt: Called when the session seems to be gone.
-    """
+    """Fails a request by an answer instead of an exception, and knows how the server has behaved."""
 
     def __init__(self, on_doubt: Callable[[], None]) -> None:
         self._on_doubt = on_doubt
@@ -112,7 +106,6 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport()
 
     def explained(self, error: Exception) -> Exception:
-        """What an error means, as far as it is known."""
         if self._is_locked:
             return NeedsAuthenticationError()
         return UnreachableError() if self._is_unreachable else error
@@ -212,12 +205,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
 async def _careful_client(
     headers: Mapping[str, str], on_doubt: Callable[[], None]
 ) -> AsyncGenerator[httpx2.AsyncClient]:
-    """A client whose end tells what is known of the server.
-
-    Raises:
-        NeedsAuthenticationError: It lets nobody in.
-        UnreachableError: There is nobody.
-    """
+    """A client whose end tells what is known of the server: `NeedsAuthenticationError`, or `UnreachableError`."""
     transport = CarefulTransport(on_doubt)
     # No read limit: a stream may be silent, a call has its own deadline, and a limit here would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
@@ -232,17 +220,7 @@ async def _careful_client(
 async def streamable_streams(
     url: str, headers: Mapping[str, str], on_doubt: Callable[[], None]
 ) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
-    """Speak Streamable HTTP.
-
-    Args:
-        url: Where the server is.
-        headers: Sent with every request.
-        on_doubt: Called when the session seems to be gone.
-
-    Raises:
-        NeedsAuthenticationError: It lets nobody in.
-        UnreachableError: There is nobody.
-    """
+    """Speak Streamable HTTP. `on_doubt` is called when the session seems to be gone."""
     leaving, left = anyio.Event(), anyio.Event()
     shield = anyio.CancelScope(shield=True)
 
@@ -269,27 +247,18 @@ async def streamable_streams(
 
 @asynccontextmanager
 async def sdk_streams(transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
-    """Open another transport of the SDK.
-
-    Args:
-        transport: Gives its two streams.
-    """
+    """Open another transport of the SDK."""
     async with transport as (reading, writing):
         yield SdkReader(reading), SdkWriter(writing)
 
 
 class SdkReader:
-    """What comes from a transport of the SDK, with its own errors in words of ours.
-
-    Args:
-        stream: The transport's.
-    """
+    """What comes from a transport of the SDK, with its own errors in words of ours."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
         self._stream = stream
 
     async def listen(self, listener: Callable[[Message], None]) -> None:
-        """Hand over each message until the connection ends."""
         async for item in self._stream:
             if not isinstance(item, SessionMessage):
                 continue
@@ -303,12 +272,6 @@ class SdkReader:
 
 
 class SdkWriter:
-    """Gives messages to a transport of the SDK.
-
-    Args:
-        stream: The transport's.
-    """
-
     has_room = False
     """It takes one at a time, so who sends may have to wait."""
 
@@ -318,7 +281,6 @@ class SdkWriter:
         self._stream = stream
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message."""
         metadata = ClientMessageMetadata(headers=dict(headers)) if headers else None
         await self._stream.send(SessionMessage(_SDK_MODELS[type(message)].model_validate(fields_of(message)), metadata))
 
@@ -327,17 +289,7 @@ class SdkWriter:
 async def sse_streams(
     url: str, headers: Mapping[str, str], on_doubt: Callable[[], None]
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
-    """Speak the older transport: a stream for all that the server says, and a request for each message to it.
-
-    Args:
-        url: Where the stream is.
-        headers: Sent with every request.
-        on_doubt: Called when the session seems to be gone.
-
-    Raises:
-        NeedsAuthenticationError: It lets nobody in.
-        UnreachableError: There is nobody.
-    """
+    """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
     inbox = Inbox()
 
     async def read(events: httpx2.EventSource, *, task_status: TaskStatus[str]) -> None:
@@ -377,14 +329,7 @@ async def sse_streams(
 
 @dataclass(slots=True)
 class SseWriter:
-    """Sends each message as a request of its own.
-
-    Args:
-        client: Sends them.
-        address: Where to.
-        inbox: Gets errors in place of answers.
-        tasks: Runs what has to be waited for.
-    """
+    """Sends each message as a request of its own; errors in place of answers go to the inbox."""
 
     client: httpx2.AsyncClient
     address: str

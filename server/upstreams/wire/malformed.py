@@ -29,11 +29,9 @@ _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
-    """The messages of a text of an upstream, and whether it is valid; else the error in place of the answer it was.
+    """The messages of a text that begins with a brace or a bracket, and whether it is valid.
 
-    Args:
-        text: Begins with a brace or a bracket.
-        line: The same as it came.
+    Where it is not, an error takes the place of the answer that it was.
     """
     if text.lstrip()[:1] == "[" and (messages := _messages_of_array(text)):
         return messages, True
@@ -45,16 +43,11 @@ def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
 
 
 def failure_for_oversized(ends: bytes) -> Failure | None:
-    """The error in place of an answer that was too long to be taken; `None` where it was meant as something else.
-
-    Args:
-        ends: Its beginning and its end, with a line feed between.
-    """
+    """The error in place of an answer of which only the ends were taken; `None` for any other message."""
     return _failure_for_ends(ends, _TOO_LARGE)
 
 
 def _messages_of_array(text: str) -> list[Message]:
-    """The messages of an array, with errors in place of broken answers; empty where it is not such an array."""
     try:
         parts: Any = from_json(text, allow_inf_nan=False)
     except ValueError:

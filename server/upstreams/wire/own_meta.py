@@ -1,8 +1,8 @@
 """What this server says, and lets nobody else say, under keys of its own in `_meta`: where something comes from.
 
-Each server like this one has a number of its own for as long as it runs. It says so in `_meta` of what it asks of the
-servers behind it, and of its lists where one of its like asks for them. What is listed carries the numbers of the
-servers that it has come through, and is not listed to one of these again: so the lists of servers in a ring settle.
+Each server like this one has a number for as long as it runs, which it says in `_meta` of what it asks of the servers
+behind it, and of its lists where one of its like asks for them. What is listed carries the numbers of the servers that
+it has come through, and is not listed to one of these again: so the lists of servers in a ring settle.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ _LISTED = 2
 def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
     """Take our keys out of every `_meta` of what an upstream has said; changed in place, since nobody else has it yet.
 
-    Args:
-        said: The result, the parameters or the error of its message.
-        is_list: Whether it is an answer to a list: it and its items say through which servers like this one they came.
+    An answer to a list and its items keep the servers like this one through which they came.
     """
     parts: list[Any] = [said]
     depth = 0
@@ -92,13 +90,7 @@ def _remove_from(meta: Json, kept: str, holder: Json) -> None:
 
 
 def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
-    """Something of an upstream, with where it comes from.
-
-    Args:
-        item: An item of a list, or the parameters of a question.
-        alias: The upstream's name in our configuration.
-        more: What else to tell of its origin.
-    """
+    """Something of an upstream, an item of a list or a question, with where it comes from."""
     return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias, **more}}}
 
 
@@ -116,11 +108,7 @@ def chained(meta: Mapping[str, Any]) -> Json:
 
 
 def check_hops(meta: Mapping[str, Any], alias: str) -> None:
-    """Refuse to go in a ring.
-
-    Raises:
-        ToolError: The request has passed this server before, or too many.
-    """
+    """Refuse to go in a ring: by a `ToolError` where the request has passed this server before, or too many."""
     chain = chain_of(meta)
     if THIS_SERVER in chain or len(chain) >= MOST_HOPS:
         raise ToolError(
@@ -137,12 +125,7 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
 
 
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """A list as it is given to whoever asks: clients do not see chains, servers like this one no way in a ring.
-
-    Args:
-        meta: `_meta` of the request.
-        items: What there is; from servers like this one with their numbers.
-    """
+    """A list as it is given to whoever asks: clients do not see chains, servers like this one no way in a ring."""
     asker = set(chain_of(meta))
     found: list[Json] = []
     for item in items:

@@ -10,9 +10,9 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import anyio
 import mcp_types as types
@@ -37,11 +37,9 @@ CANCEL_SECONDS = 1.0
 ABANDONED_SECONDS = 120.0
 """After so long an abandoned request that was never answered counts as done (ours)."""
 
-MOST_ABANDONED = 100
-"""Abandoned requests of one client that are known by their ids; more count until their time is over (ours)."""
-
-MOST_CLIENTS = 1_000
-"""Clients whose abandoned requests are told apart; those of more count as of one that nobody is (ours)."""
+MOST_ABANDONED = 1_000
+"""Abandoned requests that are known by their ids; of more the clients are known, as many again, until their time is
+over (ours)."""
 
 
 class RelayError(Exception):
@@ -49,11 +47,7 @@ class RelayError(Exception):
 
 
 class UpstreamError(RelayError):
-    """The upstream answered with an error.
-
-    Args:
-        error: As it came: `code`, `message` and perhaps `data`.
-    """
+    """The upstream answered with an error, kept as it came: `code`, `message` and perhaps `data`."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__()
@@ -61,17 +55,12 @@ class UpstreamError(RelayError):
 
     @property
     def code(self) -> int:
-        """The JSON-RPC code."""
         code = self.error.get("code")
         return code if isinstance(code, int) else types.INTERNAL_ERROR
 
 
 class UnusableAnswerError(RelayError):
-    """What came in place of an answer cannot be used, and no other will come.
-
-    Args:
-        why: What is wrong with it, in words of ours.
-    """
+    """What came in place of an answer cannot be used, for a reason in words of ours, and no other will come."""
 
     def __init__(self, why: str) -> None:
         super().__init__()
@@ -87,60 +76,32 @@ _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"
 
 
 def unusable(identity: RequestId, why: str) -> Failure:
-    """What a transport gives in place of an answer that it could not take.
-
-    Args:
-        identity: The request.
-        why: What is wrong, in words of ours.
-    """
+    """What a transport gives in place of an answer that it could not take, with the reason in words of ours."""
     return Failure(identity, {"code": types.INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: True}})
 
 
 class MessageReader(Protocol):
-    """Where messages come from."""
-
     async def listen(self, listener: Callable[[Message], None]) -> None:
-        """Hand over each message until the connection ends.
-
-        Args:
-            listener: Takes a message, and is quick.
-        """
+        """Hand over each message until the connection ends. The listener is quick."""
         ...
 
 
 class MessageWriter(Protocol):
-    """Where messages go."""
-
     @property
     def has_room(self) -> bool:
         """Whether a message is taken at once."""
         ...
 
     @property
-    def takes_headers(self) -> bool:
-        """Whether messages may have HTTP headers."""
-        ...
+    def takes_headers(self) -> bool: ...
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message; waits while there is no room.
-
-        Args:
-            message: What is said.
-            headers: HTTP headers for it, where the transport has such.
-
-        Raises:
-            anyio.BrokenResourceError: Nobody reads any more.
-            anyio.ClosedResourceError: Nobody writes any more.
-        """
+        """Send a message; waits while there is no room. An error of anyio says that an end is closed."""
         ...
 
 
 class Inbox:
-    """Messages that have come and are not taken yet.
-
-    Args:
-        on_empty: Called when those that waited have been taken.
-    """
+    """Messages that have come and are not taken yet. `on_empty` is called when those that waited have been taken."""
 
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
         self.count = 0
@@ -162,11 +123,7 @@ class Inbox:
         self.size += size
 
     async def listen(self, listener: Callable[[Message], None]) -> None:
-        """Hand each message over as it comes, without a turn of the event loop between; returns at the end.
-
-        Args:
-            listener: Takes a message, and is quick.
-        """
+        """Hand each message over as it comes, without a turn of the event loop between; returns at the end."""
         while self._messages:
             listener(self._messages.popleft())
         self.count = self.size = 0
@@ -184,11 +141,8 @@ class Inbox:
 
 @dataclass(slots=True)
 class Progress:
-    """Progress of a request, as it came."""
-
     params: Json
     size: int = 0
-    """Its bytes, where it has to wait behind others."""
 
 
 @dataclass(slots=True)
@@ -208,13 +162,7 @@ class Answer:
     problem: RelayError | None = None
 
     def unwrap(self) -> Json:
-        """The result.
-
-        Raises:
-            UpstreamError: The answer is an error.
-            UnusableAnswerError: It cannot be used.
-            ConnectionLostError: There will be none.
-        """
+        """The result; raises the problem where there is none."""
         if self.problem is not None:
             raise self.problem
         return self.result
@@ -228,12 +176,8 @@ class Expired:
 class PendingRequest:
     """One request to an upstream, until it is answered or abandoned. Left by `with`, it is cancelled if still open.
 
-    Args:
-        peer: Where it was sent.
-        identity: Its id there.
-        method: What was asked for.
-        client_key: Whose it is, where one that is abandoned has to be known: empty for a client that cannot be told
-            from others.
+    `client_key` says whose it is, where one that is abandoned has to be known: empty for a client that cannot be told
+    from others.
     """
 
     def __init__(self, peer: Peer, identity: int, method: str, client_key: str | None = None) -> None:
@@ -241,8 +185,6 @@ class PendingRequest:
         self.method = method
         self.client_key = client_key
         self.is_answered = False
-        self.is_abandoned = False
-        """Whether nobody waits for the answer any more, which may still come."""
         self.at_end: Callable[[], None] | None = None
         """Called when the upstream has answered, or is not waited for any more; perhaps twice."""
         self.deadline: float | None = None
@@ -259,12 +201,7 @@ class PendingRequest:
         """How many people are asked because of it."""
 
     def expect(self, seconds: float | None, first: float | None = None) -> None:
-        """Give `Expired` after this time without a word; `None` for never.
-
-        Args:
-            seconds: The time.
-            first: Another one for the first word.
-        """
+        """Give `Expired` after this time without a word, or after another one for the first word; `None` for never."""
         self._patience = seconds
         self._wait(seconds if first is None else first)
 
@@ -326,18 +263,13 @@ class PendingRequest:
         return event
 
     async def result(self) -> Json:
-        """The result, passing over everything else.
-
-        Raises:
-            UpstreamError: The answer is an error.
-            ConnectionLostError: There will be none.
-        """
+        """The result, passing over everything else; raises a `RelayError` where there is none."""
         while True:
             event = await self.next()
             if isinstance(event, Answer):
                 return event.unwrap()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Wait for no answer any more; the upstream is told, if it has not answered."""
         if self._dropped:
             logger.info("%d notifications of a call were dropped, since its client reads too slowly", self._dropped)
@@ -350,22 +282,12 @@ class PendingRequest:
         if self.at_end is not None:
             self.at_end()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
 
 class Peer:
     """Sends to an upstream, and sorts what comes from it.
 
-    Args:
-        writer: Where messages go.
-        on_request: Told of requests of the upstream; answers them by `answer` and `refuse`.
-        on_notification: Told of notifications that are not progress of an open request.
+    `on_request` is told of requests of the upstream, which are answered by `answer` and `refuse`, and `on_notification`
+    of notifications that are not progress of an open request.
     """
 
     def __init__(
@@ -379,11 +301,11 @@ class Peer:
         self._on_notification = on_notification
         self._next_id = 0
         self._pending: dict[int, PendingRequest] = {}
-        """The requests that are not answered, with those of them that were abandoned and have to be known."""
-        self._abandoned: dict[str, dict[int, float]] = {}
-        """Of each client the ids of the latter, the oldest first, and until when they count."""
+        """The requests whose answers are waited for."""
+        self._abandoned: dict[int, tuple[str, float]] = {}
+        """Whose those are that are not, where that has to be known, the oldest first, and until when they count."""
         self._uncounted: dict[str, float] = {}
-        """Until when there may be abandoned requests of a client that are not known by their ids."""
+        """Until when there may be more of them of a client; of one that nobody is where these are too many."""
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -401,7 +323,6 @@ class Peer:
                 self._timer.cancel()
 
     def take(self, message: Message) -> None:
-        """Take in a message."""
         try:
             match message:
                 case Response(identity, result):
@@ -417,17 +338,17 @@ class Peer:
                         self._on_notification(method, params)
                         return
                     pending = self._pending.get(_number(params.get("progressToken")))
-                    if pending is not None and not pending.is_abandoned:
+                    if pending is not None:
                         pending.put(Progress(params))
         except Exception:
             # What comes next in the same piece of its output must not be lost with it.
             logger.exception("a message of an upstream could not be taken because of an internal error")
 
     def _finish(self, identity: Any, result: Json | None, error: Json | None) -> None:
-        pending = self._pending.pop(_number(identity), None)
-        if pending is None or pending.is_abandoned:
-            if pending is not None and pending.client_key is not None:
-                del self._abandoned[pending.client_key][pending.identity]
+        number = _number(identity)
+        pending = self._pending.pop(number, None)
+        if pending is None:
+            self._abandoned.pop(number, None)
             logger.debug("an upstream answered what nobody waits for")
         elif error is None:
             remove_own_keys(result := result or {}, is_list=pending.method.endswith("/list"))
@@ -439,8 +360,7 @@ class Peer:
 
     @property
     def open_requests(self) -> int:
-        """How many requests of ours are waited for."""
-        return len(self._pending) - sum(map(len, self._abandoned.values()))
+        return len(self._pending)
 
     def watch(self, seconds: float) -> float:
         """Look after this time whether a request has expired; the time that is then.
@@ -467,13 +387,9 @@ class Peer:
     async def start(
         self, method: str, params: Json, headers: Mapping[str, str] | None = None, client_key: str | None = None
     ) -> PendingRequest:
-        """Send a request.
+        """Send a request as it is, but for a progress token, which becomes its id.
 
-        Args:
-            method: What is asked for.
-            params: Sent as they are, but for a progress token, which becomes the request's id.
-            headers: HTTP headers, where the transport has such.
-            client_key: Whose it is, where one that is abandoned has to be known.
+        Where `client_key` is given, one that is abandoned is known to be this client's.
 
         Raises:
             ConnectionLostError: There is no connection.
@@ -487,65 +403,40 @@ class Peer:
         try:
             await self._send(Request(identity, method, params), headers)
         except BaseException:
-            await pending.close()
+            await pending.aclose()
             raise
         pending.client_key = client_key
         return pending
 
     async def request(self, method: str, params: Json, headers: Mapping[str, str] | None = None) -> Json:
-        """Send a request and wait for its result.
-
-        Raises:
-            UpstreamError: The answer is an error.
-            ConnectionLostError: There is no connection any more.
-        """
-        async with await self.start(method, params, headers) as pending:
+        """Send a request and wait for its result; raises a `RelayError` where there is none."""
+        async with aclosing(await self.start(method, params, headers)) as pending:
             return await pending.result()
 
     def abandon(self, pending: PendingRequest) -> None:
-        """Nobody waits for the answer to a request any more.
-
-        The upstream may work on it until it answers. So where that matters, it is known until then, or for some time.
-
-        Args:
-            pending: The request.
-        """
-        if pending.is_abandoned or self._pending.pop(pending.identity, None) is None or pending.client_key is None:
+        """Nobody waits for the answer any more; until there is one, or for some time, the upstream may work on it."""
+        if self._pending.pop(pending.identity, None) is None or pending.client_key is None:
             return
         self._forget_abandoned()
-        if pending.client_key not in self._abandoned and len(self._abandoned) >= MOST_CLIENTS:
-            pending.client_key = ""
         until = self._loop.time() + ABANDONED_SECONDS
-        known = self._abandoned.setdefault(pending.client_key, {})
-        if len(known) >= MOST_ABANDONED:
-            self._uncounted[pending.client_key] = until
-            return
-        pending.is_abandoned, pending.deadline = True, None
-        known[pending.identity] = until
-        self._pending[pending.identity] = pending
+        if len(self._abandoned) < MOST_ABANDONED:
+            self._abandoned[pending.identity] = pending.client_key, until
+        else:
+            self._uncounted[pending.client_key if len(self._uncounted) < MOST_ABANDONED else ""] = until
 
     def has_abandoned_beside(self, client_key: str) -> bool:
         """Whether there is an abandoned request of somebody else than this client."""
         self._forget_abandoned()
-        clients = {client for client, known in self._abandoned.items() if known} | self._uncounted.keys()
+        clients = {client for client, _ in self._abandoned.values()} | self._uncounted.keys()
         return any(not client_key or client != client_key for client in clients)
 
     def _forget_abandoned(self) -> None:
         now = self._loop.time()
-        for client, known in tuple(self._abandoned.items()):
-            while known and next(iter(known.values())) <= now:
-                self._pending.pop(identity := next(iter(known)), None)
-                del known[identity]
-            if not known:
-                del self._abandoned[client]
+        while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
+            del self._abandoned[next(iter(self._abandoned))]
         self._uncounted = {client: until for client, until in self._uncounted.items() if until > now}
 
     async def notify(self, method: str, params: Json | None = None, headers: Mapping[str, str] | None = None) -> None:
-        """Send a notification.
-
-        Raises:
-            ConnectionLostError: There is no connection.
-        """
         await self._send(Notification(method, params), headers)
 
     async def notify_briefly(self, method: str, params: Json) -> None:
@@ -556,11 +447,9 @@ class Peer:
             await self._send_quietly(Notification(method, params))
 
     async def answer(self, identity: RequestId, result: Json) -> None:
-        """Answer a request of the upstream."""
         await self._send_quietly(Response(identity, result))
 
     async def refuse(self, identity: RequestId, code: int, message: str) -> None:
-        """Answer a request of the upstream with an error."""
         await self._send_quietly(Failure(identity, {"code": code, "message": message}))
 
     async def _send_quietly(self, message: Message) -> None:

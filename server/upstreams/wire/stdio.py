@@ -77,11 +77,7 @@ _NOT_A_MESSAGE = "wrote what is not a JSON-RPC message on standard output: "
 
 
 class StderrLog:
-    """Writes lines of one upstream to our log, a limited number of them each second.
-
-    Args:
-        alias: Its name in our configuration.
-    """
+    """Writes lines of one upstream to our log, a limited number of them each second."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -91,16 +87,10 @@ class StderrLog:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next line would not be shown."""
         return self._shown >= LOG_LINES_PER_SECOND and time.monotonic() < self._begun + 1
 
     def add(self, line: bytes, what: str = "") -> None:
-        """Write a line, or count it.
-
-        Args:
-            line: As the upstream wrote it.
-            what: Stands before it.
-        """
+        """Write a line, or count it."""
         if self.is_full:
             self._left_out += 1
             return
@@ -121,11 +111,9 @@ class StderrLog:
 
 
 class PipeReader:
-    """Reads lines from a pipe as they come, from now on until its end.
+    """Reads lines from a non-blocking pipe, which it does not close, from now on until its end.
 
-    Args:
-        descriptor: Non-blocking; it is not closed here.
-        line_bytes: Of a longer line only the ends are kept.
+    Of a line longer than `line_bytes` only the ends are kept.
     """
 
     def __init__(self, descriptor: int, line_bytes: int) -> None:
@@ -138,7 +126,6 @@ class PipeReader:
         self.resume()
 
     def resume(self) -> None:
-        """Read on after a pause."""
         if not (self._is_reading or self.is_ended):
             self._is_reading = True
             self.loop.add_reader(self.descriptor, self.on_readable)
@@ -152,7 +139,6 @@ class PipeReader:
             self.loop.call_later(seconds, self.resume)
 
     def on_readable(self) -> None:
-        """There is something to read."""
         self.read()
 
     def read(self) -> bytes:
@@ -172,21 +158,18 @@ class PipeReader:
         return data
 
     def end(self) -> None:
-        """Read no more."""
         if not self.is_ended:
             self.is_ended = True
             self.pause()
             self.take(b"\n")  # the last line may lack its end
 
     def take(self, data: bytes) -> None:
-        """Take in what was read."""
         for line in self._splitter.feed(data):
             self.take_line(line)
         for ends in self._splitter.take_oversized():
             self.take_oversized(ends)
 
     def take_line(self, line: bytes) -> None:
-        """Take in a line."""
         raise NotImplementedError
 
     def take_oversized(self, ends: bytes) -> None:
@@ -195,12 +178,7 @@ class PipeReader:
 
 
 class StderrReader(PipeReader):
-    """Brings the standard error of an upstream to our log.
-
-    Args:
-        descriptor: Non-blocking; it is not closed here.
-        log: Gets the lines.
-    """
+    """Brings the standard error of an upstream to our log."""
 
     def __init__(self, descriptor: int, log: StderrLog) -> None:
         self._log = log
@@ -213,21 +191,14 @@ class StderrReader(PipeReader):
             self.pause(FULL_LOG_PAUSE_SECONDS)
 
     def take_line(self, line: bytes) -> None:
-        """Show a line."""
         self._log.add(line)
 
     def take_oversized(self, ends: bytes) -> None:
-        """Show the beginning of a line that is too long."""
         self._log.add(ends)
 
 
 class StdoutReader(PipeReader):
-    """Reads messages from the standard output of an upstream.
-
-    Args:
-        descriptor: Non-blocking; it is not closed here.
-        log: Gets what is not a message.
-    """
+    """Reads messages from the standard output of an upstream; what is not one goes to our log."""
 
     def __init__(self, descriptor: int, log: StderrLog) -> None:
         self.inbox = Inbox(on_empty=self.resume)
@@ -274,7 +245,6 @@ class StdoutReader(PipeReader):
             self.pause(took)
 
     def take(self, data: bytes) -> None:
-        """Take in what was read, as long as somebody wants it."""
         if not self._is_unwanted:
             super().take(data)
 
@@ -299,19 +269,13 @@ class StdoutReader(PipeReader):
             self.inbox.put(message, len(line) // len(messages) if is_valid else 0)
 
     def take_oversized(self, ends: bytes) -> None:
-        """Fail the request whose answer is too long."""
         self._log.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was not taken: ")
         if (failure := failure_for_oversized(ends)) is not None:
             self.inbox.put(failure)
 
 
 class StdinWriter:
-    """Writes messages to the standard input of an upstream.
-
-    Args:
-        descriptor: Non-blocking; `close` closes it.
-        on_lost: Called once if the upstream reads no more.
-    """
+    """Writes messages to the standard input of an upstream. `on_lost` is called once if it reads no more."""
 
     takes_headers = False
 
@@ -326,16 +290,10 @@ class StdinWriter:
 
     @property
     def has_room(self) -> bool:
-        """Whether a message is taken at once."""
         return not self._backpressure.is_full
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message; waits before that while much more waits to be written already.
-
-        Raises:
-            anyio.BrokenResourceError: The upstream reads no more.
-            ValueError: The message cannot be encoded.
-        """
+        """Send a message; waits before that while much more waits to be written already."""
         del headers  # a pipe has none
         await self._backpressure.wait()
         if not self._is_read:
@@ -385,14 +343,7 @@ class StdinWriter:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProgram:
-    """The program of an upstream, as its entry names it.
-
-    Args:
-        command: A name that is looked up in the `PATH` of its environment, or a path.
-        arguments: Its arguments; no shell reads them.
-        folder: The folder it starts in; `None` is ours.
-        environment: All of its environment.
-    """
+    """The program of an upstream. Its command is a path, or looked up in the `PATH` of its environment."""
 
     command: str = field(repr=False)
     arguments: tuple[str, ...] = field(repr=False)
@@ -400,11 +351,7 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """The absolute paths of the program and of the folder it starts in, from which relative paths are read.
-
-        Raises:
-            OSError: One of them does not exist.
-        """
+        """The absolute paths of the program and of its folder, from which relative paths are read, or an `OSError`."""
         folder = os.path.abspath(self.folder or os.getcwd())
         if not os.path.isdir(folder):
             raise NotADirectoryError
@@ -423,11 +370,6 @@ async def stdio_streams(
     alias: str, program: UpstreamProgram, starter: ProcessStarter
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
     """Start an upstream and speak to it, until the `with` ends: then nothing of it is left.
-
-    Args:
-        alias: Its name in our configuration.
-        program: What is started.
-        starter: Starts it.
 
     Raises:
         OSError: It cannot be started.

@@ -29,25 +29,14 @@ Streams = tuple[MessageReader, MessageWriter]
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One transport to an upstream.
-
-    Args:
-        name: `stdio`, `http` or `sse`.
-        open: Opens the streams; it is given what is to be called when the connection seems to be gone.
-    """
+    """One transport to an upstream. `open` is given what is to be called when the connection seems to be gone."""
 
     name: str
     open: Callable[[Callable[[], None]], AbstractAsyncContextManager[Streams]]
 
 
 def transports_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> list[Transport]:
-    """The transports to try, in order: a bare `url` means Streamable HTTP first, then SSE.
-
-    Args:
-        alias: The upstream's name in our configuration.
-        entry: How to reach it.
-        starter: Starts its program, where it has one.
-    """
+    """The transports to try, in order: a bare `url` means Streamable HTTP first, then SSE."""
     url, headers = entry.endpoint or "", entry.headers
     http = Transport("http", lambda on_doubt: streamable_streams(url, headers, on_doubt))
     sse = Transport("sse", lambda on_doubt: sse_streams(url, headers, on_doubt))
