@@ -148,11 +148,7 @@ class Exchange:
             logger.debug("a notification came after the end of its request")
 
     async def ask(self, method: str, params: Json, seconds: float) -> Json:
-        """Ask the client, in a revision where that is possible, and wait for its answer.
-
-        Raises:
-            NotAskedError: There is no answer.
-        """
+        """Ask the client, in a revision where that is possible, and wait; `NotAskedError` where there is no answer."""
         try:
             with anyio.fail_after(seconds):
                 return await self.outbound.send_raw_request(method, params)

@@ -95,11 +95,7 @@ class Client:
     calls: int = 0
 
     def at_work(self) -> Self:
-        """Count a call, as a context.
-
-        Raises:
-            TooManyCallsError: When it is entered: a client of the network has that many at work.
-        """
+        """Count a call, as a context, which a client of the network with too many at work cannot enter."""
         # Not by a generator, which takes three times as long: each call has one.
         return self
 
@@ -114,12 +110,7 @@ class Client:
 
 
 class ClientTable:
-    """Finds the client of a request.
-
-    Args:
-        idle_seconds: A client that was silent this long is forgotten.
-        readable: The folders whose files a client may read beside its workspace, by its key.
-    """
+    """Finds the client of a request, and forgets clients that are silent too long. `readable` goes by their keys."""
 
     def __init__(
         self,
@@ -218,12 +209,7 @@ def client_key(ctx: RequestContext) -> str | None:
 
 
 class WorkspacePolicy:
-    """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder.
-
-    Args:
-        intersect: Let the client's roots narrow the operator's.
-        hidden: What permission rules hide below some folders.
-    """
+    """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder."""
 
     def __init__(
         self,
@@ -330,10 +316,7 @@ class _Listed(types.Result):
 
 
 async def follow_roots(client: Client, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]) -> None:
-    """Its roots are other ones: see to that at once, and once more when it has said so again, however often.
-
-    `take` tells and asks; it is at work once at a time, and given the last notification.
-    """
+    """Its roots are other ones: `take` sees to that, one at a time, and once more when they changed meanwhile."""
     client.roots = None
     client.roots_changes += 1
     is_seen_to, client.roots_news = client.roots_news is not None, ctx

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 class CustomTools:
-    """Keeps the custom tools in the registry.
-
-    Args:
-        registry: Holds the built-in tools already, whose names are theirs, offered or not.
-        reserved: Further names of built-in tools, where those are switched off: rules still know them.
-    """
+    """Keeps the custom tools in the registry, which holds the built-in tools already."""
 
     def __init__(
         self, settings: Settings, commands: Commands, registry: ToolRegistry, reserved: Iterable[str] = ()

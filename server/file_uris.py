@@ -27,11 +27,7 @@ class UriRefusedError(Exception):
 
 
 def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS) -> str:
-    """The absolute path that a URI means, percent-decoded once. Nothing is looked at on the disk.
-
-    Raises:
-        UriRefusedError: It is not a `file://` URI of a plain absolute path on this machine.
-    """
+    """The absolute path that a URI means, percent-decoded once, or `UriRefusedError`. The disk is not looked at."""
     if len(uri) > MAX_URI_CHARS:
         raise UriRefusedError(f"The URI has {len(uri):,} characters; no file has one of more than {MAX_URI_CHARS:,}.")
     parts = _FILE_URI.fullmatch(uri)

@@ -69,13 +69,7 @@ Message = Request | Notification | Response | Failure
 
 
 def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
-    """A message as it stands in a line.
-
-    Of a client, anything with an id wants an answer; some upstreams send notifications whose id is `null`.
-
-    Raises:
-        ValueError: It is not one.
-    """
+    """A message as it stands in a line, or `ValueError`. Some upstreams send notifications whose id is `null`."""
     try:
         fields: Any = from_json(line, allow_inf_nan=False)
         is_strict = True
@@ -161,11 +155,7 @@ class Unreadable:
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
-    """What can be said of JSON that is not a JSON-RPC message; `None` if it has no id.
-
-    Raises:
-        ValueError: It is not JSON, or more than is read.
-    """
+    """What can be said of JSON that is not a JSON-RPC message; `None` if it has no id. `ValueError` is no JSON."""
     try:
         parsed: Any = json.loads(line)
     except RecursionError:

@@ -30,13 +30,7 @@ Transport = Literal["stdio", "http", "sse"]
 
 
 def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> None:
-    """Serve until the end.
-
-    Raises:
-        ListenError: The address of an HTTP transport cannot be listened on.
-        SettingsError: A token cannot be used.
-        ExhaustedError: The system gives no thread.
-    """
+    """Serve until the end, or raise `ListenError`, `SettingsError` (for a token) or `ExhaustedError`."""
     settings = report.settings
     descriptors = allow_open_files()
     if transport == "stdio":

@@ -1,8 +1,7 @@
-"""The parts of the SDK that it keeps to itself and that we cannot do without: nothing else here reaches for them.
+"""The parts of the SDK that it keeps to itself and that we cannot do without.
 
-A relay sends what the SDK has no model for, and has to know when a client's connection ends; there is no public way to
-either. The stdio wire needs more of it, which `server/transports/request_dispatcher.py` and `stdio.py` alone know; and
-`server/upstreams/wire/http.py` takes what the SDK has of HTTP.
+A relay sends what the SDK has no model for, and has to know when a client's connection ends. What else is private is
+known to `transports/request_dispatcher.py`, `transports/stdio.py` and `upstreams/wire/http.py` alone.
 """
 
 from __future__ import annotations

@@ -78,10 +78,7 @@ class Findings(list[Finding]):
 
 
 def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -> int:
-    """Print what works. Exit code 1 if something does not that was configured.
-
-    Where the settings cannot be used, `problems` says why, and the report has the defaults.
-    """
+    """Print what works. Exit code 1 if something that was configured does not, or the settings have problems."""
     found = Findings()
     for problem in problems:
         remedy = "correct it; until then the server does not start, and all else here is checked with the defaults"

@@ -42,10 +42,7 @@ Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
-    """Read what the prompt's argument names: a result with at least one file, or a question that comes first.
-
-    All else is an error: a prompt has no way to say so in its messages that a person would see before the model does.
-    """
+    """Read what the argument names. All but a file that was read and a question is an error, to be seen by a person."""
     from server.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
     from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
 

@@ -89,10 +89,7 @@ class ToolRequests:
         return [tool for tool in tools if self.flow.policy.why_not_offered(tool.traits) is None]
 
     async def answer_as_it_is(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """A middleware: lists of tools, and calls of tools of upstreams, go out as they are.
-
-        The SDK's models would drop what they do not know.
-        """
+        """A middleware: lists of tools and calls of upstreams go past the SDK's models, which would drop parts."""
         params = ctx.params or {}
         if ctx.method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
             return result_for_client(ctx.method, dict(await self.on_list(ctx, None)), ctx.protocol_version)

@@ -1,7 +1,4 @@
-"""One layer in canonical form: our key for each alias, our shape of each value, no unknown key, absolute paths.
-
-The aliases are keys and shapes of Qwen Code and Gemini CLI, of all their versions.
-"""
+"""One layer in canonical form: the keys and shapes of all versions of Qwen Code and Gemini CLI become ours."""
 
 from __future__ import annotations
 

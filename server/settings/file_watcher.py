@@ -1,8 +1,4 @@
-"""The watcher of the settings files: a change takes effect without a restart, a broken file does not.
-
-Files are looked at once a second, by what the directory says of them: that works on every system and file system, and
-costs a handful of `stat` calls.
-"""
+"""The watcher of the settings files, looked at once a second: that works on every file system, and costs little."""
 
 from __future__ import annotations
 
@@ -32,10 +28,7 @@ FileMark = tuple[int, int, int, int] | None  # what tells one state of a file fr
 
 
 async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:
-    """The settings anew after each change of a file that they come from, or could come from.
-
-    Settings that cannot be used are logged, and the last good ones stay; whatever is wrong, this goes on.
-    """
+    """The settings anew after each change of a file that may give some. What cannot be used is logged."""
     inputs = report.inputs
     if inputs is None:
         return

@@ -124,12 +124,7 @@ def load_settings(
 ) -> SettingsReport:
     """Read and merge the user's files, those of the workspace, the given ones and the command line; a later one wins.
 
-    Args:
-        config_files: Files named on the command line, in its order; each must exist.
-        overrides: What the other options say, in the shape of a file.
-        environ: The environment variables.
-        cli: The other CLI whose own settings count too.
-        folder: The workspace where nobody names another one; `None` is the working folder.
+    The workspace is `folder`, else the working folder, where nobody names another one.
 
     Raises:
         SettingsError: Something in them keeps the server from starting. It tells of all wrong values and of all keys

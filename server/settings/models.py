@@ -1,10 +1,7 @@
 """The keys of the settings, but for those about tools (`tool_models`): types, defaults and bounds.
 
-The keys are camelCase in files and snake_case in here. Every duration is an integer of milliseconds. The sentence
-below a field is what docs/configuration.md says of it; a test keeps the two equal.
-
-Building the validators takes several milliseconds, so it is put off until somebody gives a value: the defaults come
-from `model_construct`.
+The keys are camelCase in files and snake_case in here; durations are milliseconds. What stands below a field is in
+docs/configuration.md too. Building the validators takes milliseconds, so the defaults come from `model_construct`.
 """
 
 from __future__ import annotations

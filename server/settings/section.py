@@ -89,11 +89,7 @@ def key_paths(table: str) -> tuple[tuple[str, ...], ...]:
 
 
 class SettingsError(Exception):
-    """The settings cannot be used, so the server does not start.
-
-    Args:
-        problems: A sentence for each: the file, the key, the value unless it may be a secret, and what is expected.
-    """
+    """The settings cannot be used. A problem tells the file, the key, the value unless secret, and what is expected."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)

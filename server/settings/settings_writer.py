@@ -1,7 +1,4 @@
-"""Changes to a settings file on disk: additions leave every other byte as it is, and no other writer gets in between.
-
-Comments and indentation stay; the file is replaced as a whole.
-"""
+"""Changes to a settings file, replaced as a whole: every other byte stays, and no other writer gets between."""
 
 from __future__ import annotations
 
@@ -40,11 +37,7 @@ class SavedRules:
         self._path = os.path.realpath(path)
 
     async def keep(self, rules: Sequence[str]) -> str:
-        """Add rules that are not there yet to `permissions.allow`, all of them or none; the key that they are under.
-
-        Raises:
-            ToolError: The file cannot be read as settings, or cannot be written (`file_write_failure`).
-        """
+        """Add what is missing in `permissions.allow`, and return that key; a `file_write_failure` where it fails."""
         key = f"{SAVED_SECTION}.{SAVED_KEY}"
         signal = AbortSignal()
 
@@ -73,16 +66,9 @@ TRIES = 20  # how often a change is retried because somebody else wrote in the s
 
 
 def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) -> None:
-    """Put what `change` makes of a file's content in its place. Blocking.
+    """Put what `change` makes of a file's content in its place; no file has no content. Blocking.
 
-    Args:
-        path: The file; it need not exist, and has no content then.
-        change: From the present content to the new one; called again where somebody else was quicker.
-        signal: Ends the wait for other writers.
-
-    Raises:
-        ToolError: It cannot be read or written.
-        OSError: Its folder cannot be made.
+    It is called again where somebody else was quicker. What fails is a `ToolError` or an `OSError`.
     """
     path = os.path.realpath(path)
     folder = os.path.dirname(path)

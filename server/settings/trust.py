@@ -74,14 +74,7 @@ def _folders(content: bytes) -> Folders:
 
 
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
-    """Trust a folder's settings files as they were seen, and none but these; `None` is not to trust it any more.
-
-    Returns:
-        Whether the folder was trusted before.
-
-    Raises:
-        ToolError, OSError: The store at `path` cannot be written.
-    """
+    """Trust a folder's settings files as they were seen, or with `None` no more; whether it was trusted before."""
     from server.settings.settings_writer import rewrite  # noqa: PLC0415 - reading settings needs no writer
     from tools.contract.limits import AbortSignal  # noqa: PLC0415 - as above
 

@@ -1,8 +1,4 @@
-"""What validated settings stand for in this process.
-
-Variables are expanded, and keys of search providers taken from the environment. It is decided which servers of
-`mcpServers` are used, and checked whether these can work at all.
-"""
+"""What validated settings stand for here: variables are expanded, servers chosen, and checked whether they can work."""
 
 from __future__ import annotations
 
