@@ -62,7 +62,6 @@ INSTRUCTIONS = (
     "effect and should not be repeated unchanged."
 )
 
-
 ServedOver = Literal["stdio", "network"]
 
 

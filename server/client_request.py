@@ -26,8 +26,6 @@ _CAPABILITIES = "coretools-mcp/capabilities"  # under this key a connection of t
 _PROGRESS = frozenset({"progressToken", "progress", "total", "message"})  # what the SDK knows of progress
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Levels of log messages, the least first (MCP specification, logging)."""
-
-
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
 _LEVEL_KEY = "coretools-mcp/logLevel"

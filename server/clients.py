@@ -44,15 +44,9 @@ logger = logging.getLogger(__name__)
 
 MAX_CLIENTS = 10_000
 """Client states kept; the one that was silent longest goes first. More than there are sessions and tokens at once."""
-
 MOST_CALLS = 256
 """Calls that one client over the network may have at work at once: each holds its result until that is read. Over stdio
 reading pauses instead."""
-
-TOO_MANY_CALLS = (
-    f"This was not done: {MOST_CALLS} calls of yours are at work already. Wait for their answers, and call again."
-)
-
 LOOK_SECONDS = 0.5
 """How long after its time a silent client is forgotten, so that clients who came together go together."""
 STDIO_KEY = "stdio"
@@ -69,7 +63,8 @@ class TooManyCallsError(ToolError):
     """A client of the network has that many at work."""
 
     def __init__(self) -> None:
-        super().__init__(ToolErrorType.TOO_MANY_CALLS, TOO_MANY_CALLS)
+        said = f"This was not done: {MOST_CALLS} calls of yours are at work already."
+        super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their answers, and call again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,34 +104,28 @@ class Client:
         self.last_seen = time.monotonic()
 
 
+@dataclass(slots=True)
 class ClientTable:
-    """Finds the client of a request, and forgets clients that are silent too long. `readable` goes by their keys."""
+    """Finds the client of a request, and forgets clients that are silent too long."""
 
-    def __init__(
-        self,
-        approval_mode: ApprovalMode,
-        idle_seconds: float,
-        readable: Callable[[str], tuple[str, ...]],
-        on_forget: Callable[[ClientState], None],
-    ) -> None:
-        self._approval_mode = approval_mode
-        self._idle_seconds = idle_seconds
-        self._readable = readable
-        self._on_forget = on_forget
-        self._clients: OrderedDict[str, Client] = OrderedDict()
-        self._next_look: asyncio.TimerHandle | None = None
+    approval_mode: ApprovalMode
+    idle_seconds: float
+    readable: Callable[[str], tuple[str, ...]]  # folders whose files a client may read besides, by its key
+    on_forget: Callable[[ClientState], None]
+    _clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client], init=False)
+    _next_look: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def of(self, ctx: RequestContext) -> Client:
         key = client_key(ctx)
         if key is None:
-            return Client(ClientState("", self._approval_mode))
+            return Client(ClientState("", self.approval_mode))
         client = self._clients.get(key)
         if client is None:
             self._forget_silent()
             if key != STDIO_KEY:
-                self._look_later(self._idle_seconds)
-            state = ClientState(key, self._approval_mode, jobs=JobTable())
-            client = self._clients[key] = Client(state, self._readable(key))
+                self._look_later(self.idle_seconds)
+            state = ClientState(key, self.approval_mode, jobs=JobTable())
+            client = self._clients[key] = Client(state, self.readable(key))
             if key.startswith(SESSION_KEYS):
                 # From its first request on: it may never say that it is initialized.
                 connection_of(ctx.session).exit_stack.callback(self._forget, client)
@@ -156,7 +145,7 @@ class ClientTable:
     def _forget(self, client: Client) -> None:
         if self._clients.get(client.state.key) is client:
             del self._clients[client.state.key]
-            self._on_forget(client.state)
+            self.on_forget(client.state)
 
     def sessions(self) -> Iterator[ServerSession]:
         for client in tuple(self._clients.values()):
@@ -175,13 +164,13 @@ class ClientTable:
         self._forget_silent()
         if self._clients:
             oldest = next(iter(self._clients.values()))
-            self._look_later(oldest.last_seen + self._idle_seconds - time.monotonic() + LOOK_SECONDS)
+            self._look_later(oldest.last_seen + self.idle_seconds - time.monotonic() + LOOK_SECONDS)
 
     def _forget_silent(self) -> None:
         now = time.monotonic()
         for _ in range(len(self._clients)):
             key, oldest = next(iter(self._clients.items()))
-            if key == STDIO_KEY or (oldest.last_seen >= now - self._idle_seconds and len(self._clients) < MAX_CLIENTS):
+            if key == STDIO_KEY or (oldest.last_seen >= now - self.idle_seconds and len(self._clients) < MAX_CLIENTS):
                 return
             if oldest.calls:
                 # It waits for us.
@@ -208,24 +197,22 @@ def client_key(ctx: RequestContext) -> str | None:
     return f"{SESSION_KEYS[0]}{session}" if session else None
 
 
+_Workspaces = dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace]
+
+
+@dataclass(slots=True)
 class WorkspacePolicy:
     """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder."""
 
-    def __init__(
-        self,
-        operator_roots: Sequence[str],
-        *,
-        intersect: bool,
-        respect_git_ignore: bool = True,
-        respect_agent_ignore: bool = True,
-        hidden: Callable[[Sequence[str]], Forbidden | None] = lambda _roots: None,
-    ) -> None:
-        self._operator_roots = tuple(real_path(root) for root in operator_roots)
-        self._intersect = intersect
-        self._respect_git_ignore = respect_git_ignore
-        self._respect_agent_ignore = respect_agent_ignore
-        self._hidden = hidden
-        self._built: dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace] = {}
+    operator_roots: Sequence[str]
+    intersect: bool  # whether the client's roots narrow the operator's
+    respect_git_ignore: bool = True
+    respect_agent_ignore: bool = True
+    hidden: Callable[[Sequence[str]], Forbidden | None] = lambda _roots: None  # what rules hide below some folders
+    _built: _Workspaces = field(default_factory=_Workspaces, init=False)
+
+    def __post_init__(self) -> None:
+        self.operator_roots = tuple(real_path(root) for root in self.operator_roots)
 
     def rebuild(self) -> None:
         """Make every workspace anew when it is needed next, because rules hide other files now."""
@@ -234,7 +221,7 @@ class WorkspacePolicy:
     async def workspace_of(self, client: Client, ctx: RequestContext, *, related: bool = True) -> Workspace:
         """The workspace for one call. Asks the client for its roots if it has some and has not told them yet."""
         roots = client.roots
-        if roots is None and (self._intersect or not self._operator_roots):
+        if roots is None and (self.intersect or not self.operator_roots):
             roots = await ask_roots(client, ctx, related=related)
         return self.workspace(roots, client.readable)
 
@@ -248,17 +235,17 @@ class WorkspacePolicy:
             self._built[key] = Workspace(
                 folders,
                 problem,
-                respect_git_ignore=self._respect_git_ignore,
-                respect_agent_ignore=self._respect_agent_ignore,
+                respect_git_ignore=self.respect_git_ignore,
+                respect_agent_ignore=self.respect_agent_ignore,
                 readable=readable,
-                forbidden=self._hidden(folders),
+                forbidden=self.hidden(folders),
             )
         return self._built[key]
 
     def _folders(self, client_roots: ClientRoots | None) -> tuple[Sequence[str], str]:
         """The folders, and what to say if there are none."""
-        operators = self._operator_roots
-        if operators and not self._intersect:
+        operators = self.operator_roots
+        if operators and not self.intersect:
             return operators, ""
         if client_roots is None:
             return (), _ROOTS_UNKNOWN

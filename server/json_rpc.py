@@ -23,7 +23,6 @@ AnyId = RequestId | float
 """A fraction is not an id that one should use, but a request with one is answered all the same."""
 _PARTS = 4  # of a request with parameters: what it is, its id, its method and these. Every other message has less.
 
-
 ID_IS_TAKEN = (
     "This id is that of another request, which is not answered yet; a number and the same as a text are one id. "
     "Send this again with an id of its own."

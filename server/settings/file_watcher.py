@@ -19,11 +19,9 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 """How often the files are looked at (ours). A change counts once it has been there for a second look, so that an
 editor has finished writing."""
-
 MAX_LOOKS = 4
 """After so many looks a change counts although the file changes still (ours): a file that never rests must not keep a
 rule from counting."""
-
 FileMark = tuple[int, int, int, int] | None  # what tells one state of a file from another; `None` where there is none
 
 

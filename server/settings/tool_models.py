@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 MAX_COUNT: Final = 10_000_000
 """The largest count of lines, characters, entries, matches or files that one call may return (ours)."""
-
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
-
 Secret = Annotated[str | None, Field(repr=False)]
-
 _LIMITS: Final = Limits()
 
 
