@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Literal
@@ -52,15 +52,15 @@ class ListenBus(InMemorySubscriptionBus):
             await anyio.lowlevel.checkpoint()
 
 
-ListKind = Literal["tools", "prompts", "resources"]
 TELL_SECONDS = 10.0  # how long a session may take to hear of a change
 SETTLE_SECONDS = 0.02
 """How long changes are gathered: one upstream that comes changes three lists, and several come at once."""
 
-_EVENTS: dict[ListKind, ServerEvent] = {
-    "tools": ToolsListChanged(),
-    "prompts": PromptsListChanged(),
-    "resources": ResourcesListChanged(),
+ListKind = Literal["tools", "prompts", "resources"]
+_TOLD: dict[ListKind, tuple[ServerEvent, Callable[[ServerSession], Awaitable[None]]]] = {
+    "tools": (ToolsListChanged(), ServerSession.send_tool_list_changed),
+    "prompts": (PromptsListChanged(), ServerSession.send_prompt_list_changed),
+    "resources": (ResourcesListChanged(), ServerSession.send_resource_list_changed),
 }
 
 
@@ -98,15 +98,10 @@ class Announcements:
         async def tell_one(session: ServerSession) -> None:
             # One that has just ended needs no word either.
             with anyio.move_on_after(TELL_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                match kind:
-                    case "tools":
-                        await session.send_tool_list_changed()
-                    case "prompts":
-                        await session.send_prompt_list_changed()
-                    case "resources":
-                        await session.send_resource_list_changed()
+                await send(session)
 
-        await self._bus.publish(_EVENTS[kind])
+        event, send = _TOLD[kind]
+        await self._bus.publish(event)
         # Side by side: one that does not read must not keep the others from hearing of it.
         async with anyio.create_task_group() as tasks:
             for session in sessions:

@@ -293,7 +293,7 @@ class App:
             self._tasks.start_soon(self._commands.forget, state.key, state.jobs)
 
     def _tools_changed(self) -> None:
-        self.tools.forget_listings()
+        self.tools.listings.clear()
         self._announcements.note("tools", self._tasks)
 
     def _tools_listed(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from server.file_uris import ON_WINDOWS, template_value, typed_path
 from server.requests.prompts import MAX_LINE_CHARS, Runner
@@ -23,15 +24,15 @@ MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed; it is longer
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
 
+@dataclass(slots=True)
 class Completion:
-    """One completion: what was found so far, each value once; a path for which `value` gives `None` cannot be one."""
+    """One completion: what was found so far, each value once."""
 
-    def __init__(self, run: Runner, value: Callable[[str], str | None]) -> None:
-        self._run = run
-        self._value = value
-        self.values: list[str] = []  # at most `MAX_VALUES`
-        self.total = 0  # how many there are, as far as was looked
-        self.partial = False  # whether there may be more
+    run: Runner
+    value: Callable[[str], str | None]  # turns a path into a value, `None` where it cannot be one
+    values: list[str] = field(default_factory=list[str])  # at most `MAX_VALUES`
+    total: int = 0  # how many there are, as far as was looked
+    partial: bool = False  # whether there may be more
 
     @property
     def has_more(self) -> bool:
@@ -58,7 +59,7 @@ class Completion:
                 await self._look(root, _as_folder(root) if absolute_values else "", start, below=True)
 
     async def _look(self, folder: str, shown: str, start: str, *, below: bool = False) -> None:
-        outcome = await self._run(FunctionCall(LISTER, {"path": folder, "start": start, "below": below}))
+        outcome = await self.run(FunctionCall(LISTER, {"path": folder, "start": start, "below": below}))
         if isinstance(outcome, Question) or outcome.error is not None:
             # Outside the workspace, not a folder, or not to be listed without consent: nothing is proposed.
             return
@@ -67,7 +68,7 @@ class Completion:
         self.partial = self.partial or facts["partial"]
 
     def _add(self, paths: Sequence[str], total: int) -> None:
-        values = [value for path in paths if (value := self._value(path)) is not None]
+        values = [value for path in paths if (value := self.value(path)) is not None]
         fresh = [value for value in dict.fromkeys(values) if value not in self.values]
         self.total += total - (len(paths) - len(fresh))
         self.values += fresh[: MAX_VALUES - len(self.values)]

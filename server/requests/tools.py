@@ -54,11 +54,7 @@ class ToolRequests:
     display: DisplayPlace
     listed: Callable[[], None]
     modes_changed: Callable[[Sequence[ServerSession]], Awaitable[None]]
-    _listings: dict[tuple[bool, bool], dict[str, Any]] = field(default_factory=dict[tuple[bool, bool], dict[str, Any]])
-
-    def forget_listings(self) -> None:
-        """The tools, or the rules about them, are other ones now."""
-        self._listings.clear()
+    listings: dict[tuple[bool, bool], dict[str, Any]] = field(default_factory=dict[tuple[bool, bool], dict[str, Any]])
 
     async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
         del params
@@ -70,13 +66,13 @@ class ToolRequests:
         # A client that cannot be told from others has no mode that it may leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         shows_forms = self.confirmers.shows_forms(ctx)
-        if not is_of_like and (listing := self._listings.get((plans, shows_forms))) is not None:
+        if not is_of_like and (listing := self.listings.get((plans, shows_forms))) is not None:
             return listing
         tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
         if is_of_like:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         # It may change at any time, and depends on what the operator configured.
-        listing = self._listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
+        listing = self.listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
         return listing
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:

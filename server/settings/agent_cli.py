@@ -119,12 +119,8 @@ _MODES: Converters = {
 """Where the approval mode stands in their versions."""
 
 
-def _switch(value: Any) -> Any:
-    return value if isinstance(value, bool) else WRONG
-
-
 _SWITCHES: Converters = {
-    (*section, theirs): (("workspace", ours), _switch)
+    (*section, theirs): (("workspace", ours), lambda value: value if isinstance(value, bool) else WRONG)
     for theirs, ours in (
         ("respectGitIgnore", "respectGitIgnore"),
         ("respectQwenIgnore", "respectAgentIgnore"),

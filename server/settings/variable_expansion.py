@@ -6,8 +6,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, overload
+from dataclasses import dataclass, field
+from typing import Any
 
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, dotted, shown_name, wire_name
@@ -18,6 +18,7 @@ _VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\
 SourceOf = Callable[[KeyPath], str]  # the layer that a value came from
 
 
+@dataclass(frozen=True, slots=True)
 class VariableExpander:
     """Puts environment variables into texts.
 
@@ -25,22 +26,18 @@ class VariableExpander:
     `$$` is a dollar sign. What a variable holds is not expanded again.
     """
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-        self.missing: list[tuple[KeyPath, str]] = []  # where a variable is named that is not set, and which
+    environ: Mapping[str, str]
+    missing: list[tuple[KeyPath, str]] = field(default_factory=list[tuple[KeyPath, str]])
+    """Where a variable is named that is not set, and which."""
 
-    @overload
-    def text(self, text: str, path: KeyPath) -> str: ...
-    @overload
-    def text(self, text: str | None, path: KeyPath) -> str | None: ...
-    def text(self, text: str | None, path: KeyPath) -> str | None:
+    def text(self, text: str, path: KeyPath) -> str:
         """The text with its variables expanded; one that is not set stays as it is written, and is noted."""
 
         def value(match: re.Match[str]) -> str:
             if match["dollar"]:
                 return "$"
             name, has_default, default = (match["plain"] or match["braced"]).partition(":-")
-            found = self._environ.get(name)
+            found = self.environ.get(name)
             if has_default and not found:
                 return default
             if found is None:
@@ -48,7 +45,7 @@ class VariableExpander:
                 return match[0]
             return found
 
-        return _VARIABLE.sub(value, text) if text is not None and "$" in text else text
+        return _VARIABLE.sub(value, text) if "$" in text else text
 
     def texts(self, texts: Sequence[str], path: KeyPath) -> tuple[str, ...]:
         return tuple(self.text(text, (*path, index)) for index, text in enumerate(texts))
@@ -113,7 +110,7 @@ def resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf,
             continue
         expander = VariableExpander(environ)
         texts = {
-            "command": expander.text(agent.command, (*path, "command")),
+            "command": expander.text(agent.command or "", (*path, "command")),
             "args": expander.texts(agent.args, (*path, "args")),
             "env": expander.table(agent.env, (*path, "env")),
         }
@@ -219,7 +216,8 @@ def resolve_entries(
                 "headers": expander.table(entry.headers, (*path, "headers")),
             }
             for key in ("command", "cwd", "url", "http_url"):
-                expanded[key] = expander.text(getattr(entry, key), (*path, wire_name(key)))
+                value: str | None = getattr(entry, key)
+                expanded[key] = expander.text(value, (*path, wire_name(key))) if value is not None else None
             entry = entry.model_copy(update=expanded)
             if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is left out. {HINT}"):
                 left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
