@@ -98,6 +98,11 @@ def write_config(folder: Path, settings: Mapping[str, Any]) -> Path:
     return path
 
 
+def command_line(*arguments: str) -> list[str]:
+    """Our command as a person starts it, from a process that has imported it."""
+    return [sys.executable, *forked([str(LAUNCHER), *arguments])]
+
+
 def server_arguments(root: Path | None, config: Path | None, *options: str) -> list[str]:
     """The command line that starts our server, without the interpreter."""
     arguments = ["-P", "-W", "error", str(LAUNCHER), "serve", *options]

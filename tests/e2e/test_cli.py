@@ -15,13 +15,18 @@ from typing import Any
 
 import pytest
 
-from tests.harness import LAUNCHER, PEERS, stdio_upstream, write_config
+from tests.harness import LAUNCHER, PEERS, command_line, stdio_upstream, write_config
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-W", "error", str(LAUNCHER), *arguments]
     return subprocess.run(
-        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        command_line(*arguments),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -133,11 +138,11 @@ def test_call_refuses_a_change_where_nobody_can_answer(root: Path) -> None:
     assert not path.exists()
 
 
-def at_terminal(*arguments: str, answers: Sequence[tuple[bytes, bytes]]) -> tuple[int, str]:
+def at_terminal(command: list[str], answers: Sequence[tuple[bytes, bytes]]) -> tuple[int, str]:
     """The exit code and the output of a command at a terminal; each answer is given once its prompt has come."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-P", str(LAUNCHER), *arguments])  # noqa: S606 - as a shell would
+        os.execv(command[0], command)  # noqa: S606 - as a shell would
     seen = b""
     told = 0
     left = list(answers)
@@ -165,7 +170,8 @@ def at_terminal(*arguments: str, answers: Sequence[tuple[bytes, bytes]]) -> tupl
 def test_call_asks_on_the_terminal_for_one_of_the_answers_offered_and_shows_the_diff(root: Path) -> None:
     path = root / "new.txt"
     call = ("call", "write_file", f"file_path={path}", "content=fresh", "--workspace", str(root))
-    code, seen = at_terminal(*call, answers=[(b"Decision [1-", b"99\n"), (b"Decision [1-", b"1\n")])
+    started = [sys.executable, "-P", str(LAUNCHER), *call]
+    code, seen = at_terminal(started, answers=[(b"Decision [1-", b"99\n"), (b"Decision [1-", b"1\n")])
     assert code == 0, seen
     assert "1  Allow once" in seen
     assert path.read_text() == "fresh"
@@ -177,7 +183,7 @@ def test_a_refusal_at_the_terminal_is_told_with_its_reason(root: Path) -> None:
     path = root / "new.txt"
     call = ("call", "write_file", f"file_path={path}", "content=fresh", "--workspace", str(root))
     code, seen = at_terminal(
-        *call, answers=[(b"Decision [1-", b"deny\n"), (b"Reason:", b""), (b"Reason: ", b"too soon\n")]
+        command_line(*call), answers=[(b"Decision [1-", b"deny\n"), (b"Reason:", b""), (b"Reason: ", b"too soon\n")]
     )
     assert code == 1, seen
     assert "too soon" in seen.rpartition("Reason: ")[2]
@@ -200,7 +206,7 @@ def test_every_question_of_a_form_is_answered_at_the_terminal(root: Path) -> Non
     call = ("call", "ask_user_question", "--arguments", json.dumps({"questions": QUESTIONS}), "--workspace", str(root))
     answers = [(b"Colour [1-3]: ", b"2\n"), (b"words", b""), (b"Colour: Other: ", b"\n")]
     answers += [(b"Sizes [1-3, several with commas]: ", b"1, 2\n"), (b"words", b""), (b"Sizes: Other: ", b"\n")]
-    code, seen = at_terminal(*call, answers=answers)
+    code, seen = at_terminal(command_line(*call), answers=answers)
     assert code == 0, seen
     told = seen.rpartition("Sizes: Other: ")[2]
     assert "Colour: blue" in told
@@ -210,7 +216,7 @@ def test_every_question_of_a_form_is_answered_at_the_terminal(root: Path) -> Non
 @pytest.mark.requirement("cli.call")
 def test_a_form_that_is_left_answers_nothing(root: Path) -> None:
     call = ("call", "ask_user_question", "--arguments", json.dumps({"questions": QUESTIONS}), "--workspace", str(root))
-    _, seen = at_terminal(*call, answers=[(b"Colour [1-3]: ", b"\x04")])
+    _, seen = at_terminal(command_line(*call), answers=[(b"Colour [1-3]: ", b"\x04")])
     assert "Traceback" not in seen
     assert "Sizes [" not in seen
 

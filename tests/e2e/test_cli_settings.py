@@ -16,9 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import LAUNCHER, PEERS, stdio_upstream
-
-COMMAND = [sys.executable, "-P", "-W", "error", str(LAUNCHER)]
+from tests.harness import PEERS, command_line, stdio_upstream
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 def run(home: Path, *arguments: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments],
+        command_line(*arguments),
         cwd=cwd or home,
         env=environment(home, **more),
         stdin=subprocess.DEVNULL,
@@ -136,10 +134,11 @@ def test_trust_that_cannot_be_given_is_a_sentence_and_changes_nothing(
 @pytest.mark.parametrize(("answer", "is_trusted"), [(b"y\n", True), (b"\n", False)], ids=["yes", "nothing"])
 def test_trust_asks_at_the_terminal(home: Path, project: Path, answer: bytes, is_trusted: bool) -> None:
     write(project / ".coretools/settings.json", {})
+    command = command_line("trust")
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(project)
-        os.execve(sys.executable, [*COMMAND, "trust"], environment(home))  # noqa: S606 - a terminal needs the fork
+        os.execve(sys.executable, command, environment(home))  # noqa: S606 - a terminal needs the fork
     seen = read_until(terminal, b"[y/N]")
     os.write(terminal, answer)
     read_until(terminal, None)

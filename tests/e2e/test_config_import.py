@@ -7,15 +7,12 @@ import os
 import pty
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import LAUNCHER
-
-COMMAND = [sys.executable, "-P", "-W", "error", str(LAUNCHER)]
+from tests.harness import command_line
 
 YES = b"y\n"
 
@@ -42,7 +39,7 @@ def run(
     try:
         os.write(terminal, answer or b"")
         return subprocess.run(
-            [*COMMAND, *arguments],
+            command_line(*arguments),
             cwd=cwd or home,
             env={"HOME": str(home), "PATH": os.environ["PATH"], **more},
             stdin=subprocess.DEVNULL if answer is None else stdin,

@@ -15,7 +15,8 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from tests.harness import HANDSHAKE, PEERS, ROOT, server_arguments
+from tests.fork_server import forked
+from tests.harness import HANDSHAKE, PEERS, command_line, server_arguments
 from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
@@ -157,7 +158,7 @@ class Person:
 async def served(home: Path, project: Path, log: Path, person: Person, *options: str) -> AsyncGenerator[Client]:
     """A client of a server that was started in a project, with these options."""
     parameters = StdioServerParameters(
-        command=sys.executable, args=server_arguments(None, None, *options), env=environment(home), cwd=project
+        command=sys.executable, args=forked(server_arguments(None, None, *options)), env=environment(home), cwd=project
     )
     with log.open("w") as errors, anyio.fail_after(CEILING):
         reach = stdio_client(parameters, errlog=errors)
@@ -219,8 +220,7 @@ async def test_the_file_of_a_user_is_served_as_it_is(
 
 
 async def run(home: Path, project: Path, *arguments: str) -> str:
-    command = [sys.executable, "-P", str(ROOT / "coretools_mcp.py"), *arguments]
-    done = await anyio.run_process(command, env=environment(home), cwd=project)
+    done = await anyio.run_process(command_line(*arguments), env=environment(home), cwd=project)
     return done.stdout.decode()
 
 

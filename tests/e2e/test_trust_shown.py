@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import LAUNCHER
+from tests.harness import command_line
 
 
 def trusted(folder: Path, settings: dict[str, Any]) -> str:
@@ -21,7 +20,7 @@ def trusted(folder: Path, settings: dict[str, Any]) -> str:
     (project / ".coretools").mkdir(parents=True)
     (project / ".coretools" / "settings.json").write_text(json.dumps(settings))
     environ = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
-    command = [sys.executable, "-P", "-W", "error", str(LAUNCHER), "trust", "--yes"]
+    command = command_line("trust", "--yes")
     done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
 

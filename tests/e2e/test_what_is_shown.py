@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import LAUNCHER
+from tests.harness import command_line
 
 SHELL = ["-c", "touch P1"]
 LOOKS_REMOTE: dict[str, Any] = {
@@ -31,7 +30,7 @@ LOOKS_LOCAL: dict[str, Any] = {
 
 def run(home: Path, *arguments: str, cwd: Path | None = None) -> str:
     environ = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
-    command = [sys.executable, "-P", "-W", "error", str(LAUNCHER), *arguments]
+    command = command_line(*arguments)
     done = subprocess.run(command, cwd=cwd or home, env=environ, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
 
