@@ -21,23 +21,14 @@ _FoldedPath = tuple[str, ...]  # the names of a path as careless file systems co
 
 @dataclass(frozen=True, slots=True)
 class GuardedPaths:
-    """What is written with a person's consent only, each time anew. `of` makes it.
+    """What is written with a person's consent only, each time anew. `of` makes it."""
 
-    Args:
-        files: Files, present or not, by every path that leads to them.
-        folders: Folders with all that is in them, likewise.
-        folded_files: The files by the names of their paths.
-        folded_folders: The same for the folders.
-        passed: The same for what the paths of both pass through.
-        free: The same for files in these folders that may be written like others.
-    """
-
-    files: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
-    folded_files: frozenset[_FoldedPath] = frozenset()
-    folded_folders: frozenset[_FoldedPath] = frozenset()
-    passed: frozenset[_FoldedPath] = frozenset()
-    free: frozenset[_FoldedPath] = frozenset()
+    files: tuple[str, ...] = ()  # files, present or not, by every path that leads to them
+    folders: tuple[str, ...] = ()  # folders with all that is in them, likewise
+    folded_files: frozenset[_FoldedPath] = frozenset()  # the files by the names of their paths
+    folded_folders: frozenset[_FoldedPath] = frozenset()  # the same for the folders
+    passed: frozenset[_FoldedPath] = frozenset()  # the same for what the paths of both pass through
+    free: frozenset[_FoldedPath] = frozenset()  # the same for files in these folders that may be written like others
 
     @classmethod
     def of(cls, files: Iterable[str], folders: Iterable[str] = (), free: Iterable[str] = ()) -> GuardedPaths:

@@ -29,34 +29,22 @@ LISTING = names("cd du find ls pushd pwd readlink realpath stat test tree [")
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A file, folder or host that a sub-command touches.
+    """A file, folder or host that a sub-command touches."""
 
-    Args:
-        access: What it is touched for.
-        target: A path as spelled (`~/x` and `$HOME/x` are kept), or a host; `None` if it cannot be known.
-        folder: Where a relative path starts from: a folder relative to the one the command starts in, `""` for that
-            one itself, or an absolute one. `None` if it cannot be known.
-        is_redirection: Whether the shell itself opens the file.
-        beginning: Where it lies for certain although it is not known: `.git/hooks` for `.git/hooks/$X`.
-        ending: What it ends with for certain: `.bashrc` for `$X/.bashrc`.
-        is_open: It is not known, and may be anywhere.
-        is_source: It is written only in that it gets another name, through which it can be.
-        is_named: A word says which it is, known or not; not what an archive holds, or a word that may be an option.
-        name_end: What its name ends with for certain: `.log` for `$X.log`.
-        reach: What of it is touched if it is a folder.
-    """
-
-    access: Access
-    target: str | None
+    access: Access  # what it is touched for
+    target: str | None  # a path as spelled (`~/x` and `$HOME/x` are kept), or a host; `None` if it cannot be known
+    # Where a relative path starts from: a folder relative to the one the command starts in, `""` for that one itself,
+    # or an absolute one. `None` if it cannot be known.
     folder: str | None = ""
-    is_redirection: bool = False
-    beginning: str = ""
-    ending: str = ""
-    is_open: bool = False
-    is_source: bool = False
+    is_redirection: bool = False  # whether the shell itself opens the file
+    beginning: str = ""  # where it lies for certain although it is not known: `.git/hooks` for `.git/hooks/$X`
+    ending: str = ""  # what it ends with for certain: `.bashrc` for `$X/.bashrc`
+    is_open: bool = False  # it is not known, and may be anywhere
+    is_source: bool = False  # it is written only in that it gets another name, through which it can be
+    # A word says which it is, known or not; not what an archive holds, or a word that may be an option.
     is_named: bool = True
-    name_end: str = ""
-    reach: Reach = Reach.BELOW
+    name_end: str = ""  # what its name ends with for certain: `.log` for `$X.log`
+    reach: Reach = Reach.BELOW  # what of it is touched if it is a folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,29 +53,25 @@ class SubCommand:
 
     Redirections of a compound command (`{ ...; } > f`), and redirections and assignments without a command, are a
     sub-command without words.
-
-    Args:
-        words: The name and the arguments, decoded. A word that is not literal is kept as it is written.
-        text: What rules that allow are matched against: the words joined by blanks, the name without a standard
-            folder, git without options of its own that change nothing.
-        scope: What a lasting permission may cover, as the beginning of `text`; empty if there can be none.
-        is_read_only: Whether it is known to change nothing, by its name and its arguments. What the shell itself writes
-            for it, by a redirection, is among its effects.
-        spellings: What rules that forbid are matched against: `text`, and whatever else it could be called.
-        possible: What its words and variables may name beyond `effects`, as no table knows all options of all programs.
-        open_beginnings: What is known of it before a word that is not; such a word may be what a rule is about.
     """
 
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # the name and the arguments, decoded. A word that is not literal is kept as it is written
+    # What rules that allow are matched against: the words joined by blanks, the name without a standard folder, git
+    # without options of its own that change nothing.
     text: str
     source: str
-    scope: str = ""
+    scope: str = ""  # what a lasting permission may cover, as the beginning of `text`; empty if there can be none
     is_literal: bool = False
+    # Whether it is known to change nothing, by its name and its arguments. What the shell itself writes for it, by a
+    # redirection, is among its effects.
     is_read_only: bool = False
     effects: tuple[Effect, ...] = ()
     doubts: tuple[str, ...] = ()
+    # What rules that forbid are matched against: `text`, and whatever else it could be called.
     spellings: tuple[str, ...] = ()
+    # What is known of it before a word that is not; such a word may be what a rule is about.
     open_beginnings: tuple[str, ...] = ()
+    # What its words and variables may name beyond `effects`, as no table knows all options of all programs.
     possible: tuple[Effect, ...] = ()
     links: Links = Links.NONE
     follows_links: bool = False

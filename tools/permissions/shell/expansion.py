@@ -79,20 +79,13 @@ _FIND_RUNS = names("-exec -execdir -ok -okdir")
 
 @dataclass(slots=True)
 class Expansion:
-    """What is known of the words of one text. It is told first what the text says, and asked then.
+    """What is known of the words of one text. It is told first what the text says, and asked then."""
 
-    Args:
-        disk: What is there; without it stars stay what they are.
-        is_needed: Whether there is a word that is not literal.
-        is_lost: Whether nothing is known of such words.
-        is_upset: Whether `~` and `cd` may lead elsewhere than they seem to.
-        certain: Variables that the text itself gives a value before it uses them.
-    """
-
-    disk: NamesOnDisk | None = None
-    is_needed: bool = False
-    is_lost: bool = False
-    is_upset: bool = False
+    disk: NamesOnDisk | None = None  # what is there; without it stars stay what they are
+    is_needed: bool = False  # whether there is a word that is not literal
+    is_lost: bool = False  # whether nothing is known of such words
+    is_upset: bool = False  # whether `~` and `cd` may lead elsewhere than they seem to
+    # Variables that the text itself gives a value before it uses them.
     certain: set[str] = field(default_factory=set[str])
     _given: dict[str, list[tuple[Word, Folders, bool]]] = field(
         default_factory=dict[str, list[tuple[Word, Folders, bool]]]

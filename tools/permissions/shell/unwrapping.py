@@ -30,34 +30,22 @@ _STARTING_SHELLS = names("sudo doas unshare nsenter chroot ssh busybox parallel 
 
 @dataclass(slots=True)
 class Unwrapped:
-    """What a wrapper runs.
-
-    Args:
-        commands: Commands, as words.
-        scripts: Texts that a shell reads.
-        open_scripts: Words of which the shell makes such texts, each with a blank between them.
-        documents: Texts of which a shell only expands what is in them.
-        is_transparent: Whether the wrapper does nothing itself that needs a permission.
-        is_unclear: Whether the commands are but candidates: each begins at another word of the same.
-        is_other: Whether it is a shell that may read texts, or set variables, in another way.
-        mark: What stands in the commands for names that it puts there, besides `{}`.
-        appends: Whether it puts names behind them.
-        found: What `{}` stands for in them, in turn; `None` if it is not known.
-    """
+    """What a wrapper runs."""
 
     folders: Folders
-    commands: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
-    scripts: list[str] = field(default_factory=list[str])
+    commands: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])  # commands, as words
+    scripts: list[str] = field(default_factory=list[str])  # texts that a shell reads
+    # Words of which the shell makes such texts, each with a blank between them.
     open_scripts: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
-    documents: list[str] = field(default_factory=list[str])
+    documents: list[str] = field(default_factory=list[str])  # texts of which a shell only expands what is in them
     assignments: list[Word] = field(default_factory=list[Word])
     doubts: list[str] = field(default_factory=list[str])
-    is_transparent: bool = False
-    is_unclear: bool = False
-    is_other: bool = False
-    mark: str = ""
-    appends: bool = False
-    found: Sequence[str] | None = None
+    is_transparent: bool = False  # whether the wrapper does nothing itself that needs a permission
+    is_unclear: bool = False  # whether the commands are but candidates: each begins at another word of the same
+    is_other: bool = False  # whether it is a shell that may read texts, or set variables, in another way
+    mark: str = ""  # what stands in the commands for names that it puts there, besides `{}`
+    appends: bool = False  # whether it puts names behind them
+    found: Sequence[str] | None = None  # what `{}` stands for in them, in turn; `None` if it is not known
 
 
 def unwrap(name: str, arguments: Sequence[Word], folders: Folders) -> Unwrapped | None:

@@ -52,35 +52,20 @@ def family_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A row of the table.
+    """A row of the table."""
 
-    Args:
-        kinds: The listed options, and of which field they are.
-        harmless: Which of their values are, as patterns.
-        bare: Those of them without a value.
-        valued: All options with a value that may be the next word.
-        others: Those of them that are not among `kinds`.
-        flags: Long options that are not short for a listed one.
-        verbs: Operands that count.
-        assigns: Operands that count, as a pattern; empty for none.
-        style: How short options are written.
-        does: What the options do that load something, if that is something else.
-        ends_at_operand: Whether what is behind the first operand is for another program.
-        has_response: Whether `@file` stands for options.
-    """
-
-    kinds: dict[str, str]
-    harmless: dict[str, re.Pattern[str]]
-    bare: frozenset[str]
-    valued: frozenset[str]
-    others: frozenset[str]
-    flags: frozenset[str]
-    verbs: frozenset[str]
-    assigns: str
-    style: str
-    does: str
-    ends_at_operand: bool
-    has_response: bool
+    kinds: dict[str, str]  # the listed options, and of which field they are
+    harmless: dict[str, re.Pattern[str]]  # which of their values are, as patterns
+    bare: frozenset[str]  # those of them without a value
+    valued: frozenset[str]  # all options with a value that may be the next word
+    others: frozenset[str]  # those of them that are not among `kinds`
+    flags: frozenset[str]  # long options that are not short for a listed one
+    verbs: frozenset[str]  # operands that count
+    assigns: str  # operands that count, as a pattern; empty for none
+    style: str  # how short options are written
+    does: str  # what the options do that load something, if that is something else
+    ends_at_operand: bool  # whether what is behind the first operand is for another program
+    has_response: bool  # whether `@file` stands for options
 
 
 _COMPILERS = r"(?:[\w.]+-)*(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+|gfortran|ld|ar|ranlib|as|nm|strip|objcopy)(?:-[\d.]+)?"

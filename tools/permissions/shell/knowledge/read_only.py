@@ -30,17 +30,12 @@ _HARMLESS = names(
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What takes a command out of the read-only ones.
+    """What takes a command out of the read-only ones."""
 
-    Args:
-        options: Letters of short options, and names of long ones, without dashes; abbreviations count.
-        operands: How many operands it may have; `None` for any number.
-        valued: Short options with a value, for counting operands.
-    """
-
+    # Letters of short options, and names of long ones, without dashes; abbreviations count.
     options: frozenset[str] = frozenset()
-    operands: int | None = None
-    valued: str = ""
+    operands: int | None = None  # how many operands it may have; `None` for any number
+    valued: str = ""  # short options with a value, for counting operands
 
     def hold(self, arguments: Sequence[Word]) -> bool:
         """Whether none of it is there."""

@@ -68,15 +68,10 @@ _DOES = {
 
 @dataclass(frozen=True, slots=True)
 class OptionUse:
-    """An option that does what the other words of its command do not say.
+    """An option that does what the other words of its command do not say."""
 
-    Args:
-        name: How it is named in the command: `--exec`, `core.sshCommand`.
-        word: The whole word that names it.
-    """
-
-    name: str
-    word: str
+    name: str  # how it is named in the command: `--exec`, `core.sshCommand`
+    word: str  # the whole word that names it
     reason: str
 
     def is_named_in(self, pattern: str) -> bool:

@@ -27,35 +27,20 @@ _DOUBTS = {
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """How the command line of a wrapper is read: a row of the table.
+    """How the command line of a wrapper is read: a row of the table."""
 
-    Args:
-        flags: Options without a value, short ones by their letter.
-        valued: Options with a value.
-        script: The option whose value is a text for a shell.
-        queries: Options with which nothing is run.
-        operands: How many words stand before the inner command.
-        doubt: What is always doubtful about it.
-        assigns: Whether `NAME=value` may stand before the inner command.
-        joins: Whether its words are joined and read by a shell.
-        is_transparent: Whether it does nothing itself that needs a permission.
-        is_loose: Whether its own words are not known at all, so that each may begin the inner command.
-        is_shell: Whether it reads a file or its input as commands, unless it is given a text.
-        loses_folder: Whether the inner command runs in a folder that is not known.
-    """
-
-    flags: frozenset[str] = frozenset()
-    valued: frozenset[str] = frozenset()
-    script: frozenset[str] = frozenset()
-    queries: frozenset[str] = frozenset()
-    operands: int = 0
-    doubt: str = ""
-    assigns: bool = False
-    joins: bool = False
-    is_transparent: bool = False
-    is_loose: bool = False
-    is_shell: bool = False
-    loses_folder: bool = False
+    flags: frozenset[str] = frozenset()  # options without a value, short ones by their letter
+    valued: frozenset[str] = frozenset()  # options with a value
+    script: frozenset[str] = frozenset()  # the option whose value is a text for a shell
+    queries: frozenset[str] = frozenset()  # options with which nothing is run
+    operands: int = 0  # how many words stand before the inner command
+    doubt: str = ""  # what is always doubtful about it
+    assigns: bool = False  # whether `NAME=value` may stand before the inner command
+    joins: bool = False  # whether its words are joined and read by a shell
+    is_transparent: bool = False  # whether it does nothing itself that needs a permission
+    is_loose: bool = False  # whether its own words are not known at all, so that each may begin the inner command
+    is_shell: bool = False  # whether it reads a file or its input as commands, unless it is given a text
+    loses_folder: bool = False  # whether the inner command runs in a folder that is not known
 
 
 _TABLE = """

@@ -13,18 +13,13 @@ TAR_VALUED = "bfgCFHIKLNTVX"  # the letters of tar that take a word
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a command.
+    """The arguments of a command."""
 
-    Args:
-        options: Each with its value, by name: `-o` or `--output`. What is shorter than a known name stands for every
-            one that begins with it.
-        operands: What is no option and no value of one.
-        has_open: Whether a word may turn out to be an option that is not listed.
-    """
-
+    # Each with its value, by name: `-o` or `--output`. What is shorter than a known name stands for every one that
+    # begins with it.
     options: tuple[tuple[str, Word | None], ...]
-    operands: tuple[Word, ...]
-    has_open: bool
+    operands: tuple[Word, ...]  # what is no option and no value of one
+    has_open: bool  # whether a word may turn out to be an option that is not listed
 
     def has(self, *names: str) -> bool:
         """Whether one of these options is given."""

@@ -32,16 +32,11 @@ class WorkingFolder:
     """Where the next command of a list runs.
 
     `cd x && ls` runs `ls` in x alone; behind `cd x; ls` it may as well run in the old folder, if there is no x.
-
-    Args:
-        now: Where the next command runs.
-        seen: Where the commands of this and-or list have run, and where the last one led.
-        is_sure: Whether the list so far is joined by `&&` alone.
     """
 
-    now: Folders = START
-    seen: Folders = START
-    is_sure: bool = True
+    now: Folders = START  # where the next command runs
+    seen: Folders = START  # where the commands of this and-or list have run, and where the last one led
+    is_sure: bool = True  # whether the list so far is joined by `&&` alone
 
     def after(self, words: Sequence[Word], readings: Readings | None = None, *, is_conditional: bool) -> WorkingFolder:
         """What holds when a command has run; its words may be read in several ways."""

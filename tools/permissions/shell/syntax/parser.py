@@ -114,25 +114,18 @@ class Redirection:
 
 @dataclass(slots=True)
 class Found:
-    """A simple command as it was found.
+    """A simple command as it was found."""
 
-    Args:
-        start: Where its first word stands, behind assignments and redirections; -1 if it has no words.
-        source: It, as it is written.
-        is_certain: Whether it runs, in the shell that reads the text, before all that stands behind it.
-        loops: The variables of the loops that it stands in.
-        inputs: What it is given to read, as far as the text says so: here-documents, here-strings, what is printed into
-            the pipeline that it stands in. Each is a text of words with a blank between them.
-    """
-
-    start: int
-    source: str
+    start: int  # where its first word stands, behind assignments and redirections; -1 if it has no words
+    source: str  # it, as it is written
     words: list[Word]
     assignments: list[Word]
     redirections: list[Redirection]
     folders: Folders
-    is_certain: bool = False
-    loops: frozenset[str] = frozenset()
+    is_certain: bool = False  # whether it runs, in the shell that reads the text, before all that stands behind it
+    loops: frozenset[str] = frozenset()  # the variables of the loops that it stands in
+    # What it is given to read, as far as the text says so: here-documents, here-strings, what is printed into the
+    # pipeline that it stands in. Each is a text of words with a blank between them.
     inputs: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
 
     @property
@@ -143,49 +136,35 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The head of a loop.
-
-    Args:
-        head: All words of the head; what the variable stands for in turn is behind `in`. `None` if that is not known.
-    """
+    """The head of a loop."""
 
     variable: str
+    # All words of the head; what the variable stands for in turn is behind `in`. `None` if that is not known.
     head: list[Word] | None
     folders: Folders
 
 
 @dataclass(slots=True)
 class InnerText:
-    """A text within the text that is read by itself.
+    """A text within the text that is read by itself."""
 
-    Args:
-        text: It, without the quoting of the outer text.
-        base: Where it stands in the outer text; `None` if its places are not those of the outer text.
-    """
-
-    text: str
+    text: str  # it, without the quoting of the outer text
     folders: Folders
-    base: int | None = None
+    base: int | None = None  # where it stands in the outer text; `None` if its places are not those of the outer text
     is_document: bool = False
 
 
 @dataclass(slots=True)
 class Reading:
-    """What was found in a text.
+    """What was found in a text."""
 
-    Args:
-        commands: In the order in which they end.
-        doubts: What was not understood, in the order in which it was met; the values mean nothing.
-        is_lost: Whether the text could not be followed, so that commands may have been missed.
-        has_background: Whether anything runs beside what follows it, in a shell of its own.
-    """
-
-    commands: list[Found] = field(default_factory=list[Found])
+    commands: list[Found] = field(default_factory=list[Found])  # in the order in which they end
     inner: list[InnerText] = field(default_factory=list[InnerText])
+    # What was not understood, in the order in which it was met; the values mean nothing.
     doubts: dict[str, None] = field(default_factory=dict[str, None])
-    is_lost: bool = False
+    is_lost: bool = False  # whether the text could not be followed, so that commands may have been missed
     loops: list[Loop] = field(default_factory=list[Loop])
-    has_background: bool = False
+    has_background: bool = False  # whether anything runs beside what follows it, in a shell of its own
 
     def doubt(self, doubt: str) -> None:
         """Note what is not understood."""
@@ -215,53 +194,35 @@ def read(
 
 @dataclass(slots=True)
 class _Frame:
-    """An open construct, and the command that is being read in it.
+    """An open construct, and the command that is being read in it."""
 
-    Args:
-        kind: `list`, `array`, `quoted`, `document` or `parameter`.
-        where: In which folder its next command runs.
-        is_group: Whether it is a subshell, not part of a word.
-        mode: What a list is in: a `command`, a `test` (`[[`), the head of a `for`, `case` or `function`, or a
-            `pattern` of a case.
-        open: How many loops, conditions and groups in braces are open.
-        cases: How many of them are cases.
-        word: Where the word that is being read begins, or -1.
-        begin: Where the command begins, or -1.
-        start: Where its first word begins, or -1.
-        operator: A redirection that waits for its word.
-        is_closed: Whether the last thing was a closed compound command.
-        is_piped: Whether the command stands in a pipeline, or behind `!`.
-        is_joined: Whether it stands behind `&&` or `||`.
-        loops: The variables of open loops; `None` for one to come, empty for a loop without one.
-        needs_more: Whether the last thing was an operator that wants a command behind it.
-        is_defining: Whether the last thing was the name of a function.
-        inputs: Texts that redirections of the current command hold.
-        piped: What is printed into the pipeline that the next command stands in.
-        piped_at: How many constructs were open where that pipeline began; what is opened in it reads the same.
-    """
-
-    kind: str
-    where: WorkingFolder
-    is_group: bool = False
+    kind: str  # `list`, `array`, `quoted`, `document` or `parameter`
+    where: WorkingFolder  # in which folder its next command runs
+    is_group: bool = False  # whether it is a subshell, not part of a word
+    # What a list is in: a `command`, a `test` (`[[`), the head of a `for`, `case` or `function`, or a `pattern` of a
+    # case.
     mode: str = "command"
-    open: int = 0
-    cases: int = 0
-    word: int = -1
-    begin: int = -1
-    start: int = -1
-    operator: str = ""
-    is_closed: bool = False
-    is_piped: bool = False
-    is_joined: bool = False
+    open: int = 0  # how many loops, conditions and groups in braces are open
+    cases: int = 0  # how many of them are cases
+    word: int = -1  # where the word that is being read begins, or -1
+    begin: int = -1  # where the command begins, or -1
+    start: int = -1  # where its first word begins, or -1
+    operator: str = ""  # a redirection that waits for its word
+    is_closed: bool = False  # whether the last thing was a closed compound command
+    is_piped: bool = False  # whether the command stands in a pipeline, or behind `!`
+    is_joined: bool = False  # whether it stands behind `&&` or `||`
+    # The variables of open loops; `None` for one to come, empty for a loop without one.
     loops: list[str | None] = field(default_factory=list[str | None])
-    needs_more: bool = False
-    is_defining: bool = False
+    needs_more: bool = False  # whether the last thing was an operator that wants a command behind it
+    is_defining: bool = False  # whether the last thing was the name of a function
     words: list[Word] = field(default_factory=list[Word])
     assignments: list[Word] = field(default_factory=list[Word])
     redirections: list[Redirection] = field(default_factory=list[Redirection])
+    # Texts that redirections of the current command hold.
     inputs: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
+    # What is printed into the pipeline that the next command stands in.
     piped: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])
-    piped_at: int = 0
+    piped_at: int = 0  # how many constructs were open where that pipeline began; what is opened in it reads the same
 
     @property
     def is_empty(self) -> bool:
@@ -281,19 +242,12 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A here-document whose text is still to come.
+    """A here-document whose text is still to come."""
 
-    Args:
-        delimiter: The line that ends it.
-        strips_tabs: Whether tabs before lines do not count (`<<-`).
-        is_quoted: Whether nothing in it is expanded.
-        depth: How many constructs were open where it was named.
-    """
-
-    delimiter: str
-    strips_tabs: bool
-    is_quoted: bool
-    depth: int
+    delimiter: str  # the line that ends it
+    strips_tabs: bool  # whether tabs before lines do not count (`<<-`)
+    is_quoted: bool  # whether nothing in it is expanded
+    depth: int  # how many constructs were open where it was named
     words: list[Word]
 
 

@@ -48,23 +48,14 @@ def names(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """A word as written and as decoded.
+    """A word as written and as decoded."""
 
-    Args:
-        source: As it stands in the command.
-        text: What it stands for if that is known, else the source.
-        is_literal: Whether it stands for exactly one known text.
-        prefix: What its text begins with for certain.
-        may_split: Whether it may become several words, or none.
-        path: As a path: the text, or `~/x` and `$HOME/x` as they stand; `None` if it is not known.
-    """
-
-    source: str
-    text: str
-    is_literal: bool
-    prefix: str
-    may_split: bool
-    path: str | None
+    source: str  # as it stands in the command
+    text: str  # what it stands for if that is known, else the source
+    is_literal: bool  # whether it stands for exactly one known text
+    prefix: str  # what its text begins with for certain
+    may_split: bool  # whether it may become several words, or none
+    path: str | None  # as a path: the text, or `~/x` and `$HOME/x` as they stand; `None` if it is not known
 
     @property
     def is_disguised(self) -> bool:
