@@ -20,14 +20,10 @@ _OF_A_PROCESS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CommandPaths:
-    """Finds the files that one command touches. Blocking: it looks where links lead.
-
-    Args:
-        directory: Where the command starts, absolute.
-    """
+    """Finds the files that one command touches. Blocking: it looks where links lead."""
 
     home: str
-    directory: str
+    directory: str  # where the command starts, absolute
     _found: dict[tuple[str | None, str | None, Reach], tuple[str, ...]] = field(
         default_factory=dict[tuple[str | None, str | None, Reach], tuple[str, ...]], compare=False, repr=False
     )

@@ -44,17 +44,13 @@ MAX_CACHED_GRANTS = 1_000  # clients' grants whose rules are kept parsed
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """A call that is to be judged.
-
-    Args:
-        asked_anew: Why the person has to be asked whatever rules and modes allow; empty if there is no reason.
-    """
+    """A call that is to be judged."""
 
     tool: ToolTraits
     mode: ApprovalMode
     grants: Sequence[str]
     workspace: Workspace
-    asked_anew: str = ""
+    asked_anew: str = ""  # why the person has to be asked whatever rules and modes allow; empty if there is no reason
 
     @property
     def runs_in_plan_mode(self) -> bool:

@@ -27,6 +27,10 @@ ANYTHING = "*"
 _SPECIAL = re.compile(r"[\\*?\[\]]")  # what means something in a pattern
 
 
+class MalformedRuleError(ValueError):
+    """A rule cannot be read; the text says why, and how to write it."""
+
+
 def fits_wildcards(pattern: str, text: str) -> bool:
     """Whether a text is a pattern in which each `*` stands for anything, the empty text too. Linear."""
     first, *others = pattern.split(ANYTHING)
@@ -50,12 +54,9 @@ class CommandSpecifier:
 
     Without a star it is a prefix that ends between words: `git log` is about `git log -1`, not about `git logout`.
     `git log *` says the same. `npm run test*` has no such bound, and a star may stand anywhere.
-
-    Args:
-        pattern: As written, white space counted once; `git:*` is `git *`.
     """
 
-    pattern: str
+    pattern: str  # as written, white space counted once; `git:*` is `git *`
 
     def fits(self, text: str) -> bool:
         """Whether it is about a command, given as its words with single blanks between."""
@@ -76,18 +77,15 @@ class PathSpecifier:
 
     `//x` is absolute, `~/x` below the home folder; anything else is below each workspace folder. A name without a
     slash fits at any depth; where it forbids, at any place at all.
-
-    Args:
-        base: The folder it is below, or `None` for each workspace folder.
     """
 
     rules: RuleList
-    base: str | None
+    base: str | None  # the folder it is below, or `None` for each workspace folder
 
-    def fits(self, path: str, roots: Sequence[str]) -> bool:
-        """Whether it is about an absolute path without `.` and `..`."""
+    def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
+        """Whether it is about a file that goes by any of these absolute paths, which are without `.` and `..`."""
         bases = roots if self.base is None else (self.base,)
-        return any(self._fits_below(base, path) for base in bases)
+        return any(self._fits_below(base, path) for path in paths for base in bases)
 
     def _fits_below(self, base: str, path: str) -> bool:
         prefix = base if base.endswith(os.sep) else base + os.sep
@@ -106,11 +104,7 @@ class PathSpecifier:
 
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
-    """Read the specifier of a rule about paths; one that forbids means plain names outside the workspace as well.
-
-    Raises:
-        ValueError: The pattern is not understood.
-    """
+    """Read the specifier of a rule about paths; one that forbids means plain names outside the workspace as well."""
     pattern, base = written.strip(), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
@@ -124,7 +118,9 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
     rules = parse_rules(os.fsencode(escaped))
     if rules.odd_line is not None:
-        raise ValueError(written)
+        raise MalformedRuleError(
+            "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
+        )
     return PathSpecifier(rules, base)
 
 
@@ -140,13 +136,9 @@ def literal_path(path: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class HostSpecifier:
-    """Which hosts a rule is about: one host and its subdomains, or every one.
+    """Which hosts a rule is about: one host and its subdomains, or every one."""
 
-    Args:
-        host: In lower case, without a final dot; `*` is every host.
-    """
-
-    host: str
+    host: str  # in lower case, without a final dot; `*` is every host
 
     def fits(self, host: str) -> bool:
         """Whether it is about a host."""
@@ -156,13 +148,9 @@ class HostSpecifier:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpecifier:
-    """Which agents a rule is about, whatever case their names are written in; a star stands for anything.
+    """Which agents a rule is about, whatever case their names are written in; a star stands for anything."""
 
-    Args:
-        pattern: In folded case.
-    """
-
-    pattern: str
+    pattern: str  # in folded case
 
     def fits(self, name: str) -> bool:
         """Whether it is about an agent."""
@@ -173,29 +161,16 @@ Specifier = CommandSpecifier | PathSpecifier | HostSpecifier | AgentSpecifier
 SESSION = "this session"  # the source of rules that a person gave as an answer
 
 
-class MalformedRuleError(ValueError):
-    """A rule cannot be read; the text says why, and how to write it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A permission rule.
+    """A permission rule."""
 
-    Args:
-        text: As written.
-        source: Where it stands, such as `permissions.deny`.
-        verdict: What it does to a call that it is about.
-        name: The tool it names; may hold stars.
-        tools: The built-in tools that the name stands for.
-        specifier: What it is about; `None` for every call.
-    """
-
-    text: str
-    source: str
-    verdict: Verdict
-    name: str
-    tools: frozenset[str]
-    specifier: Specifier | None
+    text: str  # as written
+    source: str  # where it stands, such as `permissions.deny`
+    verdict: Verdict  # what it does to a call that it is about
+    name: str  # the tool it names; may hold stars
+    tools: frozenset[str]  # the built-in tools that the name stands for
+    specifier: Specifier | None  # what it is about; `None` for every call
 
     def __str__(self) -> str:
         """How the rule is named in a reason."""
@@ -208,21 +183,18 @@ class Rule:
             names: The names of the tool, the one that is nobody else's first.
             loose: Names that may be another tool's tomorrow.
         """
-        if self.verdict is Verdict.ALLOW:
-            return self._surely_names(names_to_allow(names))
-        return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
-
-    def names_tool(self, tool: ToolTraits) -> bool:
-        """Whether it names this tool."""
-        return self.names(tool.rule_names, tool.loose_rule_names)
-
-    def _surely_names(self, names: Sequence[str]) -> bool:
-        meant = one_meaning(self.name)
+        if self.verdict is not Verdict.ALLOW:
+            return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
+        meant, names = one_meaning(self.name), names_to_allow(names)
         if any(name in self.tools or name == meant for name in names):
             return True
         # A star reaches the tools of other servers only where the rule speaks of servers, or of everything.
         is_of_servers = BETWEEN in meant or meant == ANYTHING
         return any(fits_wildcards(meant, name) for name in names if is_of_servers or BETWEEN not in name)
+
+    def names_tool(self, tool: ToolTraits) -> bool:
+        """Whether it names this tool."""
+        return self.names(tool.rule_names, tool.loose_rule_names)
 
     @property
     def is_of_every_call(self) -> bool:
@@ -235,15 +207,15 @@ class Rule:
 
     def fits_command(self, text: str) -> bool:
         """Whether it is about a simple command."""
-        if SHELL not in self.tools and self.name != ANYTHING:
-            return False
-        return self.specifier is None or (isinstance(self.specifier, CommandSpecifier) and self.specifier.fits(text))
+        is_of_shell = SHELL in self.tools or self.name == ANYTHING
+        specifier = self.specifier
+        return is_of_shell and (specifier is None or (isinstance(specifier, CommandSpecifier) and specifier.fits(text)))
 
     def fits_path(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
         """Whether it is about a file that goes by any of these absolute paths."""
-        if self.specifier is None:
-            return True
-        return isinstance(self.specifier, PathSpecifier) and any(self.specifier.fits(path, roots) for path in paths)
+        return self.specifier is None or (
+            isinstance(self.specifier, PathSpecifier) and self.specifier.fits(paths, roots)
+        )
 
     def fits_host(self, host: str) -> bool:
         """Whether it is about a host."""
@@ -279,12 +251,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
         pattern = " ".join(written.split())
         specifier = CommandSpecifier(f"{pattern[:-2]} *" if pattern.endswith(":*") else pattern)
     elif tools & (READING | EDITING):
-        try:
-            specifier = path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
-        except ValueError:
-            raise MalformedRuleError(
-                "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
-            ) from None
+        specifier = path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
     elif FETCHING in tools:
         # `example.org`, `domain:example.org` or `*.example.org`
         host = written.lower().removeprefix("domain:").strip()
@@ -313,22 +280,14 @@ VERDICTS: Mapping[str, Verdict] = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an operator has said about calls.
+    """What an operator has said about calls."""
 
-    Args:
-        deny: What never runs.
-        ask: What always needs an answer.
-        allow: What runs without one.
-        core: The only built-in tools there are, or empty for all of them; the specifiers of a shell tool among them
-            are the only commands.
-        included: The only tools there are, wherever they come from; `None` for all of them.
-    """
-
-    deny: tuple[Rule, ...] = ()
-    ask: tuple[Rule, ...] = ()
-    allow: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()  # what never runs
+    ask: tuple[Rule, ...] = ()  # what always needs an answer
+    allow: tuple[Rule, ...] = ()  # what runs without one
+    # The only built-in tools there are, or empty for all; the specifiers of a shell tool are the only commands.
     core: tuple[Rule, ...] = ()
-    included: tuple[Rule, ...] | None = None
+    included: tuple[Rule, ...] | None = None  # the only tools there are, wherever they come from; `None` for all
 
     @property
     def strict(self) -> tuple[Rule, ...]:
@@ -367,14 +326,11 @@ def hidden_paths(rules: Rules, roots: Sequence[str]) -> HiddenPaths | None:
 def read_rules(
     lists: Mapping[str, Sequence[str]], canonical: Callable[[str], str], home: str
 ) -> tuple[Rules, list[str]]:
-    """Read the lists of the settings, by their keys.
+    """Read the lists of the settings, by their keys; a sentence tells of each rule that does not count as written.
 
     A rule that cannot be read is left out with a warning where it allows. Where it asks or denies, it counts for every
     call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens what
     somebody meant to close.
-
-    Returns:
-        The rules, and a sentence for each one that was left out or counts for something else.
     """
     found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []

@@ -22,57 +22,37 @@ _STRICTNESS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A rule that would allow something from now on.
-
-    Args:
-        title: What it covers, as a person reads it.
-    """
+    """A rule that would allow something from now on."""
 
     rule: str
-    title: str
+    title: str  # what it covers, as a person reads it
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is said of one part of a call, such as one simple command of a shell command.
+    """What is said of one part of a call, such as one simple command of a shell command."""
 
-    Args:
-        source: The part, as it stands in the call; empty for what concerns all of it.
-        grants: What would allow this part from now on; empty where no rule could.
-        setting: The setting that says so, where it is the operator's own word; else empty.
-    """
-
-    source: str
+    source: str  # the part, as it stands in the call; empty for what concerns all of it
     verdict: Verdict
     reason: str
-    grants: tuple[Grant, ...] = ()
-    setting: str = ""
+    grants: tuple[Grant, ...] = ()  # what would allow this part from now on; empty where no rule could
+    setting: str = ""  # the setting that says so, where it is the operator's own word; else empty
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """The verdict on a call.
-
-    Args:
-        reason: Why, as a phrase. The sentence for who is asked or refused is made of it in `tools.call.consent`.
-        grants: What would allow such calls from now on; empty where no rule could.
-        setting: The setting that asks or denies, where it is the operator's own word; else empty.
-        is_explicit: The question is for a person alone: an operator's rule demands it, or it is about ending plan mode.
-        no_rule_allows: Neither a rule nor a mode allows it from now on: it is asked about each time.
-        way_out: What to do instead, as a sentence, where that is particular.
-        parts: What was said of its parts, where it was judged by parts.
-        waiver: What of the sandbox's protection it is let off if it runs.
-    """
+    """The verdict on a call."""
 
     verdict: Verdict
-    reason: str
-    grants: tuple[Grant, ...] = ()
-    setting: str = ""
+    reason: str  # why, as a phrase. The sentence for who is asked or refused is made of it in `tools.call.consent`
+    grants: tuple[Grant, ...] = ()  # what would allow such calls from now on; empty where no rule could
+    setting: str = ""  # the setting that asks or denies, where it is the operator's own word; else empty
+    # The question is for a person alone: an operator's rule demands it, or it is about ending plan mode.
     is_explicit: bool = False
-    no_rule_allows: bool = False
-    way_out: str = ""
-    parts: tuple[Part, ...] = ()
-    waiver: Waiver = NO_WAIVER
+    no_rule_allows: bool = False  # neither a rule nor a mode allows it from now on: it is asked about each time
+    way_out: str = ""  # what to do instead, as a sentence, where that is particular
+    parts: tuple[Part, ...] = ()  # what was said of its parts, where it was judged by parts
+    waiver: Waiver = NO_WAIVER  # what of the sandbox's protection it is let off if it runs
 
 
 def summed(source: str, parts: Sequence[Part]) -> Part:

@@ -191,7 +191,7 @@ class _Analyser:
             return
         certain = frozenset(self._known.certain) if text.is_main else frozenset[str]()
 
-        def readings(words: Sequence[Word], folders: Folders, *, loops: frozenset[str]) -> Sequence[Sequence[Word]]:
+        def readings(loops: frozenset[str], words: Sequence[Word], folders: Folders) -> Sequence[Sequence[Word]]:
             if self._known.is_upset:
                 return [[words[0], unknown("")]]
             folder = folders[0] if len(folders) == 1 else None

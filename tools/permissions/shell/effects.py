@@ -52,24 +52,12 @@ _HOST = re.compile(
     re.IGNORECASE | re.DOTALL | re.ASCII,
 )
 
+# `jaq` reads the language of jq, and has `-i` like yq.
 _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
-    "cd": of_cd,
-    "pushd": of_cd,
-    "find": of_find,
-    "sed": of_sed,
-    "awk": of_awk,
-    "jq": of_jq,
-    # It reads the language of jq, and has `-i` like yq.
-    **dict.fromkeys(("yq", "jaq"), of_yq),
-    "curl": of_curl,
-    "wget": of_wget,
-    "aria2c": of_aria2,
-    "dd": of_dd,
-    "tar": of_tar,
-    "git": of_git,
-    "unzip": of_unzip,
+    "cd": of_cd, "pushd": of_cd, "find": of_find, "sed": of_sed, "awk": of_awk, "jq": of_jq, "yq": of_yq, "jaq": of_yq,
+    "curl": of_curl, "wget": of_wget, "aria2c": of_aria2, "dd": of_dd, "tar": of_tar, "git": of_git, "unzip": of_unzip,
     "crontab": of_crontab,
-}
+}  # fmt: skip
 """Programs whose command lines no table can tell."""
 
 

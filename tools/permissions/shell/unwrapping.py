@@ -83,15 +83,15 @@ class _WrapperReader:
         self._has_script = False
         self._is_query = False
         self._result = Unwrapped(
-            UNKNOWN if wrapper.loses_folder else folders,
-            is_transparent=wrapper.is_transparent,
+            UNKNOWN if wrapper.elsewhere else folders,
+            is_transparent=wrapper.transparent,
             doubts=[wrapper.doubt] if wrapper.doubt else [],
             is_other=bool(wrapper.doubt) and self._is_shell,
         )
 
     def read(self) -> Unwrapped:
         wrapper, result = self._wrapper, self._result
-        if wrapper.is_loose:
+        if wrapper.loose:
             if self._words:
                 self._add_candidates()
             return result

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from tools.permissions.shell.knowledge.program_files import table_rows
 from tools.permissions.shell.syntax.words import names
@@ -37,10 +38,10 @@ class Wrapper:
     doubt: str = ""  # what is always doubtful about it
     assigns: bool = False  # whether `NAME=value` may stand before the inner command
     joins: bool = False  # whether its words are joined and read by a shell
-    is_transparent: bool = False  # whether it does nothing itself that needs a permission
-    is_loose: bool = False  # whether its own words are not known at all, so that each may begin the inner command
-    is_shell: bool = False  # whether it reads a file or its input as commands, unless it is given a text
-    loses_folder: bool = False  # whether the inner command runs in a folder that is not known
+    transparent: bool = False  # whether it does nothing itself that needs a permission
+    loose: bool = False  # whether its own words are not known at all, so that each may begin the inner command
+    shell: bool = False  # whether it reads a file or its input as commands, unless it is given a text
+    elsewhere: bool = False  # whether the inner command runs in a folder that is not known
 
 
 _TABLE = """
@@ -115,33 +116,21 @@ zsh ksh ksh93 rksh mksh lksh oksh yash pdksh fish csh tcsh nu xonsh elvish pwsh 
     v x noprofile norc posix | valued O o | script c | doubt it is read by a shell with a grammar of its own
 """
 
-_MARKS = {
-    "assigns": "assigns",
-    "joins": "joins",
-    "transparent": "is_transparent",
-    "loose": "is_loose",
-    "shell": "is_shell",
-    "elsewhere": "loses_folder",
-}
+_MARKS = names("assigns joins transparent loose shell elsewhere")
 
 
-def _wrappers() -> dict[str, Wrapper]:
-    table: dict[str, Wrapper] = {}
-    for heads, fields in table_rows(_TABLE):
-        wrapper = Wrapper()
-        for kind, text in fields:
-            if kind == "operands":
-                wrapper = replace(wrapper, operands=int(text))
-            elif kind == "doubt":
-                wrapper = replace(wrapper, doubt=_DOUBTS.get(text, text))
-            else:
-                wrapper = replace(wrapper, **{_MARKS.get(kind, kind): kind in _MARKS or names(text)})
-        table.update(dict.fromkeys(heads, wrapper))
-    return table
+def _wrapper(fields: list[tuple[str, str]]) -> Wrapper:
+    row: dict[str, Any] = {kind: kind in _MARKS or names(text) for kind, text in fields}
+    for kind, text in fields:
+        if kind == "operands":
+            row[kind] = int(text)
+        elif kind == "doubt":
+            row[kind] = _DOUBTS.get(text, text)
+    return Wrapper(**row)
 
 
-_WRAPPERS = _wrappers()
-SHELLS = frozenset(name for name, wrapper in _WRAPPERS.items() if wrapper.is_shell)
+_WRAPPERS = {head: wrapper for heads, fields in table_rows(_TABLE) for wrapper in [_wrapper(fields)] for head in heads}
+SHELLS = frozenset(name for name, wrapper in _WRAPPERS.items() if wrapper.shell)
 """They read a file or their input as commands, unless they are given a text."""
 
 READING_INPUT = SHELLS | names("source .")  # what may read its input as commands
@@ -151,4 +140,4 @@ _LOADER = re.compile(r"ld(?:-linux|-musl|64|-elf|-\d|\.so)[\w.-]*")
 
 def wrapper_called(name: str) -> Wrapper | None:
     """The wrapper of a family, a name without a folder; `None` if it is none."""
-    return _WRAPPERS.get(name) or (Wrapper(is_loose=True) if _LOADER.fullmatch(name) else None)
+    return _WRAPPERS.get(name) or (Wrapper(loose=True) if _LOADER.fullmatch(name) else None)

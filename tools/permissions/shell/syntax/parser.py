@@ -9,10 +9,9 @@ whatever it does not expect is a doubt, and it goes on as well as it can.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from tools.permissions.shell.syntax.folders import CHANGING, START, UNKNOWN, Folders, WorkingFolder
 from tools.permissions.shell.syntax.words import ASSIGNMENT, Word, literal, names, read_word
@@ -176,12 +175,8 @@ class Reading:
         self.is_lost = True
 
 
-class LoopReadings(Protocol):
-    """Tells every reading of words that are not literal."""
-
-    def __call__(self, words: Sequence[Word], folders: Folders, *, loops: frozenset[str]) -> Sequence[Sequence[Word]]:
-        """The words of a command that runs in these folders, in loops with these variables."""
-        ...
+LoopReadings = Callable[[frozenset[str], Sequence[Word], Folders], Sequence[Sequence[Word]]]
+"""Tells every reading of the words of a command that runs, in loops with these variables, in these folders."""
 
 
 def read(
@@ -512,7 +507,7 @@ class _Reader:
         if frame.loops and any(word.text in CHANGING for word in frame.words):
             # The next round begins where this one ends.
             self._moves_in_loop = True
-        readings = partial(self._readings, loops=loops) if self._readings else None
+        readings = partial(self._readings, loops) if self._readings else None
         frame.where = frame.where.after(frame.words, readings, is_conditional=is_conditional)
         frame.needs_more = False
         frame.clear()
