@@ -28,12 +28,10 @@ from tools.permissions.shell.effects import (
 )
 from tools.permissions.shell.expansion import Expansion
 from tools.permissions.shell.knowledge.git import without_harmless_options
-from tools.permissions.shell.knowledge.interpreters import doubts_of_program
-from tools.permissions.shell.knowledge.option_tables import family_of
+from tools.permissions.shell.knowledge.interpreters import doubts_of_program, names_in_scripts, with_given_scripts
 from tools.permissions.shell.knowledge.program_files import Reach, follows_links
 from tools.permissions.shell.knowledge.read_only import is_read_only
-from tools.permissions.shell.knowledge.running_options import options_used
-from tools.permissions.shell.knowledge.scripts import names_in_scripts, with_given_scripts
+from tools.permissions.shell.knowledge.running_options import family_of, options_used
 from tools.permissions.shell.knowledge.unnamed_files import links_left, names_backups
 from tools.permissions.shell.knowledge.variables import changes_only_looks, declared, doubts_of, is_free, is_sensitive
 from tools.permissions.shell.knowledge.wrappers import READING_INPUT, wrapper_called

@@ -9,8 +9,7 @@ from itertools import islice, takewhile
 
 from tools.permissions.shell.knowledge.git import subcommand
 from tools.permissions.shell.knowledge.interpreters import is_interpreter
-from tools.permissions.shell.knowledge.option_tables import family_of
-from tools.permissions.shell.knowledge.running_options import RUN_OTHERS, RUNNERS, RUNNERS_ALONE
+from tools.permissions.shell.knowledge.running_options import RUN_OTHERS, RUNNERS, RUNNERS_ALONE, family_of
 from tools.permissions.shell.syntax.words import Word, names
 
 MAX_PLACES = 128

@@ -14,16 +14,8 @@ from itertools import islice
 from tools.contract.permission_subjects import Access
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.shell.command_analysis import HARMLESS_FILES, Effect
-from tools.permissions.shell.knowledge.archives_and_downloads import (
-    names_unpacked,
-    of_aria2,
-    of_curl,
-    of_tar,
-    of_unzip,
-    of_wget,
-)
 from tools.permissions.shell.knowledge.git import of_git, of_repository, subcommand
-from tools.permissions.shell.knowledge.interpreters import reads_folders
+from tools.permissions.shell.knowledge.interpreters import of_awk, of_jq, of_sed, of_yq, reads_folders
 from tools.permissions.shell.knowledge.program_files import (
     FILES,
     NETWORK,
@@ -40,8 +32,17 @@ from tools.permissions.shell.knowledge.program_files import (
     targets,
 )
 from tools.permissions.shell.knowledge.running_options import outputs_of_options
-from tools.permissions.shell.knowledge.scripts import of_awk, of_jq, of_sed, of_yq
-from tools.permissions.shell.knowledge.unnamed_files import names_in_patch, names_made, settings_written
+from tools.permissions.shell.knowledge.unnamed_files import (
+    names_in_patch,
+    names_made,
+    names_unpacked,
+    of_aria2,
+    of_curl,
+    of_tar,
+    of_unzip,
+    of_wget,
+    settings_written,
+)
 from tools.permissions.shell.knowledge.variables import value_of
 from tools.permissions.shell.syntax.folders import joined
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, NUMBER, Word, names, read_word, unknown

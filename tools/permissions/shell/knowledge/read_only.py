@@ -12,8 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tools.permissions.shell.knowledge.git import is_read_only_git
+from tools.permissions.shell.knowledge.interpreters import (
+    is_harmless_awk,
+    is_harmless_jq,
+    is_harmless_sed,
+    is_harmless_yq,
+)
 from tools.permissions.shell.knowledge.program_files import gives_option
-from tools.permissions.shell.knowledge.scripts import is_harmless_awk, is_harmless_jq, is_harmless_sed, is_harmless_yq
 from tools.permissions.shell.knowledge.variables import changes_only_looks, is_sensitive
 from tools.permissions.shell.syntax.words import Word, names
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tools.permissions.shell.knowledge.interpreters import DECLARING, variables_set
-from tools.permissions.shell.knowledge.option_tables import option_tables
-from tools.permissions.shell.knowledge.running_options import options_used
+from tools.permissions.shell.knowledge.running_options import option_tables, options_used
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
 _SENSITIVE = re.compile(
