@@ -281,7 +281,7 @@ async def test_a_home_without_secrets_costs_no_mount_and_many_settings_are_bound
     for name in (".npmrc", ".gitconfig", ".bashrc", ".config/pip/pip.conf"):
         put(home, name, "[x]\na = b\n")
     places = secret_places(str(home), environ={})
-    assert not {path for path in places.paths if path.startswith(str(home))}
+    assert not {path for path in (*places.folders, *places.files, *places.copies) if path.startswith(str(home))}
     for number in range(COPIES + 5):
         put(home, f".gitconfig-{number}", "[x]\n\ttoken = hush-word\n")
     places = secret_places(str(home), environ={})

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
     from jsonschema.protocols import Validator
 
-# References that one check follows: a small schema may have two ways to each of many levels, and so no end.
-MAX_REFERENCES = 2_000
+MAX_REFERENCES = 2_000  # of one check: a small schema may have two ways to each of many levels, and so no end
 QUICK_VALUES = 1_000  # arguments of more values than this are checked in a thread
 MAX_PROBLEMS = 5  # wrong values that one sentence names
 _COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string

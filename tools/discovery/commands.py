@@ -27,8 +27,7 @@ class DiscoverySettings:
 
     # Prints the declarations of tools; a program and its arguments, `None` for no custom tools.
     discovery_command: tuple[str, ...] | None = field(default=None, repr=False)
-    # Carries a tool out; the tool's name is put at its end.
-    call_command: tuple[str, ...] | None = field(default=None, repr=False)
+    call_command: tuple[str, ...] | None = field(default=None, repr=False)  # the tool's name is put at its end
     discovery_seconds: float = 60.0  # how long the first may take
     call_seconds: float = 600.0
     strict: bool = False  # whether a tool that writes to standard error has failed, as in Qwen Code and Gemini CLI

@@ -35,15 +35,13 @@ from tools.memory.memory_files import MemoryScope
 
 _JOINERS = "\u200c\u200d"  # unseen too, but words of some languages and many emoji are not written without them
 _IMPORT = re.compile(r"(?<!\S)@")  # Qwen Code and Gemini CLI read in the file that is named behind it
-# Begins a comment, a declaration or an instruction of HTML, which hides what follows.
-_MARKUP = re.compile(r"<(?=[!?])")
+_MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or instruction of HTML, which hides what follows
 # Begins a heading, a quotation, a list, a rule, code, or a definition that is not shown.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
 _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
-# What ends a section: a heading of its own level or of the one above.
-_HEADING = re.compile(r"#{1,2}(\s|$)")
+_HEADING = re.compile(r"#{1,2}(\s|$)")  # ends a section: a heading of its own level or above
 
 
 def entry_of(fact: str) -> str:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 SECTION = "Added Memories"  # the heading that memories stand below, unless the settings say another one
 # Where a file has one of these headings (ours, Qwen Code's, Gemini CLI's), memories go on there.
 KNOWN_SECTIONS = (SECTION, "Qwen Added Memories", "Gemini Added Memories")
-# What the name of a memory file ends with: nothing else, such as settings, is read or written as a memory.
-MEMORY_ENDING = ".md"
+MEMORY_ENDING = ".md"  # nothing else, such as settings, is read or written as a memory
 MemoryScope = Literal["global", "project"]  # whom a memory is for, in the words of Qwen Code
 SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # all of them, in the order of listing
 
@@ -38,12 +37,9 @@ class MemoryFile:
 class MemoryFiles:
     """Which files hold memories."""
 
-    # Their name, below the workspace folder and below that of the global memory. A Markdown file.
-    file_name: str = "AGENTS.md"
-    # The folder of the global one, or `None` where none is known. It need not exist.
-    global_folder: str | None = None
-    # The heading that memories stand below in a file that has none of the known ones, without its `##`.
-    section: str = SECTION
+    file_name: str = "AGENTS.md"  # a Markdown file, below the workspace folder and that of the global memory
+    global_folder: str | None = None  # `None` where none is known; it need not exist
+    section: str = SECTION  # of memories, without `##`, in a file that has none of the known ones
     project_file_name: str | None = None  # the name below the workspace folder, where it is another one
 
     @property

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-# In the environment of an agent: how many agents are above it, itself included.
-DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"
+DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # for an agent: how many are above it, itself included
 MAX_DEPTH = 1  # an agent whose own server offers this tool again would go on without end
 _NO_DEPTH = "0"
 
@@ -22,10 +21,8 @@ class AgentCommand:
     description: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)  # its arguments; no shell reads them
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    # Names of the server's environment variables that it gets besides those of commands.
-    inherit_env: tuple[str, ...] = ()
-    # How it is given the task: on standard input, or as its last argument.
-    prompt: Literal["stdin", "argument"] = "stdin"
+    inherit_env: tuple[str, ...] = ()  # names of the server's variables that it gets besides those of commands
+    prompt: Literal["stdin", "argument"] = "stdin"  # where it gets the task: standard input, or its last argument
     output: Literal["text", "json"] = "text"  # what it prints: its answer as text, or JSON whose last object holds it
     timeout: int = 600_000  # how long it may take, in milliseconds
 

@@ -15,8 +15,7 @@ from tools.files.workspace import Workspace
 
 # The first three are Qwen Code's, all of them Gemini CLI's.
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
-# Lists kept; the one that was written longest ago goes first. At the tool's limits they would take some 100 MB.
-MAX_LISTS = 250
+MAX_LISTS = 250  # the one that was written longest ago goes first; at the tool's limits they take some 100 MB
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,8 @@ class BrokeredStarter:
     """Starts programs: a `ProcessStarter`. To be closed in the event loop that it was used in.
 
     The pool of supervisors is imported and started with the first program, since many servers never run one. On Windows
-    there is no broker, and nothing can be started.
-
-    Args:
-        by_group: Follow only the group of each program, as on systems without sub-reapers.
+    there is no broker, and nothing can be started. `by_group` follows only the group of each program, as on systems
+    without sub-reapers.
     """
 
     def __init__(self, *, by_group: bool = False) -> None:

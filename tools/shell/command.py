@@ -14,8 +14,7 @@ from tools.shell.output import Output, OutputReader
 from tools.shell.process import Process
 
 GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL (Qwen Code's and Gemini CLI's number)
-# How long after its end the end of the output is waited for: others of a pipeline may end a little later.
-DRAIN_SECONDS = 0.05
+DRAIN_SECONDS = 0.05  # after its end, for the end of the output: others of a pipeline may end a little later
 LEAVING_SECONDS = 0.2  # how long after its end what it started may take to end
 CLEAN_UP_SECONDS = 10.0  # ending and closing are abandoned after this, so that nothing waits for a hung disk for ever
 

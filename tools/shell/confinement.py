@@ -22,8 +22,7 @@ class NetworkAccess(StrEnum):
 class SandboxChanges:
     """What a command did to files that programs outside its sandbox obey, and to its `/tmp`."""
 
-    # Paths of those that were not there when it began, whoever made them, each with where it is now.
-    moved: tuple[tuple[str, str], ...] = ()
+    moved: tuple[tuple[str, str], ...] = ()  # those that were not there when it began, and where they are
     unmovable: tuple[str, ...] = ()  # paths of those that could not be moved
     changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, whoever did that
     uncovered: int = 0  # how many files and folders could not be kept from it, since there are too many
@@ -47,14 +46,12 @@ class ConfinedCommand:
     spec: ProcessSpec  # what is to be started, the sandbox's own program in front where there is one
     sandbox: str = "none"  # what confines it: `bwrap`, or `none`
     network: NetworkAccess = NetworkAccess.HOST
-    # Which known places of secrets it does not see as they are.
-    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)
+    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # what it does not see as it is
 
     async def begin(self) -> None:
         """Let the command begin, which was started; until then nothing of it runs.
 
-        Raises:
-            ToolError: It must not begin, and has to be ended: it is not confined as it was meant to be.
+        A `ToolError` if it must not, and has to be ended: it is not confined as it was meant to be.
         """
 
     async def release(self) -> SandboxChanges:
@@ -73,16 +70,9 @@ class Confinement(Protocol):
         private_folder: Callable[[], str] | None = None,
         /,
     ) -> ConfinedCommand:
-        """Put a command into a sandbox, or leave it as it is.
+        """Put a command into a sandbox, or leave it as it is; a `ToolError` if one is required and none works here.
 
-        Args:
-            spec: The command as it would be started without a sandbox.
-            workspace_roots: Real paths of the folders it may change.
-            waiver: What of the protection it is let off.
-            private_folder: Makes the client's folder, if it has one, for its `/tmp` and for what is taken out of the
-                workspace. Blocks.
-
-        Raises:
-            ToolError: A sandbox is required, and none works here.
+        The roots are real paths of the folders it may change. The private folder is made where the client has one, for
+        its `/tmp` and for what is taken out of the workspace; that blocks.
         """
         ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import sys
@@ -15,22 +14,16 @@ from functools import partial
 
 import anyio
 
-from tools.contract.limits import Progress
 from tools.contract.threads import THREADS
 from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.shell.terminal_text import from_whole_character, plain_text, whole_characters
 
-logger = logging.getLogger(__name__)
 OUTPUT_CHARS = 40_000  # characters of an output that are shown (Gemini CLI's number)
-# One part in so many is kept for the beginning; what counts is mostly at the end (Qwen Code's and Gemini CLI's).
-HEAD_SHARE = 5
+HEAD_SHARE = 5  # one part in so many is for the beginning; what counts is mostly at the end (as both CLIs do)
 HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, with room for colours
-# Bytes kept of the end. An output that is not longer than this is in memory as a whole, and mostly in no file.
-TAIL_BYTES = 1 << 18
-# A NUL among so many bytes at the beginning means binary data (Qwen Code's and Gemini CLI's number).
-SNIFFED_BYTES = 4096
-# A smaller piece is joined with the one before, so that a million of them cost no more than their bytes.
-SMALL_BYTES = 4096
+TAIL_BYTES = 1 << 18  # bytes kept of the end; an output that is not longer is in memory as a whole
+SNIFFED_BYTES = 4096  # a NUL in so many at the beginning means binary data (Qwen Code's and Gemini CLI's number)
+SMALL_BYTES = 4096  # a smaller piece is joined with the one before, so that a million cost no more than their bytes
 QUICK_BYTES = 1 << 15  # a longer output is made text in a thread
 FLUSH_SECONDS = 10.0  # how long a result waits for a hung disk to take the rest of the output
 CUT_MARK = "[... what was printed here is left out ...]"
@@ -183,8 +176,7 @@ READ_BYTES = 1 << 18  # most bytes read in one turn of the event loop; takes som
 # A pipe that is read in fewer turns; Linux gives as much to every user (/proc/sys/fs/pipe-max-size), but not to one who
 # has many such pipes.
 PIPE_BYTES = 1 << 20
-# What a pipe holds at first. A command that fills it prints much.
-USUAL_PIPE_BYTES = 1 << 16
+USUAL_PIPE_BYTES = 1 << 16  # what a pipe holds at first; a command that fills it prints much
 MOST_WAITING = 1 << 20  # while more bytes wait for the disk, nothing is read, and the command waits
 
 
@@ -312,47 +304,8 @@ async def _text(data: bytes) -> str:
     return (await THREADS.run(partial(plain_text, data))).removesuffix("\n")
 
 
-REPORT_SECONDS = 1.0  # between two reports (Gemini CLI's number)
 REPORT_BYTES = 4096  # of the end of the output that are looked at
 REPORT_CHARS = 1_000  # of it that are reported
-LAST_REPORT_SECONDS = 0.5  # how long a report that is on its way may delay the result
-
-
-class LiveOutput:
-    """Reports what one program prints while it runs: bytes so far, no total, and the last lines.
-
-    A client that takes nothing slows nothing.
-    """
-
-    def __init__(self, output: Output, progress: Progress) -> None:
-        self._output = output
-        self._progress = progress
-        self._reported = 0
-        self._reported_at = float("-inf")
-        self._reporting: asyncio.Task[None] | None = None
-
-    def look(self) -> None:
-        """Report if there is something new and it is time. To be called every now and then."""
-        now = time.monotonic()
-        is_busy = self._reporting is not None and not self._reporting.done()
-        if self._output.total == self._reported or now - self._reported_at < REPORT_SECONDS or is_busy:
-            return
-        self._reported, self._reported_at = self._output.total, now
-        self._reporting = asyncio.create_task(self._report(self._reported, newest_text(self._output)))
-
-    async def stop(self) -> None:
-        if self._reporting is not None:
-            await asyncio.wait([self._reporting], timeout=LAST_REPORT_SECONDS)
-            self._reporting.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._reporting
-
-    async def _report(self, count: int, text: str) -> None:
-        try:
-            await self._progress(count, None, text)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the client's
-            # The client may have gone; that must not make the command fail.
-            logger.info("progress could not be reported: %s", type(error).__name__)
 
 
 def newest_text(output: Output) -> str:

@@ -17,12 +17,10 @@ from tools.contract.threads import Threads
 
 FILE_BYTES = 64 << 20  # most bytes kept of one output; what is printed beyond is only counted
 CLIENT_BYTES = 1 << 30  # most bytes of outputs kept for one client; the oldest complete one goes first
-# Bytes of memory that a piece costs beside its content, so that very small ones count for what they are.
-PIECE_OVERHEAD = 64
+PIECE_OVERHEAD = 64  # bytes of memory that a piece costs beside its content, so that very small ones count
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
-# Threads that write. A disk is not quicker with more.
-WRITERS = 2
+WRITERS = 2  # threads that write; a disk is not quicker with more
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 

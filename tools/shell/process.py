@@ -16,11 +16,9 @@ class ResourceLimits:
     """Limits of the operating system for a command and all it starts (`setrlimit`); `None` leaves one as it is."""
 
     file_bytes: int | None = None  # the largest file it may write
-    # The most processes of its user, those that run already counted in; without effect for root.
-    processes: int | None = None
+    processes: int | None = None  # the most of its user, those that run already included; without effect for root
     core_bytes: int | None = 0
-    # The file by which a process joins a control group (`cgroup.procs`); it and all it starts count there.
-    group: str | None = None
+    group: str | None = None  # the file by which it and all it starts join a control group (`cgroup.procs`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from contextlib import suppress
 
 from tools.shell.process import ResourceLimits
 
-# The largest file: larger than what builds make, and stops a runaway before a common disk is full.
-FILE_BYTES = 4 * 1024**3
+FILE_BYTES = 4 * 1024**3  # larger than what builds make; stops a runaway before a common disk is full
 PROCESSES = 512  # how many processes and threads commands may add to those of their user
 PROCESS_STEP = 256  # the limit is a multiple of this, so that it is mostly the same from command to command
 GROUP_PROCESSES = 1_024  # how many processes and threads all commands of a server that runs as root may be together

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 import anyio
 
@@ -28,22 +28,23 @@ from tools.files.programs import find_program
 from tools.shell.command import CommandRequest, Ending, RunningProgram
 from tools.shell.confinement import ConfinedCommand, Confinement
 from tools.shell.jobs import Job, JobTable
-from tools.shell.output import OUTPUT_CHARS, TAIL_BYTES, LiveOutput, Output, OutputReader, ShownOutput
+from tools.shell.output import OUTPUT_CHARS, TAIL_BYTES, Output, OutputReader, ShownOutput, newest_text
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ProcessStarter, StartFailedError
 from tools.shell.resource_limits import default_limits
 
+logger = logging.getLogger(__name__)
+
 POSIX_SHELL = "/bin/sh"  # what runs commands where there is no bash
 MAX_CONCURRENT = 8  # commands that calls wait for at once, and programs that run at once
 TICK_SECONDS = 0.25  # how often a running program is looked at: for limits, and for something to report
-# How long a background command is watched before its call returns (Gemini CLI's number): mistakes mostly show then.
-FIRST_LOOK_SECONDS = 0.2
+REPORT_SECONDS = 1.0  # between two reports (Gemini CLI's number)
+LAST_REPORT_SECONDS = 0.5  # how long a report that is on its way may delay the result
+FIRST_LOOK_SECONDS = 0.2  # a background command is watched so long, for mistakes (Gemini CLI's number)
 ENDED_CHARS = 4_000  # characters shown of the output of a command that was ended at a limit; they are part of an error
 ERRORS_CHARS = 4_000  # characters shown of what came on standard error
-# How often a start is repeated though no program of ours has ended: others of the same user may have.
-AGAIN_SECONDS = 0.25
-# How long after the end of the last program of ours: some of what it held is given back a little later.
-ALONE_SECONDS = 2.0
+AGAIN_SECONDS = 0.25  # a start is repeated, since other programs of the same user may have ended
+ALONE_SECONDS = 2.0  # after the end of our last program: some of what it held comes back a little later
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
 
 _WHY_NO_COMMAND = {
@@ -65,8 +66,6 @@ _WHY_NO_PROGRAM = {
     errno.ENOSYS: "no programs can be run on this system",
 }
 
-StartedT = TypeVar("StartedT")
-
 
 class StartQueue:
     """Lets starts wait for which there are too few descriptors or processes, or too little memory, at the moment.
@@ -81,13 +80,11 @@ class StartQueue:
         self._line = anyio.Lock()
         self._change = anyio.Event()
 
-    async def start(self, start: Callable[[], Awaitable[StartedT]], deadline: float) -> StartedT:
+    async def start(self, start: Callable[[], Awaitable[RunningProgram]], deadline: float) -> RunningProgram:
         """Start a program as soon as there is enough for it. It counts as running until `end` is called.
 
-        Args:
-            start: Starts it, or leaves nothing of it.
-            deadline: The monotonic time after which it is not tried any more, and an `ExhaustedError` says what was
-                short.
+        `start` leaves nothing of what it cannot start. After the deadline (monotonic) the last `ExhaustedError` is
+        raised.
         """
         try:
             return await self._attempt(start)
@@ -111,7 +108,7 @@ class StartQueue:
         self._last_end = time.monotonic()
         self._count(-1)
 
-    async def _attempt(self, start: Callable[[], Awaitable[StartedT]]) -> StartedT:
+    async def _attempt(self, start: Callable[[], Awaitable[RunningProgram]]) -> RunningProgram:
         self._running += 1
         try:
             started = await start()
@@ -128,21 +125,14 @@ class StartQueue:
 
 
 class Runner:
-    """What both runners do.
-
-    Args:
-        starter: Starts processes, and sees to it that nothing is left of them.
-        folders: Where long outputs are kept.
-        max_concurrent: The most programs that run at once for calls; others wait, in the order of arrival.
-        queue: That of all programs which the starter starts.
-    """
+    """What both runners do."""
 
     def __init__(
         self,
         starter: ProcessStarter,
-        folders: PrivateFolders,
-        max_concurrent: int = MAX_CONCURRENT,
-        queue: StartQueue | None = None,
+        folders: PrivateFolders,  # where long outputs are kept
+        max_concurrent: int = MAX_CONCURRENT,  # programs that run at once for calls; others wait, in order of arrival
+        queue: StartQueue | None = None,  # that of all programs which the starter starts
     ) -> None:
         self._starter = starter
         self._folders = folders
@@ -187,6 +177,14 @@ class Runner:
         return RunningProgram(process, output, reader, confined, started_at, self._queue.end)
 
 
+async def _tell(progress: Progress, count: int, text: str) -> None:
+    """Report bytes so far, no total, and the last lines. A client that takes nothing makes no command fail."""
+    try:
+        await progress(count, None, text)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the client's
+        logger.info("progress could not be reported: %s", type(error).__name__)
+
+
 async def _watch(
     running: RunningProgram,
     reported: Output,
@@ -197,7 +195,8 @@ async def _watch(
     most_bytes: float = float("inf"),  # of either output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has ended or reached a limit, and report one of its outputs meanwhile."""
-    live = LiveOutput(reported, progress)
+    told, told_at = 0, float("-inf")
+    report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
     try:
         while True:
@@ -213,10 +212,16 @@ async def _watch(
                 return Ending.SILENT, None
             if max(running.output.total, reported.total) > most_bytes:
                 return Ending.OVERFLOWED, None
-            live.look()
+            if reported.total != told and now >= told_at + REPORT_SECONDS and (report is None or report.done()):
+                told, told_at = reported.total, now
+                report = asyncio.create_task(_tell(progress, told, newest_text(reported)))
     finally:
         waiting.cancel()
-        await live.stop()
+        if report is not None:
+            await asyncio.wait([report], timeout=LAST_REPORT_SECONDS)
+            report.cancel()
+            with suppress(asyncio.CancelledError):
+                await report
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +229,7 @@ class ShellOptions:
     """How commands run."""
 
     environment: Mapping[str, str] = field(repr=False)
-    # How long a command may run, unless the call says otherwise (Qwen Code's two minutes).
-    timeout_seconds: float = 120.0
+    timeout_seconds: float = 120.0  # unless the call says otherwise (Qwen Code's two minutes)
     silence_seconds: float = 0.0  # how long it may print nothing; 0 is off
     max_concurrent: int = MAX_CONCURRENT  # the most commands that calls wait for at once
 
@@ -241,8 +245,7 @@ class FinishedCommand:
     shown: ShownOutput
     seconds: float  # how long it ran, without the time in the queue
     left_running: tuple[int, ...] = ()  # ids of processes that it started and that ran on
-    # The background job that these are now, or `None` where they were ended because there can be none.
-    job: Job | None = None
+    job: Job | None = None  # what these are now; `None` where they were ended because there can be no job
 
 
 class CommandRunner(Runner):
@@ -262,16 +265,10 @@ class CommandRunner(Runner):
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
-        """Run a command until its shell has ended, or a limit is reached.
+        """Run a command until its shell has ended, or a limit is reached. What is left running becomes a job.
 
-        Args:
-            request: What is to be run.
-            jobs: Takes over what is left running; `None` for a client that has no jobs.
-            progress: Told now and then what is printed.
-
-        Raises:
-            ToolError: It was not started: `shell_execute_error`, `shell_timed_out` while it waited for a slot, or
-                `resources_exhausted`.
+        A `ToolError` if it was not started: `shell_execute_error`, `shell_timed_out` while it waited for a slot, or
+        `resources_exhausted`.
         """
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(
@@ -304,11 +301,7 @@ class CommandRunner(Runner):
         return FinishedCommand(request, running, ending, status, shown, seconds, left, job)
 
     async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
-        """Start a command in the background, and watch it for a moment.
-
-        Raises:
-            ToolError: It was not started (`shell_execute_error`, `resources_exhausted`).
-        """
+        """Start a command in the background, and watch it for a moment; a `ToolError` as from `run`."""
         deadline = time.monotonic() + request.timeout_seconds
         with jobs.starting():
             job = jobs.add(request, await self._queue.start(partial(self._start_command, request), deadline))
@@ -365,14 +358,9 @@ class ProgramRunner(Runner):
     """Runs programs that the operator has configured, for all clients."""
 
     async def run(self, request: ProgramRequest, progress: Progress) -> ProgramOutcome:
-        """Run a program until it has ended, or a limit is reached.
+        """Run a program until it has ended, or a limit is reached. Reports what comes on standard error.
 
-        Args:
-            request: What is to be run.
-            progress: Told now and then what comes on standard error.
-
-        Raises:
-            ToolError: It was not started (`execution_failed`, `resources_exhausted`).
+        A `ToolError` if it was not started (`execution_failed`, `resources_exhausted`).
         """
 
         def refusal(number: int) -> ToolError:

@@ -28,23 +28,17 @@ if sys.platform == "win32":
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "broker.py")
 MOST_IDLE = 4  # so many supervisors are kept for the next programs
-# So many supervisors are asked to run a program, if they are gone before they read of it: all idle ones may be.
-ATTEMPTS = MOST_IDLE + 3
+ATTEMPTS = MOST_IDLE + 3  # so many are asked, if they are gone before they read of it: all idle ones may be
 BUSY_PAUSE_SECONDS = 0.005  # between two attempts to reach a broker that has hundreds of sockets to take
 REAP_PAUSE_SECONDS = 0.002  # a process that has closed its socket, or was killed, has ended within a few times this
-# After so long (and the grace) a supervisor that has not ended everything is killed: the broker does it then.
-END_SECONDS = 3.0
+END_SECONDS = 3.0  # after the grace; then a supervisor is killed, and the broker ends what it has left
 CLOSE_GRACE_SECONDS = 0.2  # how long programs have to end by themselves when the server ends
 CLOSE_SECONDS = 1.0  # how long their end is waited for then
 BROKER_SECONDS = 0.5  # after that, how long the broker has to end
 
 
 class SupervisorPool:
-    """Starts programs, in supervisors: a `ProcessStarter`. To be closed in the event loop that it was used in.
-
-    Args:
-        by_group: Follow only the group of each program, as on systems without sub-reapers.
-    """
+    """Starts programs, in supervisors. To be closed in the event loop that it was used in."""
 
     def __init__(self, *, by_group: bool) -> None:
         self._by_group = by_group
@@ -127,8 +121,7 @@ class Launch(NamedTuple):
 
     body: bytes  # of the message RUN
     descriptors: list[int]  # what goes with it: the write ends of the outputs, the attachments, and what is handed on
-    # The read ends of the output and, if told apart, of the errors. Taken out by whoever wants to keep them.
-    outputs: list[int]
+    outputs: list[int]  # the read ends of the output and, if told apart, of the errors; whoever keeps them takes them
 
 
 @contextmanager
@@ -252,20 +245,13 @@ class NotTakenError(Exception):
 
 
 class Supervisor:
-    """A supervisor that runs one program at a time. Its end is the proof that nothing of that is left.
-
-    Args:
-        channel: The socket to it, non-blocking.
-        limits: What limits it has taken, or will take with its first program.
-        on_free: Called with it when the next program may come.
-        on_lost: Called with it when it is gone.
-    """
+    """A supervisor that runs one program at a time. Its end is the proof that nothing of that is left."""
 
     def __init__(
         self,
-        channel: socket.socket,
-        limits: ResourceLimits,
-        on_free: Callable[[Supervisor], None],
+        channel: socket.socket,  # non-blocking
+        limits: ResourceLimits,  # those it has taken, or will take with its first program
+        on_free: Callable[[Supervisor], None],  # the next program may come
         on_lost: Callable[[Supervisor], None],
     ) -> None:
         self.limits = limits
@@ -284,10 +270,8 @@ class Supervisor:
     async def run(self, launch: Launch) -> SupervisedProcess:
         """Have a program started. If this is cancelled, the program and this supervisor end.
 
-        Raises:
-            NotTakenError: The supervisor is gone, and the program was not started.
-            StartFailedError: The program cannot be started, or may have been ended right after its start.
-            OSError: It cannot be asked.
+        A `NotTakenError` if the supervisor is gone and the program was not started; after a `StartFailedError` it may
+        have been ended right after its start.
         """
         answer: asyncio.Future[SupervisedProcess] = self._loop.create_future()
         starting = self._starting = (launch, answer)
@@ -445,13 +429,9 @@ class SupervisedProcess:
         """The program has ended, with a status of `waitpid`. A later one with the same process id is another one."""
         if not self._has_exited.is_set():
             code = os.waitstatus_to_exitcode(status)
-            if code >= 0:
-                self._status = ExitStatus(code, None)
-            else:
-                try:
-                    self._status = ExitStatus(None, signal.Signals(-code).name)
-                except ValueError:
-                    self._status = ExitStatus(None, f"SIG{-code}")  # a real-time signal has no name of its own
+            # A real-time signal has no name of its own.
+            name = next((each.name for each in signal.Signals if each == -code), f"SIG{-code}")
+            self._status = ExitStatus(code, None) if code >= 0 else ExitStatus(None, name)
             self._has_exited.set()
 
     def on_gone(self) -> None:

@@ -30,11 +30,7 @@ def framed(kind: int, *numbers: int) -> bytes:
 
 
 def packed(spec: ProcessSpec) -> bytes:
-    """What follows in a message RUN: texts with NUL between them, the first of which is a list of numbers.
-
-    Raises:
-        ValueError: The operating system cannot take it, such as a text with NUL in it.
-    """
+    """What follows in a message RUN: texts with NUL between them, the first a list of numbers; or a `ValueError`."""
     wanted = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
     limits = [-1 if limit is None else limit for limit in wanted]
     errors = (STANDARD_ERROR,) if spec.separates_errors else ()

@@ -35,8 +35,7 @@ LEAVE_GRACE_SECONDS = 0.2  # how long programs have to end by themselves once th
 LEAVE_SECONDS = 30.0  # after so long without the server, what cannot be killed is left alone
 LOOKS = 50  # how often to look for what runs if nothing is found: it may have been replaced by others meanwhile
 KILL_PAUSE_SECONDS = 0.02  # between two attempts to kill what is left
-# Programs start with the usual reaction to each. Asking for them takes as long as a twelfth of a shell.
-_ALL_SIGNALS = tuple(map(int, signal.valid_signals()))
+_ALL_SIGNALS = tuple(map(int, signal.valid_signals()))  # once: it takes as long as a twelfth of a shell
 GROUP_PAUSE_SECONDS = 0.05  # nobody tells when a group has become empty, so it is looked at this often
 
 

@@ -43,8 +43,7 @@ DEPTH = 6  # folders below a root that are looked into
 FOLDERS = 1_500  # folders of a root that are looked into, those near the top first
 MODULE_DEPTH = 6  # folders below a repository's own one in which submodules and worktrees are looked for
 ENTRIES = 50  # entries of a folder that count in its fingerprint, by name: what is in those below it does not
-# How old a folder's last change must be for its time to tell of the next: the step of coarse file systems.
-SETTLED_NANOSECONDS = 2_000_000_000
+SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on coarse file systems
 REMEMBERED = 20_000  # folders that are remembered, of all roots together
 READ_BYTES = 256 * 1024  # what a new repository's settings have at most
 _BARE = {"HEAD", "objects", "refs"}
@@ -55,8 +54,7 @@ _IN_REPOSITORY = (*REPOSITORY_FILES, *REPOSITORY_FOLDERS)
 class AutoRunPaths:
     """What was found in a root. All paths are absolute."""
 
-    # Folders that stay where they are and writable: repositories' own ones.
-    pinned: list[str] = field(default_factory=list[str])
+    pinned: list[str] = field(default_factory=list[str])  # stay where they are, and writable: repositories' own
     read_only: list[str] = field(default_factory=list[str])  # files and folders that stay as they are
     found: set[str] = field(default_factory=set[str])  # every auto-run path that exists, links included
 
@@ -82,11 +80,9 @@ class AutoRunLookout:
         # The commands at work that may leave anything, and the one that began last.
         self._at_work: set[object] = set()
         self._last: object = None
-        # What commands have changed that may, and as what they left it.
-        self._accepted: dict[str, Fingerprint | None] = {}
+        self._accepted: dict[str, Fingerprint | None] = {}  # what commands have changed that may
         self._folders: dict[str, _Folder] = {}
-        # For each root, the folders in which something was found.
-        self._holding: dict[str, set[str]] = {}
+        self._holding: dict[str, set[str]] = {}  # of each root, folders in which something was found
 
     def look(self, root: str) -> AutoRunPaths:
         """Look through a root, the folders near its top first, and once more where something was found before.
@@ -223,8 +219,7 @@ class Fingerprint(NamedTuple):
     """What a file or folder is, so that a change shows, whoever made it."""
 
     status: tuple[int, ...]  # what identifies it, and of a file the time of its last change, which nobody can set back
-    # The same of the first entries of a folder; `None` for a file.
-    entries: Mapping[str, tuple[int, ...] | None] | None = None
+    entries: Mapping[str, tuple[int, ...] | None] | None = None  # the same of the first of a folder
 
     def without(self, names: set[str]) -> Fingerprint:
         """The same but for some entries."""

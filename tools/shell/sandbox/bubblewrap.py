@@ -67,8 +67,7 @@ logger = logging.getLogger(__name__)
 # capabilities, also in a user namespace: `core_pattern` alone would run a program outside.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 OPEN_TO_ALL = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 - names of mount points, nothing is made there
-# How long a command waits for the look at what it has left; that goes on, but is not reported any more.
-SETTLE_SECONDS = 8.0
+SETTLE_SECONDS = 8.0  # a command waits so long for the look at what it has left, which then goes on unreported
 
 NOT_AS_MEANT = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or a link "
@@ -90,8 +89,7 @@ class Descriptors:
     calls: int | None  # from it comes the program of the system call filter; `None` for none
 
 
-# Those of bubblewrap, above what a shell command uses by number.
-DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)
+DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)  # above what a shell command uses
 FIRST_COPY = 13  # the first of the descriptors that have what is shown in place of settings
 
 
@@ -257,13 +255,7 @@ class SandboxStatus:
 
 
 class BubblewrapConfinement:
-    """Puts commands into bubblewrap. One for each server.
-
-    Args:
-        search_path: Where to look for the program (`PATH`).
-        program: The program to use instead of the one that would be found.
-        consented: As `AutoRunLookout` takes it.
-    """
+    """Puts commands into bubblewrap. One for each server."""
 
     def __init__(
         self,
@@ -271,9 +263,9 @@ class BubblewrapConfinement:
         network: NetworkAccess,
         site: Site,
         search_path: str = os.defpath,
-        program: str | None = None,
+        program: str | None = None,  # the program to use instead of the one that would be found
         *,
-        consented: Mapping[str, float] = MappingProxyType({}),
+        consented: Mapping[str, float] = MappingProxyType({}),  # as `AutoRunLookout` takes it
     ) -> None:
         self._mode = mode
         self._site = site

@@ -23,18 +23,15 @@ from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED
 from tools.shell.sandbox.secret_removal import included_settings, without_secrets
 
 # What root can read even without its rights.
-SYSTEM_PATHS = (
-    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d"),
-    *("/etc/krb5.keytab", "/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key"),
-    *("/etc/rancher/k3s/k3s.yaml", "/etc/kubernetes", "/etc/ssl/private", "/etc/wireguard"),
-    "/etc/NetworkManager/system-connections",
-)
-
+_OF_ROOT = """
+/etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d /etc/krb5.keytab
+/etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key /etc/rancher/k3s/k3s.yaml
+/etc/kubernetes /etc/ssl/private /etc/wireguard /etc/NetworkManager/system-connections
+"""
+SYSTEM_PATHS = _OF_ROOT.split()
 READ_BYTES = 256 * 1024  # settings that are longer are hidden
-# The most copies of a command: each takes a descriptor and a mount. What comes after them is hidden.
-COPIES = 64
-# A file that changed less than so long ago may change again without that being seen in its times.
-SETTLED_NANOSECONDS = 2_000_000_000
+COPIES = 64  # of a command: each takes a descriptor and a mount; what comes after them is hidden
+SETTLED_NANOSECONDS = 2_000_000_000  # a younger file may change again without its times telling
 _FEW = 4  # so few names are looked for one by one; for more, their folder is listed
 
 
@@ -48,28 +45,15 @@ class HiddenPaths:
     shown: tuple[str, ...] = ()  # what is seen as it is although it lies in a folder that is hidden
     withheld: tuple[WithheldSecret, ...] = ()  # what of it is known, for results
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """All that is not seen as it is."""
-        return (*self.folders, *self.files, *self.copies)
-
 
 def secret_places(
     home: str,
-    more: Iterable[str] = (),
-    readable: Sequence[str] = (),
-    roots: Sequence[str] = (),
+    more: Iterable[str] = (),  # folders or files of the server itself
+    readable: Sequence[str] = (),  # shown whole although they are known
+    roots: Sequence[str] = (),  # real paths of the writable folders
     environ: Mapping[str, str] = os.environ,
 ) -> HiddenPaths:
-    """What has to be hidden on this machine now.
-
-    Args:
-        home: The home folder, an absolute path.
-        more: Folders or files of the server itself.
-        readable: Paths that are shown whole although they are known.
-        roots: Real paths of the writable folders.
-        environ: Variables that tell where places have been moved to.
-    """
+    """What has to be hidden on this machine now."""
     real_home = os.path.realpath(home)
     whole = tuple(map(os.path.realpath, readable))
     # What is there of the table, each with its place in it; folders before what lies in them.

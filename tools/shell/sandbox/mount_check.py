@@ -39,12 +39,9 @@ class Gate:
     def __init__(self) -> None:
         self._open: set[int] = set()
         try:
-            self._told, self.info = self._pipe()
-            """Bubblewrap writes to the second one what its process is."""
-            self.held, self._full = self._pipe()
-            """It reads from the first one, and waits there."""
-            self.options, self._saying = self._pipe()
-            """It reads its options from the first one."""
+            self._told, self.info = self._pipe()  # bubblewrap writes to the second one what its process is
+            self.held, self._full = self._pipe()  # it reads from the first one, and waits there
+            self.options, self._saying = self._pipe()  # it reads its options from the first one
             if sys.platform != "win32":
                 for ours in (self._told, self._full, self._saying):
                     os.set_blocking(ours, False)
@@ -71,13 +68,9 @@ class Gate:
         self._close(self._saying)
 
     async def look(self, expected: Iterable[ExpectedMount], seconds: float = SECONDS) -> bool:
-        """Wait until everything is mounted, and let it go on if that is what is expected.
+        """Wait until everything is mounted, and let it go on if that is what is expected, or if it has ended by itself.
 
-        Returns:
-            Whether it was let on, or has ended by itself before. Where not, it waits still.
-
-        Raises:
-            TimeoutError: It takes too long.
+        Whether it went on; where not, it waits still. A `TimeoutError` if it takes too long.
         """
         with anyio.move_on_after(seconds):
             await anyio.wait_writable(self._full)
@@ -88,21 +81,20 @@ class Gate:
         state = self._poll(self._full, seconds)
         if not state:
             raise TimeoutError
-        is_passed = bool(state & _NO_READER)  # without a reader it has ended, and printed why
-        if not is_passed:
+        if not state & _NO_READER:  # without a reader it has ended, and printed why
             try:
                 # It tells its process before that begins to mount.
                 process = int(os.read(self._told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
-                is_passed = all(map(MountTable(process, NEW_ROOT).has, expected))
+                if not all(map(MountTable(process, NEW_ROOT).has, expected)):
+                    return False
             except (BlockingIOError, ValueError, IndexError):
                 return False
             except OSError as error:
                 if exhaustion_of(error) is not None:
                     raise
                 return False
-        if is_passed:
-            self.close()
-        return is_passed
+        self.close()
+        return True
 
     def close(self) -> None:
         """Close what is open. May be called again."""
@@ -153,9 +145,7 @@ class ExpectedMount(NamedTuple):
 class MountTable:
     """What a process has mounted where, as it was when this was made; an `OSError` if it is gone, or not ours.
 
-    Args:
-        process: Its id.
-        top: The folder that will be its root. Where that is not the root yet, only what lies in it is told.
+    Where the folder `top` will be its root, only what lies in that is told.
     """
 
     def __init__(self, process: int | str = "self", top: str = "") -> None:
@@ -172,8 +162,7 @@ class MountTable:
                             what, at = what.replace(escape, character), at.replace(escape, character)
                     mounts[number] = Mount(number, parent, device, what, at or "/", "ro" in options.split(","))
         upon = {number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number}
-        # Where the root is not a mount, nothing is mounted as it.
-        none = Mount("", "", "", "", "", is_read_only=False)
+        none = Mount("", "", "", "", "", is_read_only=False)  # where the root is not a mount
         self._lowest = next((each for each in mounts.values() if each.at == "/" and each.number not in upon), none)
         self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # what lies on a mount, at a place
 

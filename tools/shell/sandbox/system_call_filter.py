@@ -21,13 +21,11 @@ _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO (linux/seccomp.h)
 # Where `struct seccomp_data` holds them; both architectures are little-endian, so the low half comes first.
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
-_X32 = 0x40000000  # bit of the second set of call numbers on x86-64
+_X32 = 0x40000000  # bit of the second set of call numbers on x86-64; elsewhere there are none so high
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
-# SOCK_STREAM, SOCK_SEQPACKET. A pair of datagram sockets can still send to a named one.
-_PAIR_TYPES = (1, 5)
+_PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; a pair of datagram sockets can still send to a named one
 _TYPE_MASK = 0xF
-# All CLONE_NEW* flags. In a namespace of its own a command would have capabilities.
-_NEW_NAMESPACES = 0x7E020080
+_NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags: in a namespace of its own a command would have capabilities
 _CLONE_NAMESPACES = 0x7E020000  # the same for `clone`, where the lowest byte is a signal
 
 
@@ -36,7 +34,6 @@ class _Architecture:
     """The numbers of one architecture (asm/unistd.h)."""
 
     audit: int  # AUDIT_ARCH_*
-    has_second_set: bool  # whether there are calls with `_X32`
     refused: tuple[int, ...]  # calls that are not permitted
     calls: tuple[int, int, int, int]  # numbers of socket, socketpair, clone and unshare
 
@@ -50,7 +47,6 @@ _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
 _ARCHITECTURES = {
     "x86_64": _Architecture(
         audit=0xC000003E,
-        has_second_set=True,
         # add_key, request_key, keyctl, bpf, userfaultfd, perf_event_open, setns, mount, umount2, pivot_root, chroot,
         # open_by_handle_at, kexec_load, kexec_file_load, init_module, finit_module, delete_module, syslog, acct,
         # swapon, swapoff, reboot, quotactl
@@ -63,7 +59,6 @@ _ARCHITECTURES = {
     ),
     "aarch64": _Architecture(
         audit=0xC00000B7,
-        has_second_set=False,
         refused=(
             *(217, 218, 219, 280, 282, 241, 268, 40, 39, 41, 51, 265, 104, 294, 105, 273, 106, 116, 89, 224, 225),
             *(142, 60),
@@ -105,9 +100,8 @@ def seccomp_program(machine: str) -> bytes | None:
     add(_EQUAL, architecture.audit, true=1)
     add(_RETURN, _ERRNO | errno.EPERM)
     add(_LOAD, _NUMBER_AT)
-    if architecture.has_second_set:
-        add(_AT_LEAST, _X32, false=1)
-        add(_RETURN, _ERRNO | errno.ENOSYS)
+    add(_AT_LEAST, _X32, false=1)
+    add(_RETURN, _ERRNO | errno.ENOSYS)
     refuse(_ABSENT, errno.ENOSYS)
     refuse(architecture.refused, errno.EPERM)
     only_one_of(socket, 0, 0xFFFFFFFF, _FAMILIES, errno.EAFNOSUPPORT)

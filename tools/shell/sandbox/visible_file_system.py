@@ -21,32 +21,26 @@ from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 # lasts; of the others each command has its own, in memory. `/dev/shm` is part of the private `/dev`.
 PRIVATE = ("/tmp", "/var/tmp", "/run", "/var/run")  # noqa: S108 - covered, not used
 TEMPORARY = PRIVATE[0]
-# Size of each private folder that is held in memory; the client's `/tmp` is emptied where it holds more.
-PRIVATE_BYTES = 2 * 1024**3
+PRIVATE_BYTES = 2 * 1024**3  # of each that is held in memory; the client's `/tmp` is emptied where it holds more
 MOST_MEASURED = 50_000  # files and folders of the client's `/tmp` that are counted, to see how much it holds
 # Mounts for the paths of all workspaces that stay as they are, of each kind, with the folders on the way to them: those
 # nearest to the top. Each takes bubblewrap the longer the more there are.
 KEPT = 200
 
-# Folders that are not workspaces: writable, they would leave nothing of the sandbox.
-SYSTEM_ROOTS = frozenset(
-    (
-        *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin"),
-        *("/srv", "/sys", "/tmp", "/usr", "/var", "/var/tmp", "/var/run", "/var/lib", "/Users"),  # noqa: S108 - refused
-    )
-)
-
-# Where the programs of NixOS are found.
-RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")
+_NOT_WORKSPACES = """
+/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /run /sbin /srv /sys /tmp /usr /var /var/tmp /var/run /var/lib
+/Users
+"""
+SYSTEM_ROOTS = frozenset(_NOT_WORKSPACES.split())  # writable, they would leave nothing of the sandbox
+RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")  # programs of NixOS
 # Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones would
 # be run by others. What tools have already fetched is readable where it is.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".npm"}
 
-# Variables that lead to what is not there.
-UNREACHABLE = (
-    *("XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK"),
-    "SSH_AGENT_PID",
-)
+_LEADING_NOWHERE = """
+XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
+"""
+UNREACHABLE = _LEADING_NOWHERE.split()  # variables that lead to what is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +48,10 @@ class Site:
     """What about this machine and this server matters to every command."""
 
     home: str
-    # Further folders and files to hide: state and settings of the server. Taken out of a root where new.
-    hidden: tuple[str, ...] = ()
-    # Files that stay as they are even inside a root: settings of the server. Taken out of it where new.
-    read_only: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()  # also hidden: state and settings of the server; taken out of a root where new
+    read_only: tuple[str, ...] = ()  # also inside a root: settings of the server; taken out of it where new
     readable: tuple[str, ...] = ()  # files and folders that are seen whole although they are known places of secrets
-    # Files and folders of the roots that commands may change although programs outside obey them.
-    writable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()  # of the roots, although programs outside obey these files and folders
     temporary_bytes: int = PRIVATE_BYTES  # how much a client's `/tmp` may hold after a command
 
 
@@ -77,8 +68,7 @@ class View:
     # Files in whose place something else is read: from a descriptor of bubblewrap, by its number.
     copies: Mapping[str, int] = field(default_factory=dict[str, int])
     shown: tuple[str, ...] = ()  # what is seen although it lies in a hidden folder
-    # Writable folders that cannot be renamed or removed, none of them in one that is read-only.
-    pinned: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()  # cannot be renamed or removed, but written; none is in a read-only one
     read_only: tuple[str, ...] = ()  # files and folders of the roots that stay as they are
     network: NetworkAccess = NetworkAccess.NONE
 
@@ -104,9 +94,8 @@ class PreparedView:
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
         changes = self.auto_run.settle()
-        held = 0
-        if self.view.temporary is not None:
-            held = _empty_temporary(self.view.temporary, self.temporary_bytes)
+        folder = self.view.temporary
+        held = _empty_temporary(folder, self.temporary_bytes) if folder is not None else 0
         return replace(changes, uncovered=self.uncovered, temporary_bytes=held)
 
 
@@ -142,7 +131,8 @@ def prepare(
         if not any(contains(path, other) or contains(other, path) for other in free)
     )
     repositories = () if waiver.is_git else _by_depth(path for each in found for path in each.pinned)
-    pinned, read_only, uncovered = _kept_in_place(present, hidden.paths, repositories, (*own, *guarded))
+    covered = (*hidden.folders, *hidden.files, *hidden.copies)
+    pinned, read_only, uncovered = _kept_in_place(present, covered, repositories, (*own, *guarded))
     private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
     needed = (*map(_real, (*readable, site.home, "/etc/resolv.conf", "/etc/localtime")), *RUNNING_SYSTEM)
     view = View(
@@ -221,15 +211,11 @@ def _real(path: str) -> str:
 def _kept_in_place(
     roots: Sequence[str], hidden: Sequence[str], repositories: Iterable[str], guarded: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """The mounts that keep what programs obey as it is, or at least where it is.
+    """The mounts that keep what programs obey as it is, or where it is: pinned, read-only, and how many lack one.
 
     A mount point cannot be renamed, but a folder that holds one can, and the mount moves along: something else could
     then take its place. So every folder on the way from the root to what is kept is mounted onto itself, too. For what
     lies at the top of a root, as it mostly does, there is none. A path where nothing is, or a link, is left out.
-
-    Returns:
-        The writable folders that cannot be renamed or removed, what is read-only, and how many paths there were no
-            mounts left for.
     """
 
     def is_seen(path: str) -> bool:
