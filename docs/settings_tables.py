@@ -8,13 +8,15 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from server.settings import models, tool_models
 from server.settings.canonical_form import KEY_ALIASES
-from server.settings.explanations import KeyDescription, key_descriptions
-from server.settings.section import dotted
+from server.settings.explanations import words
+from server.settings.section import KeyPath, Section, dotted, keys_of
 
 PAGE = Path(__file__).resolve().parent / "configuration.md"
 ALIASES = re.compile(r"(<!-- key-aliases:begin[^\n]*-->\n).*?(<!-- key-aliases:end -->)", flags=re.DOTALL)
@@ -41,6 +43,30 @@ TITLES: Mapping[str, str] = {
     "log": "what is written to stderr",
 }
 """The sections in the order of the page. A section that is missing here is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDescription:
+    """A key as people see it; in its dotted path `NAME` stands for a name that the operator chooses."""
+
+    path: str
+    type: str
+    default: Any
+    section: type[Section]
+    attribute: str
+
+
+def key_descriptions(section: type[Section] = models.Settings, path: KeyPath = ()) -> Iterator[KeyDescription]:
+    """Every key that holds a value or a table of named sections, in the order of the models."""
+    for attribute, name in zip(section.model_fields, keys_of(section), strict=True):
+        key = keys_of(section)[name]
+        here = (*path, name)
+        if key.section is None or key.is_table:
+            default = key.field.get_default(call_default_factory=True, validated_data={})
+            default = list(cast("tuple[Any, ...]", default)) if isinstance(default, tuple) else default
+            yield KeyDescription(dotted(here), words(key), default, section, attribute)
+        if key.section is not None:
+            yield from key_descriptions(key.section, (*here, "NAME") if key.is_table else here)
 
 
 def main(arguments: list[str]) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from docs.settings_tables import KeyDescription, key_descriptions
 from server.settings import SettingsError, SettingsReport, load_settings
-from server.settings.explanations import KeyDescription, key_descriptions
 from server.settings.section import dotted
 
 

@@ -1,10 +1,9 @@
-"""A key in words: what its value has to be, and what is wrong with one. Loaded only when needed."""
+"""What the value of a key has to be, and what is wrong with one, in words. Loaded only when needed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import chain
 from types import NoneType, UnionType
@@ -18,28 +17,6 @@ from server.settings.section import MILLISECONDS, Expected, Key, KeyPath, Sectio
 
 MAX_SHOWN_VALUE = 80  # characters of a wrong value that a sentence repeats (ours)
 MAX_PROBLEMS = 20  # problems listed at once (ours)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyDescription:
-    """A key as people see it; in its dotted path `NAME` stands for a name that the operator chooses."""
-
-    path: str
-    type: str
-    default: Any
-    section: type[Section]
-    attribute: str
-
-
-def key_descriptions(section: type[Section] = Settings, path: KeyPath = ()) -> Iterator[KeyDescription]:
-    """Every key that holds a value or a table of named sections, in the order of the models."""
-    for attribute, name in zip(section.model_fields, keys_of(section), strict=True):
-        key = keys_of(section)[name]
-        here = (*path, name)
-        if key.section is None or key.is_table:
-            yield KeyDescription(dotted(here), words(key), key.default, section, attribute)
-        if key.section is not None:
-            yield from key_descriptions(key.section, (*here, "NAME") if key.is_table else here)
 
 
 def words(key: Key) -> str:

@@ -59,11 +59,6 @@ class Key:
     section: type[Section] | None
     is_table: bool
 
-    @property
-    def default(self) -> Any:
-        default: Any = self.field.get_default(call_default_factory=True, validated_data={})
-        return list(cast("tuple[Any, ...]", default)) if isinstance(default, tuple) else default
-
 
 @cache
 def keys_of(section: type[Section]) -> Mapping[str, Key]:

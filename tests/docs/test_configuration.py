@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.settings_tables import KeyDescription, key_descriptions
 from server.settings.canonical_form import KEY_ALIASES
-from server.settings.explanations import KeyDescription, key_descriptions
 from server.settings.section import dotted
 
 DOCS = Path(__file__).parents[2] / "docs"

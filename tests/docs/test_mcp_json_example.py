@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
+from docs.settings_tables import key_descriptions
 from server.settings import SettingsReport, load_settings
-from server.settings.explanations import key_descriptions
 from server.settings.files import parse
 from server.settings.section import Diagnostics
 from tests.settings_cases import sources

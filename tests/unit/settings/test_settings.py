@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from docs.settings_tables import KeyDescription
 from server.settings import Settings, SettingsError, load_settings
-from server.settings.explanations import KeyDescription
 from server.settings.models import HttpSettings
 from tests.settings_cases import at, every_key, load, refusal, sources, write
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
