@@ -53,8 +53,7 @@ class ListenBus(InMemorySubscriptionBus):
 
 
 TELL_SECONDS = 10.0  # how long a session may take to hear of a change
-SETTLE_SECONDS = 0.02
-"""How long changes are gathered: one upstream that comes changes three lists, and several come at once."""
+SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists
 
 ListKind = Literal["tools", "prompts", "resources"]
 _TOLD: dict[ListKind, tuple[ServerEvent, Callable[[ServerSession], Awaitable[None]]]] = {
@@ -93,8 +92,6 @@ class Announcements:
             tasks.start_soon(self.tell, kind, list(self._sessions()))
 
     async def tell(self, kind: ListKind, sessions: Sequence[ServerSession]) -> None:
-        """Tell these sessions, and whoever listens, that a list changed."""
-
         async def tell_one(session: ServerSession) -> None:
             # One that has just ended needs no word either.
             with anyio.move_on_after(TELL_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):

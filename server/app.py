@@ -128,7 +128,6 @@ class CoreServer(Server[dict[str, Any]]):
         self.get_tool_input_schema = self._repeated_schema
 
     def _repeated_schema(self, name: str) -> Mapping[str, Any] | None:
-        """The schema of a tool that asks for headers; `None` where there is nothing to compare."""
         if name not in self._schemas:
             if not self._registry.knows(name):
                 return None
@@ -283,7 +282,7 @@ class App:
         if has_rules or before.upstreams != now.upstreams:
             self.proxy.settings_changed()
         if has_rules:
-            self._workspaces.rebuild()
+            self._workspaces.built.clear()  # rules hide other files now
             self._tools_changed()
 
     def _forget(self, state: ClientState) -> None:

@@ -70,7 +70,9 @@ class AuditLog:
             return
         try:
             self._queue.put_nowait(record)
-            self.start()
+            if not self._has_writer:
+                start_thread(partial(self._write, self._path))
+                self._has_writer = True
         except queue.Full:
             if not self._dropped:
                 logger.warning("the disk of the audit log is too slow; decisions are missing in it")
@@ -78,14 +80,7 @@ class AuditLog:
         except ExhaustedError:
             logger.warning("no thread can be started for the audit log; it is tried again with the next decision")
 
-    def start(self) -> None:
-        """Start the thread that writes, if there is something to write to and it does not run yet."""
-        if self._path is not None and not self._has_writer:
-            start_thread(partial(self._write, self._path))
-            self._has_writer = True
-
     def close(self) -> None:
-        """Write what is waiting, for a moment at most."""
         if self._has_writer:
             with suppress(queue.Full):
                 self._queue.put(None, timeout=FLUSH_SECONDS)

@@ -13,7 +13,8 @@ from typing import Any
 
 from server.console import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE, Failure, UsageError
 from server.log import flush_log, start_log
-from server.settings import SettingsError, SettingsReport, default_settings, load_settings
+from server.settings import Settings, SettingsError, SettingsReport, load_settings
+from server.settings.files import home_folder
 from server.watchdog import start_watchdog
 from tools.contract.display import visible
 from tools.contract.resource_exhaustion import ExhaustedError, exhaustion_of, share_arenas
@@ -119,7 +120,8 @@ def _run(arguments: argparse.Namespace) -> int:
             try:
                 report = _settings(arguments)
             except SettingsError as error:
-                report, problems = default_settings(os.environ), error.problems
+                report = SettingsReport(Settings.model_construct(), home=home_folder(os.environ))
+                problems = error.problems
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(report, problems, as_json=arguments.json)
@@ -239,7 +241,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
-    """What the command line says, in the shape of a settings file."""
     overrides: dict[str, Any] = {}
     if arguments.workspace:
         for folder in arguments.workspace:

@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 _CAPABILITIES = "coretools-mcp/capabilities"  # under this key a connection of the SDK keeps them
 _PROGRESS = frozenset({"progressToken", "progress", "total", "message"})  # what the SDK knows of progress
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""Levels of log messages, the least first (MCP specification, logging)."""
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
 _LEVEL_KEY = "coretools-mcp/logLevel"
@@ -78,7 +77,6 @@ class Exchange:
 
     @property
     def chosen_level(self) -> str | None:
-        """The level that a client of the handshake era has chosen for its connection."""
         return self.connection.state.get(_LEVEL_KEY) if isinstance(self.connection, Connection) else None
 
     def choose_level(self, level: str) -> None:
@@ -113,7 +111,6 @@ class Exchange:
         return replace(self, outbound=cast("Outbound", self.connection), params={}, carried={}, is_resumed=False)
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        """Call this when the client's connection ends, where its revision has such."""
         if isinstance(self.connection, Connection):
             self.connection.exit_stack.callback(callback)
 

@@ -42,26 +42,19 @@ from tools.shell.jobs import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000
-"""Client states kept; the one that was silent longest goes first. More than there are sessions and tokens at once."""
-MOST_CALLS = 256
-"""Calls that one client over the network may have at work at once: each holds its result until that is read. Over stdio
-reading pauses instead."""
-LOOK_SECONDS = 0.5
-"""How long after its time a silent client is forgotten, so that clients who came together go together."""
+MAX_CLIENTS = 10_000  # client states kept, more than there are sessions and tokens at once; the most silent goes first
+MOST_CALLS = 256  # of one client over the network at once; each holds its result until that is read
+LOOK_SECONDS = 0.5  # silent clients are forgotten so long after their time, so that many go together
 STDIO_KEY = "stdio"
 SESSION_KEYS = ("http:", "sse:")  # what the keys of clients begin with that show no token
 ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits for the client's answer to `roots/list`
-QUIET_SECONDS = 0.1
-"""How long a client has to say nothing of its roots until what it said last is seen to. No call waits for that."""
+QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
 MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
 MAX_KEPT_WORKSPACES = 1_000  # workspaces kept by the roots of their clients; clients of one project share one
 
 
 class TooManyCallsError(ToolError):
-    """A client of the network has that many at work."""
-
     def __init__(self) -> None:
         said = f"This was not done: {MOST_CALLS} calls of yours are at work already."
         super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their answers, and call again.")
@@ -209,14 +202,10 @@ class WorkspacePolicy:
     respect_git_ignore: bool = True
     respect_agent_ignore: bool = True
     hidden: Callable[[Sequence[str]], Forbidden | None] = lambda _roots: None  # what rules hide below some folders
-    _built: _Workspaces = field(default_factory=_Workspaces, init=False)
+    built: _Workspaces = field(default_factory=_Workspaces, init=False)  # what is not there is made when it is needed
 
     def __post_init__(self) -> None:
         self.operator_roots = tuple(real_path(root) for root in self.operator_roots)
-
-    def rebuild(self) -> None:
-        """Make every workspace anew when it is needed next, because rules hide other files now."""
-        self._built.clear()
 
     async def workspace_of(self, client: Client, ctx: RequestContext, *, related: bool = True) -> Workspace:
         """The workspace for one call. Asks the client for its roots if it has some and has not told them yet."""
@@ -228,11 +217,11 @@ class WorkspacePolicy:
     def workspace(self, client_roots: ClientRoots | None, readable: tuple[str, ...] = ()) -> Workspace:
         """The workspace for a client; its roots are `None` if it has some and has not told them."""
         key = (client_roots, readable)
-        if key not in self._built:
-            if len(self._built) >= MAX_KEPT_WORKSPACES:
-                self._built.clear()
+        if key not in self.built:
+            if len(self.built) >= MAX_KEPT_WORKSPACES:
+                self.built.clear()
             folders, problem = self._folders(client_roots)
-            self._built[key] = Workspace(
+            self.built[key] = Workspace(
                 folders,
                 problem,
                 respect_git_ignore=self.respect_git_ignore,
@@ -240,10 +229,9 @@ class WorkspacePolicy:
                 readable=readable,
                 forbidden=self.hidden(folders),
             )
-        return self._built[key]
+        return self.built[key]
 
     def _folders(self, client_roots: ClientRoots | None) -> tuple[Sequence[str], str]:
-        """The folders, and what to say if there are none."""
         operators = self.operator_roots
         if operators and not self.intersect:
             return operators, ""

@@ -95,7 +95,6 @@ def has_other_rules(before: Settings, now: Settings) -> bool:
 
 
 def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
-    """The sections that differ and do not take effect at once, by their keys."""
     shell = before.shell.model_copy(update={"env": now.shell.env})
     proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # stands in each entry as well
     before = before.model_copy(update={"shell": shell, "proxy": proxy})

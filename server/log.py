@@ -15,8 +15,7 @@ from tools.contract.resource_exhaustion import start_thread
 
 QUEUED_RECORDS = 1_000  # records waiting for standard error
 FLUSH_SECONDS = 0.5  # how long the end of the process waits for the last records to be written
-NOISY = ("mcp.client.stdio", "mcp.server.sse")
-"""Loggers of the SDK that write a traceback for every line a peer gets wrong."""
+NOISY = ("mcp.client.stdio", "mcp.server.sse")  # they write a traceback for every line a peer gets wrong
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
 """Loggers that write addresses and headers, or errors that hold them: keys stand in both."""
 TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
@@ -24,8 +23,6 @@ TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.au
 
 
 class _QueueHandler(logging.Handler):
-    """Formats a record and leaves it to the thread that writes."""
-
     def __init__(self) -> None:
         super().__init__()
         self._lines: queue.Queue[str] = queue.Queue(QUEUED_RECORDS)

@@ -6,7 +6,7 @@ Results are built as wire mappings, since the SDK validates and shapes them for 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -22,8 +22,7 @@ FACTS_KEY = "coretools-mcp/facts"
 DISPLAY_KEY = "coretools-mcp/display"
 ERROR_KEY = "coretools-mcp/error"
 AUDIO_SINCE = "2025-03-26"
-LINKS_SINCE = "2025-06-18"
-"""Revisions that brought audio content and resource links; older clients get the nearest thing they know."""
+LINKS_SINCE = "2025-06-18"  # older clients get the nearest thing to audio and links that they know
 DisplayPlace = Literal["block", "meta"]
 
 
@@ -50,7 +49,6 @@ def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
 
 
 def complete(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]:
-    """A result in wire shape with what the 2026-07-28 revision requires of every one."""
     if protocol_version in MODERN_PROTOCOL_VERSIONS:
         return {"resultType": "complete", **result}
     return dict(result)
@@ -128,14 +126,6 @@ def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
         contents["text"] = encodable("".join(part.text for part in parts if isinstance(part, TextPart)))
     # The file may change at any time.
     return {"contents": [contents], "ttlMs": 0, "cacheScope": "private"}
-
-
-def completion_to_wire(values: Sequence[str], total: int | None, *, has_more: bool) -> dict[str, Any]:
-    """What may complete an argument, as `completion/complete` returns it: at most 100 values."""
-    completion: dict[str, Any] = {"values": [encodable(value) for value in values], "hasMore": has_more}
-    if total is not None:
-        completion["total"] = total
-    return {"completion": completion}
 
 
 def _block(part: Part, protocol_version: str) -> dict[str, Any]:

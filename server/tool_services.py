@@ -176,12 +176,10 @@ class Commands:
         return self._programs
 
     def output_folder(self, client_key: str) -> tuple[str, ...]:
-        """The folder whose files a client may read beside its workspace: its own long outputs."""
         folder = self._folders.path_of(client_key)
         return (folder,) if folder is not None else ()
 
     async def forget(self, client_key: str, jobs: JobTable | None) -> None:
-        """End what belongs to a client that does not come back."""
         if jobs is not None:
             await jobs.aclose()
         self._folders.forget(client_key)

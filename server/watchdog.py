@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 STUCK_SECONDS = 15.0  # after the end of its input, a server that gives no sign of life for so long is stuck
 LEAVE_SECONDS = 20.0  # so long may it take to end, once it was asked to or has begun to
 ASK_SECONDS = 1.0  # how often it is asked for a sign of life
-_LEAVING, _ALIVE = b"\0", b"\xff"
-"""What the server says. Other bytes are numbers of signals, from the C level of Python."""
+_LEAVING, _ALIVE = b"\0", b"\xff"  # what the server says; other bytes are numbers of signals, from Python
 _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 
 
@@ -88,7 +87,6 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
 
 
 def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
-    """In the child."""
     if sys.platform == "win32":
         raise NotImplementedError("no process is forked there")
     try:

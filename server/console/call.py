@@ -19,13 +19,11 @@ from server.console.prompts import fill_in
 from server.protocol_mapping import DISPLAY_KEY
 from tools.contract.display import visible
 
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"
-"""Beside the packages, in a checkout and in an installation alike."""
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installation
 COLOURS, RESET = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}, "\x1b[0m"
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
-    """The arguments of a call from `key=value` pairs and a JSON object; a pair wins."""
     given: dict[str, Any] = {}
     if as_json is not None:
         try:

@@ -15,13 +15,11 @@ from server.settings.files import Tree, home_folder, parse, value_at, without_co
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
 
-Variables = Literal["none", "braces", "all"]
-"""Which of `$NAME` and `${NAME}` a client expands; where it does not, a dollar sign is only that."""
+Variables = Literal["none", "braces", "all"]  # which of `$NAME` and `${NAME}` a client expands; `$` stays else
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\[^\n])*")|,(?=\s*[}\]])')
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")
-_EXPANDED = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")
-"""Keys of a server in whose texts variables are expanded."""
+_EXPANDED = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")  # with variables in their texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +36,10 @@ class ClientConfig:
     knows_trust: bool = False  # whether `trust` of a server means there what it means here
 
 
-ANY_PATH = (("mcpServers",), ("servers",), ("mcp", "servers"))
-"""Where servers are in a file of which nothing else is known."""
+ANY_PATH = (("mcpServers",), ("servers",), ("mcp", "servers"))  # in a file of which nothing else is known
 
 
 def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ClientConfig]:
-    """The clients that are known, by the name that the command line takes."""
     home = home_folder(environ)
     if platform == "darwin":
         programs = os.path.join(home, "Library", "Application Support")

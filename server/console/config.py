@@ -181,5 +181,4 @@ def _make_private(path: str, added: Tree) -> None:
 
 
 def _names_by_alias(settings: Tree) -> dict[str, str]:
-    """The aliases of the servers that are there, each with the name in the file."""
     return {alias_of(name): name for name in table_at(settings, SECTION)}

@@ -37,8 +37,7 @@ from tools.web.search_settings import SETUP
 
 CHECK_SECONDS = 40.0  # how long one check may take (ours); those that take long have a limit of their own below it
 PROGRAM_SECONDS = 5.0  # how long a program may take to tell its version (ours)
-UPSTREAM_SECONDS = 35.0
-"""How long an upstream is waited for; its own connectTimeout, 30 s by default, usually ends first (ours)."""
+UPSTREAM_SECONDS = 35.0  # how long an upstream is waited for; its own connectTimeout usually ends first (ours)
 DISCOVERY_SECONDS = 35.0  # how long the discovery command is waited for, whatever tools.discoveryTimeout says (ours)
 NO_VARIABLE = "an environment variable that it names is not set"
 COLUMNS = 80  # columns of the output (ours)
@@ -116,7 +115,6 @@ def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -
 
 
 async def check_system(app: App, found: Findings) -> None:
-    """The interpreter, and the shell that commands are given to."""
     del app
     text = f"{platform.python_version()} on {platform.system()} {platform.release()}, {sys.executable}"
     found.ok("python", text)
@@ -190,7 +188,6 @@ async def check_ripgrep(app: App, found: Findings) -> None:
 
 
 async def _check_version(subject: str, program: str, remedy: str, found: Findings) -> None:
-    """Add the first line of what a program says of its version."""
     try:
         with anyio.fail_after(PROGRAM_SECONDS):
             done = await anyio.run_process([program, "--version"], check=False)
@@ -230,7 +227,6 @@ async def check_extras(app: App, found: Findings) -> None:
 
 
 async def check_discovery(app: App, found: Findings) -> None:
-    """The custom tools, by running the discovery command."""
     report = app.live.report
     subject = "tools.discoveryCommand"
     if report.settings.tools.discovery_command is None:
@@ -283,7 +279,6 @@ def _is_given(report: SettingsReport, key: str) -> bool:
 
 
 async def check_upstreams(app: App, found: Findings) -> None:
-    """The servers behind this one, each connected."""
     report = app.live.report
 
     pool, seconds = app.pool, dict[str, float]()

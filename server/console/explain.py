@@ -35,7 +35,6 @@ MAX_PART_CHARS = 48  # characters of a part of a command that are shown (ours)
 
 
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> FunctionCall:
-    """The call that is meant: `TOOL key=value ...`, or as in a rule, `Bash(git push)`."""
     like_rule = _RULE_LIKE.fullmatch(tool)
     if like_rule is None:
         return FunctionCall(tool, read_arguments(pairs, as_json))

@@ -14,16 +14,13 @@ from tools.contract.secrets import HIDDEN, is_secret_name, redact
 
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
 """A text that names where a secret is, and is none itself."""
-_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
-"""What is an option even behind one that takes a value. Passwords can begin with a hyphen too."""
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # even behind one that takes a value
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # what would end a quoted word of a command line
-_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})
-"""Options that take a header, whose value is hidden as in `headers`."""
+_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their value is hidden as in `headers`
 _USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
 _PARAMETER = re.compile(r"(?<![^&;#?])(?P<name>[^=&;#?]+)=(?P<value>[^&;#]*)")
-_SIGNATURES = frozenset({"sig", "signature", "code", "sas", "hmac", "pwd"})
-"""Names of parameters that stand for a right to come in, besides those that are secret by their words."""
+_SIGNATURES = frozenset({"sig", "signature", "code", "sas", "hmac", "pwd"})  # names of parameters that let one in
 _PART_OF_A_PATH = re.compile(r"(?<=/)[^/]+")
 _RANDOM = re.compile(
     r"(?=[A-Za-z]{0,99}[0-9])(?=[0-9]{0,99}[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
@@ -110,7 +107,6 @@ def as_text(value: Any) -> str:
 
 
 def command_text(words: Sequence[Any]) -> str:
-    """A command line on one line, as a shell would take it."""
     import shlex  # noqa: PLC0415 - only needed where there is one
 
     return visible_line(shlex.join(str(word) for word in words))

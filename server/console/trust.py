@@ -72,7 +72,6 @@ def remove(folder: str, environ: Mapping[str, str]) -> int:
 
 
 def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
-    """Show what the settings files of a folder would do, ask, and trust them as they are now."""
     real, store = os.path.realpath(folder), _store(environ)
     shown = visible_line(real)
     if not os.path.isdir(real):
@@ -127,7 +126,8 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     layer = file.layer(diagnostics)
     canonicalise(layer, environ, diagnostics)
     sanitize(layer, (), diagnostics)
-    diagnostics.raise_problems()
+    if diagnostics.problems:
+        raise SettingsError(diagnostics.problems)
     # All of it is shown complete, since it is the workspace's own text.
     here: list[str] = []
     others: list[str] = []

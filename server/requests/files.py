@@ -23,7 +23,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from server.clients import TooManyCallsError
 from server.consent.confirmers import Confirmers
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
-from server.protocol_mapping import complete, completion_to_wire, contents_to_wire, encodable, prompt_to_wire
+from server.protocol_mapping import complete, contents_to_wire, encodable, prompt_to_wire
 from server.requests.prompts import AT, AT_PROMPT, PATHS, read_at
 from server.sdk_seams import RequestContext
 from tools.call.context import ToolContext
@@ -51,8 +51,7 @@ TEMPLATE: Wire = {
     "description": "A file by its absolute path. Texts come within the limits of read_file, other files as bytes.",
 }
 
-RESOURCE_NOT_FOUND = -32002
-"""What the handshake revisions of the specification say of an unknown resource; 2026-07-28 says invalid params."""
+RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; 2026-07-28 says invalid params
 
 _NOT_FOUND = frozenset(
     {
@@ -65,12 +64,10 @@ _NOT_FOUND = frozenset(
 )
 """For this server there is no such resource, whatever is at the path."""
 
-_OURS = frozenset({ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED})
 TODO_LIST = "todo://list"
 MARKDOWN = "text/markdown"
 JSON = "application/json"
 _MEMORY_URIS: Mapping[str, MemoryScope] = {f"memory://{scope}": scope for scope in SCOPES}
-_TITLES: Mapping[MemoryScope, str] = {"global": "Global memory", "project": "Project memory"}
 
 _DESCRIPTIONS: Mapping[MemoryScope, str] = {
     "global": "What is remembered for all projects of the user.",
@@ -169,7 +166,7 @@ class FileRequests:
         if (failure := outcome.error) is not None:
             # A resource has no result that tells of a failure.
             code = types.INVALID_PARAMS
-            if failure.code in _OURS:
+            if failure.code in (ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED):
                 code = types.INTERNAL_ERROR
             elif failure.code in _NOT_FOUND and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 code = RESOURCE_NOT_FOUND
@@ -200,7 +197,8 @@ class FileRequests:
         found = await completer(
             value, context.workspace.roots, lambda call: self._unpublished.run(call, context, nobody)
         )
-        return completion_to_wire(found.values, None if found.partial else found.total, has_more=found.has_more)
+        completion: Wire = {"values": [encodable(value) for value in found.values], "hasMore": found.has_more}
+        return {"completion": completion if found.partial else {**completion, "total": found.total}}
 
     @cached_property
     def _unpublished(self) -> Flow:
@@ -240,7 +238,7 @@ class MemoryResources:
             {
                 "uri": f"memory://{file.scope}",
                 "name": f"{file.scope}-memory",
-                "title": _TITLES[file.scope],
+                "title": f"{file.scope.capitalize()} memory",
                 "description": _DESCRIPTIONS[file.scope],
                 "mimeType": MARKDOWN,
             }

@@ -37,8 +37,7 @@ AT_PROMPT: dict[str, Any] = {
     ],
 }
 
-Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
-"""Runs a call through the flow, for the client at hand."""
+Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]  # through the flow, for the client at hand
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:

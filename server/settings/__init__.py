@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.settings.load import SettingsReport, default_settings, load_settings
+from server.settings.load import SettingsReport, load_settings
 from server.settings.models import Settings, TokenSource, UpstreamSettings
 from server.settings.section import SettingsError
 from server.settings.variable_expansion import UpstreamEntry
@@ -14,6 +14,5 @@ __all__ = [
     "TokenSource",
     "UpstreamEntry",
     "UpstreamSettings",
-    "default_settings",
     "load_settings",
 ]

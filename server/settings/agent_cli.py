@@ -46,7 +46,6 @@ class AgentCli:
     home_is_folder: bool  # whether that one names the folder itself, and not what it lies in
 
     def user_folder(self, environ: Mapping[str, str]) -> str:
-        """Its folder of this user."""
         other = environ.get(self.home_variable, "")
         if other and self.home_is_folder:
             return other

@@ -79,12 +79,10 @@ _MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell to
 FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of theirs that is read here in any file
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
 """How other clients write the type of a server, and what it is called here."""
-MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}
-"""How both CLIs write an approval mode, and what it is called here."""
+MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # as both CLIs write them
 _COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
 """Keys whose value may be one string that is split as a shell does it."""
-MAX_SUGGESTIONS = 20
-"""Warnings after which no known key is suggested for an unknown one any more: looking for it takes a while."""
+MAX_SUGGESTIONS = 20  # after so many warnings none is made for an unknown key, since looking takes a while
 
 
 def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
@@ -192,7 +190,6 @@ def warn_of_difference(
 
 
 def rename_transports(data: Tree) -> None:
-    """Put the type of each server in our words, in place."""
     for entry in table_at(data, "mcpServers").values():
         named: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
         if isinstance(named, str):

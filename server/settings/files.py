@@ -196,13 +196,11 @@ def value_at(tree: Tree, path: KeyPath) -> Any:
 
 
 def table_at(tree: Tree, key: str) -> Tree:
-    """The object under a key at the top; an empty one where there is none."""
     table = tree.get(key)
     return cast("Tree", table) if isinstance(table, dict) else {}
 
 
 def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
-    """Give a key a value if it has none. Where something else than an object is above it, nothing happens."""
     parent = parent_at(tree, path, create=True)
     if parent is not None:
         parent.setdefault(str(path[-1]), value)

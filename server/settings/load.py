@@ -98,16 +98,10 @@ class SettingsReport:
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Why other servers are not used: alias to a sentence."""
         return {entry.alias: entry.left_out for entry in self.entries if entry.left_out is not None}
 
 
-def default_settings(environ: Mapping[str, str]) -> SettingsReport:
-    return SettingsReport(Settings.model_construct(), home=home_folder(environ))
-
-
 def working_folder() -> str | None:
-    """The folder that we were started in, if it is still there."""
     try:
         return os.getcwd()
     except OSError:
@@ -187,7 +181,8 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     entries = resolve_entries(
         settings, names=merged.names, environ=environ, source_of=merged.source_of, diagnostics=diagnostics
     )
-    diagnostics.raise_problems()
+    if diagnostics.problems:
+        raise SettingsError(diagnostics.problems)
     own_file = user_file(environ)
     files_read = [
         layer.source for layer in layers if SettingsScope.CLI_DEFAULTS < layer.scope < SettingsScope.COMMAND_LINE

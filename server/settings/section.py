@@ -104,10 +104,6 @@ class Diagnostics:
     def refuse(self, source: str, sentence: str) -> None:
         self.problems.append(f"{source}: {sentence}")
 
-    def raise_problems(self) -> None:
-        if self.problems:
-            raise SettingsError(self.problems)
-
 
 def dotted(path: KeyPath) -> str:
     """The path as sentences name it: `mcpServers.docs.args[0]`."""

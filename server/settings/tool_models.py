@@ -150,7 +150,6 @@ class WebSearchSettings(Section):
 
     @property
     def configured(self) -> tuple[str, ...]:
-        """The providers that can be asked, in the order of preference."""
         is_configured = {
             "tavily": self.tavily.api_key,
             "brave": self.brave.api_key,

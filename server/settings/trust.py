@@ -36,8 +36,7 @@ from tools.contract.file_names_in_text import UNSEEN
 from tools.contract.limits import ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 
-Folders = Mapping[str, Mapping[str, str]]
-"""Real path of a folder, to relative path of a file, to the SHA-256 of its content."""
+Folders = Mapping[str, Mapping[str, str]]  # folder, relative path of a file, SHA-256 of its content
 
 
 def trust_file(environ: Mapping[str, str]) -> str | None:
@@ -197,8 +196,7 @@ ONLY_IF_NOT_GIVEN = tuple(
 something else under a name that rules allow. Those in one group are the operator's if one of them is."""
 
 MEMORY_NAME, PROJECT_MEMORY_NAME = ("memory", "fileName"), ("memory", "projectFileName")
-ENTRIES = ("mcpServers", "agents")
-"""Tables of named entries: rules speak of these names, so a workspace cannot take one over."""
+ENTRIES = ("mcpServers", "agents")  # rules speak of the names in these tables, so a workspace cannot take one over
 _MODES = [mode.value for mode in ApprovalMode]  # from least to most
 
 
@@ -286,8 +284,7 @@ RESTRICTING = key_paths("""
 """)
 """Keys that open nothing: they ask, refuse or leave out."""
 
-Restrictions = Mapping[str, Layer]
-"""Path of a workspace's settings file, to what restricts in its last content that was trusted."""
+Restrictions = Mapping[str, Layer]  # by path of the file, what restricts in its last content that was trusted
 
 
 def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:

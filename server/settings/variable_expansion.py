@@ -145,13 +145,10 @@ def _with_search_keys(
     return resolved
 
 
-MAX_ALIAS = 24
-"""Characters of an alias, so that `alias__tool` stays short enough for clients that prefix it again (ours)."""
-ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"
-"""In the environment of every server that we start: how many of us are above it."""
+MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again (ours)
+ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a server that we start how many of us are above it
 MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops (ours)
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-"""A token of RFC 9110, 5.6.2."""
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 
@@ -238,7 +235,6 @@ def resolve_entries(
 
 
 def servers_above(environ: Mapping[str, str]) -> int:
-    """How many servers like this one have started each other until this one."""
     given = environ.get(ABOVE_VARIABLE, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
 
