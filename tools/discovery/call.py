@@ -14,14 +14,14 @@ from typing import Any, cast
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import Progress
-from tools.contract.results import FileDataPart, Part, TextPart, ToolResult
+from tools.contract.results import Part, TextPart, ToolResult
 from tools.contract.threads import THREADS
 from tools.discovery.commands import CALL_COMMAND, CallCommand
 from tools.discovery.declarations import DeclaredTool
 from tools.discovery.json_text import UnreadableError, read_json, require_sendable
 from tools.shell.command import Ending
 from tools.shell.output import OUTPUT_CHARS
-from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, program_facts, size
+from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, kept_output, program_facts, size
 from tools.shell.runner import ProgramOutcome
 
 # What a label is followed by where there is nothing (Qwen Code's and Gemini CLI's words).
@@ -107,13 +107,8 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
             missing = f" (without the last {size(shown.missing)}, which are not kept)" if shown.missing else ""
             how = "" if shown.is_binary else "; read_file shows it by lines"
             note = f"Note: the output has {size(shown.total)}; {what}. All of it{missing} is in {path}{how}."
-        content = [TextPart("\n\n".join(filter(None, (note, shown.text))))]
-        if shown.file is not None:
-            from pathlib import Path  # noqa: PLC0415 - most outputs are short
-
-            kind = "application/octet-stream" if shown.is_binary else "text/plain"
-            uri, total = Path(shown.file).as_uri(), shown.total - shown.missing
-            content.append(FileDataPart(uri, "output of the tool", kind, total))
+        text = TextPart("\n\n".join(filter(None, (note, shown.text))))
+        content = [text, *kept_output(shown, "output of the tool")]
     return ToolResult(
         llm_content=content,
         return_display=shown.text if len(shown.text) <= DISPLAY_CHARS else f"[...]\n{shown.text[-DISPLAY_CHARS:]}",

@@ -11,14 +11,14 @@ from typing import Any, cast
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import AbortSignal, Progress
-from tools.contract.results import FileDataPart, Part, TextPart, ToolResult
+from tools.contract.results import Part, TextPart, ToolResult
 from tools.contract.threads import run_blocking
 from tools.files.programs import find_configured
 from tools.files.workspace import Workspace
 from tools.planning.agent_command import AgentCommand
 from tools.shell.command import Ending
 from tools.shell.output import OUTPUT_CHARS, Snapshot
-from tools.shell.result_text import DISPLAY_CHARS, program_facts, size
+from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size
 from tools.shell.runner import ProgramOutcome, ProgramRequest, ProgramRunner
 
 # Where the last object holds the answer: Claude Code's key, that of Qwen Code and Gemini CLI, and the usual ones.
@@ -113,12 +113,7 @@ async def run_agent(
     if is_cut:
         where = f" All it printed is in {shown_whole_path(shown.file)}." if shown.file is not None else ""
         note = f"Note: the agent printed {size(shown.total)}; only the beginning and the end of its answer are shown."
-        content = [TextPart(f"{note}{where}\n\n{text}")]
-        if shown.file is not None:
-            from pathlib import Path  # noqa: PLC0415 - most answers are short
-
-            uri = Path(shown.file).as_uri()
-            content.append(FileDataPart(uri, "output of the agent", "text/plain", shown.total - shown.missing))
+        content = [TextPart(f"{note}{where}\n\n{text}"), *kept_output(shown, "output of the agent")]
     facts = program_facts(outcome.exit, seconds=outcome.seconds, total=shown.total, file=shown.file)
     return ToolResult(
         llm_content=content,

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import errno
 import sys
-from typing import Protocol
+from contextlib import AsyncExitStack
 
 from tools.shell.process import Process, ProcessSpec, ProcessStarter, StartFailedError
-
-
-class _Pool(ProcessStarter, Protocol):
-    """A `SupervisorPool`; Windows, where this module is imported too, has no such type."""
-
-    async def aclose(self) -> None: ...
 
 
 class BrokeredStarter:
@@ -25,7 +19,8 @@ class BrokeredStarter:
 
     def __init__(self, *, by_group: bool = False) -> None:
         self._by_group = by_group
-        self._pool: _Pool | None = None
+        self._pool: ProcessStarter | None = None
+        self._held = AsyncExitStack()  # the pool, whose own type there is not on Windows
         self._is_closed = False
 
     async def start(self, spec: ProcessSpec) -> Process:
@@ -34,7 +29,8 @@ class BrokeredStarter:
         if self._pool is None:
             from tools.shell.supervisor_pool import SupervisorPool  # noqa: PLC0415 - with the first program
 
-            self._pool = SupervisorPool(by_group=self._by_group)
+            self._pool = pool = SupervisorPool(by_group=self._by_group)
+            self._held.push_async_callback(pool.aclose)
         try:
             return await self._pool.start(spec)
         except ValueError:
@@ -45,5 +41,4 @@ class BrokeredStarter:
     async def aclose(self) -> None:
         """End everything that runs, and the broker. Shielded from cancellation, and bounded (1.5 seconds)."""
         self._is_closed = True
-        if self._pool is not None:
-            await self._pool.aclose()
+        await self._held.aclose()

@@ -77,12 +77,7 @@ class Snapshot:
 
 
 class Output:
-    """Takes over what is printed, on the event loop.
-
-    Args:
-        folder: Where a file is made for an output that is too long for memory; `None` if nothing is kept.
-        tail_bytes: Bytes kept of the end in memory; an output that is not longer is there as a whole.
-    """
+    """Takes over what is printed, on the event loop. Without a folder, what is too long for memory is not kept."""
 
     def __init__(self, folder: PrivateFolder | None, tail_bytes: int = TAIL_BYTES) -> None:
         self.total = 0  # bytes printed so far

@@ -162,15 +162,10 @@ class PrivateFolder:
 
 
 class PrivateFolders:
-    """The folders of all clients, in one of this server.
+    """The folders of all clients, in one of this server, below the folder for temporary files or another parent.
 
     Nothing is made on disk before it is needed. The folder of a server that was killed is removed by the next one; a
     lock tells whether its server lives.
-
-    Args:
-        parent: The folder to make ours in; by default the one for temporary files.
-        file_bytes: Most bytes kept of one output.
-        client_bytes: Most bytes of outputs kept for one client.
     """
 
     def __init__(
@@ -230,7 +225,6 @@ class PrivateFolders:
             if self._lock is None:
                 os.makedirs(self.path, 0o700, exist_ok=True)
                 self._lock = _lock(self.path)
-                _remove_abandoned(os.path.dirname(self.path))
             with suppress(FileExistsError):
                 os.mkdir(client_folder, 0o700)
 
@@ -244,7 +238,10 @@ class PrivateFolders:
 
 
 def _lock(folder: str) -> int:
-    """Lock a folder of ours for as long as this process lives; -1 where files cannot be locked."""
+    """Lock a folder of ours for as long as this process lives, and remove those of servers that were killed.
+
+    -1 where files cannot be locked.
+    """
     if sys.platform == "win32":
         return -1
     import fcntl  # noqa: PLC0415 - only where it exists
@@ -258,28 +255,20 @@ def _lock(folder: str) -> int:
     except OSError:
         os.close(descriptor)
         raise
-    return descriptor
-
-
-def _remove_abandoned(parent: str) -> None:
-    """Remove the folders of servers that were killed."""
-    if sys.platform == "win32":
-        return
-    import fcntl  # noqa: PLC0415 - only where it exists
-
-    with suppress(OSError), os.scandir(parent) as entries:
+    with suppress(OSError), os.scandir(os.path.dirname(folder)) as entries:
         for entry in entries:
             if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
                 continue
             with suppress(OSError):
                 if entry.stat(follow_symlinks=False).st_uid != os.getuid():
                     continue
-                descriptor = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW)
+                other = os.open(os.path.join(entry.path, LOCK_NAME), os.O_RDWR | os.O_NOFOLLOW)
                 try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     remove_tree(entry.path)
                 finally:
-                    os.close(descriptor)
+                    os.close(other)
+    return descriptor
 
 
 def remove_tree(folder: str) -> None:

@@ -102,12 +102,18 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             how = "" if shown.is_binary else "; read_file shows it by lines, from its end with a negative offset"
             lacking = f" (without the last {size(shown.missing)}, which are not kept)" if shown.missing else ""
             where = f"All of it{lacking} is in {shown_whole_path(shown.file)}{how}."
-            kind = "application/octet-stream" if shown.is_binary else "text/plain"
-            kept = shown.total - shown.missing
-            parts.append(FileDataPart(Path(shown.file).as_uri(), "output of the command", kind, kept))
+        parts = kept_output(shown, "output of the command")
         lines.append(f"Note: the output has {size(shown.total)}; {what}. {where}")
     lines.append(_output_block(shown))
     return [TextPart("\n".join(lines)), *parts]
+
+
+def kept_output(shown: ShownOutput, title: str) -> list[Part]:
+    """The file with the whole output, where there is one."""
+    if shown.file is None:
+        return []
+    kind = "application/octet-stream" if shown.is_binary else "text/plain"
+    return [FileDataPart(Path(shown.file).as_uri(), title, kind, shown.total - shown.missing)]
 
 
 def _sandbox_hints(finished: FinishedCommand) -> list[str]:

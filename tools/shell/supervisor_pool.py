@@ -50,10 +50,8 @@ class SupervisorPool:
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program. If this is cancelled, nothing of it stays.
 
-        Raises:
-            StartFailedError: It cannot be started.
-            OSError: The broker cannot, or there are no descriptors left.
-            ValueError: A text cannot be passed to a program.
+        Besides a `StartFailedError` it may raise an `OSError`, where the broker cannot or there are no descriptors
+        left, and a `ValueError` for a text that cannot be passed to a program.
         """
         with launch_of(spec) as launch:
             for _ in range(ATTEMPTS):

@@ -56,10 +56,8 @@ def unpacked(
 ) -> tuple[list[bytes], bytes, dict[bytes, bytes], tuple[int, int, int], bytes, list[int]]:
     """What `packed` has put together, as a supervisor reads it.
 
-    Returns:
-        The program and its arguments; its folder; its environment; the limits (bytes of a file, processes, bytes of a
-        core dump; -1 leaves one as it is); the control group, empty for none; and the numbers of the descriptors that
-        come after the one of the output.
+    The program and its arguments; its folder; its environment; the limits (bytes of a file, processes, bytes of a core
+    dump; -1 leaves one as it is); the control group, empty for none; the descriptors after that of the output.
     """
     head, group, folder, *texts = body.split(b"\0")
     count, file_bytes, processes, core_bytes, *numbers = map(int, head.split())

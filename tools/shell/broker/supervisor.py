@@ -125,11 +125,9 @@ class Waiting:
 
 
 class Supervisor:
-    """Runs one program at a time and looks after all that it starts.
+    """Runs one program at a time and looks after all that it starts: its descendants, or with `by_group` its group.
 
-    Args:
-        broker: A descriptor that can be read once the broker is gone.
-        by_group: Whether the group of a program is looked after, not all of its descendants.
+    `broker` is a descriptor that can be read once the broker is gone.
     """
 
     def __init__(self, channel: socket.socket, broker: int, *, by_group: bool) -> None:

@@ -78,7 +78,7 @@ class AutoRunLookout:
     def __init__(self, consented: Mapping[str, float] = MappingProxyType({})) -> None:
         self.consented = consented
         # The commands at work that may leave anything, and the one that began last.
-        self._at_work: set[object] = set()
+        self.at_work: set[object] = set()
         self._last: object = None
         self._accepted: dict[str, Fingerprint | None] = {}  # what commands have changed that may
         self._folders: dict[str, _Folder] = {}
@@ -126,20 +126,12 @@ class AutoRunLookout:
 
     def enter(self, command: object) -> None:
         """Note that a command begins that may leave anything."""
-        self._at_work.add(command)
+        self.at_work.add(command)
         self._last = command
 
-    def leave(self, command: object) -> None:
-        """Note that it has ended."""
-        self._at_work.discard(command)
-
     def last_begun(self) -> object:
-        """By which `is_quiet_since` tells whether another one was at work since now."""
-        return object() if self._at_work else self._last
-
-    def is_quiet_since(self, last: object) -> bool:
-        """Whether no such command is at work, and none was since `last_begun` gave this."""
-        return not self._at_work and self._last is last
+        """The same later on, where no such command is or was at work since now; else something else."""
+        return object() if self.at_work else self._last
 
     def accept(self, path: str) -> None:
         """Take what is at a path now for as good as what was there before."""
@@ -358,7 +350,7 @@ class AutoRunState:
         # Git alone has done it, where no other command was at work, and it had no hooks or settings that run others.
         is_all_by_git = (
             self.is_git
-            and self.lookout.is_quiet_since(self.last_begun)
+            and self.lookout.last_begun() is self.last_begun
             and all(_is_repository_harmless(os.path.join(root, REPOSITORY), self.roots) for root in self.roots)
         )
         tracked = TrackedFiles()

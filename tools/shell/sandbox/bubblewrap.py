@@ -188,7 +188,7 @@ class SandboxedCommand(ConfinedCommand):
         """Give back what is held, without looking at what is left."""
         self.gate.close()
         if self._prepared is not None:
-            self._prepared.auto_run.lookout.leave(self.gate)
+            self._prepared.auto_run.lookout.at_work.discard(self.gate)
 
 
 def not_made(error: OSError) -> ToolError:

@@ -185,17 +185,15 @@ gitlab: .python-gitlab.cfg
     .config/systemd/user/*.service, .config/systemd/user/*.service.d/*.conf, .config/systemd/user.conf
 """
 
+_SCRIPTS = """
+.bashrc .bash_profile .bash_login .bash_aliases .bash_logout .bashrc.d/* .profile
+.zshrc .zshenv .zprofile .zlogin .zlogout .config/zsh/.z* .config/zsh/*.zsh .oh-my-zsh/custom/*.zsh
+.kshrc .mkshrc .cshrc .tcshrc .login .logout .exports .config/fish/config.fish .config/fish/fish_variables
+.config/fish/conf.d/*.fish .config/fish/functions/*.fish .config/nushell/*.nu .envrc .config/direnv/direnvrc
+.xprofile .xinitrc .xserverrc .xsession .xsessionrc .config/plasma-workspace/env/*.sh
+"""
 # What shells and sessions run when they start: shown without its secret values too.
-SCRIPTS = frozenset(
-    (
-        *(".bashrc", ".bash_profile", ".bash_login", ".bash_aliases", ".bash_logout", ".bashrc.d/*", ".profile"),
-        *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".config/zsh/.z*", ".config/zsh/*.zsh"),
-        *(".oh-my-zsh/custom/*.zsh", ".kshrc", ".mkshrc", ".cshrc", ".tcshrc", ".login", ".logout", ".exports"),
-        *(".config/fish/config.fish", ".config/fish/fish_variables", ".config/fish/conf.d/*.fish"),
-        *(".config/fish/functions/*.fish", ".config/nushell/*.nu", ".envrc", ".config/direnv/direnvrc"),
-        *(".xprofile", ".xinitrc", ".xserverrc", ".xsession", ".xsessionrc", ".config/plasma-workspace/env/*.sh"),
-    )
-)
+SCRIPTS = frozenset(_SCRIPTS.split())
 
 _MOVED = """
 XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
