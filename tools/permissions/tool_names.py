@@ -19,36 +19,19 @@ EDITING = WRITING | {"save_memory"}
 """What a rule about edits is about. A memory cannot be saved to just any file, so this says nothing of commands."""
 
 GROUPS: Mapping[str, frozenset[str]] = {
-    "Read": READING,
-    "Edit": EDITING,
-    "Write": EDITING,
-    "MultiEdit": EDITING,
-    "Bash": frozenset({SHELL}),
-    "Shell": frozenset({SHELL}),
-    "Grep": frozenset({"grep_search"}),
-    "Glob": frozenset({"glob"}),
-    "LS": frozenset({"list_directory"}),
-    "WebFetch": frozenset({FETCHING}),
-    "WebSearch": frozenset({"web_search"}),
-    "Task": frozenset({DELEGATING}),
-    "Agent": frozenset({DELEGATING}),
-    "TodoWrite": frozenset({"todo_write"}),
-    "ExitPlanMode": frozenset({"exit_plan_mode"}),
-    "AskUserQuestion": frozenset({"ask_user_question"}),
-}
+    "Read": READING, "Edit": EDITING, "Write": EDITING, "MultiEdit": EDITING, "Bash": frozenset({SHELL}),
+    "Shell": frozenset({SHELL}), "Grep": frozenset({"grep_search"}), "Glob": frozenset({"glob"}),
+    "LS": frozenset({"list_directory"}), "WebFetch": frozenset({FETCHING}), "WebSearch": frozenset({"web_search"}),
+    "Task": frozenset({DELEGATING}), "Agent": frozenset({DELEGATING}), "TodoWrite": frozenset({"todo_write"}),
+    "ExitPlanMode": frozenset({"exit_plan_mode"}), "AskUserQuestion": frozenset({"ask_user_question"}),
+}  # fmt: skip
 """A name in a rule, and the tools it stands for."""
 
 
 def access_of(tools: frozenset[str]) -> frozenset[Access]:
     """What rules about these tools also govern when a shell command does it."""
-    found: set[Access] = set()
-    if tools & READING:
-        found.add(Access.READ)
-    if tools & WRITING:
-        found.add(Access.WRITE)
-    if FETCHING in tools:
-        found.add(Access.FETCH)
-    return frozenset(found)
+    governed = {Access.READ: READING, Access.WRITE: WRITING, Access.FETCH: {FETCHING}}
+    return frozenset(access for access, group in governed.items() if tools & group)
 
 
 BETWEEN = "__"
@@ -96,9 +79,5 @@ def rule_for(name: str) -> str:
 
 
 def names_to_allow(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of a tool that `one_meaning` gives: its own, and none that could be another tool's.
-
-    Args:
-        names: All of them, the one that is nobody else's first.
-    """
+    """Those of the names of a tool that `one_meaning` gives: its own, which is the first, and none of another tool."""
     return (*names[:1], *(name for name in names[1:] if not name.startswith(_GEMINI)))

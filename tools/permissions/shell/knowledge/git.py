@@ -308,7 +308,7 @@ def of_git(arguments: Sequence[Word]) -> Targets:
     key, *values = parsed.operands or [literal("")]
     if is_plain and key.is_literal and is_harmless_setting(key.text) and len(values) <= 1:
         return
-    files = [value for option, value in parsed.options if option in ("-f", "--file")]
+    files = parsed.values("-f", "--file")
     yield from ((W, value) for value in files)
     if parsed.has("--global"):
         yield W, literal("~/.gitconfig")
@@ -540,7 +540,7 @@ def _shown_paths(verb: str, rest: Sequence[Word]) -> Paths:
             names_file = ":" in "".join(word.text for word in operands)
             is_known = is_quiet and (_is_commit(operands[0]) if operands[1:] else not names_file)
         case "restore":
-            sources = [value for name, value in parsed.options if name in ("-s", "--source")]
+            sources = parsed.values("-s", "--source")
             is_known = is_quiet and all(source is not None and _is_commit(source) for source in sources)
         case "stash":
             if first == "list":
@@ -548,7 +548,7 @@ def _shown_paths(verb: str, rest: Sequence[Word]) -> Paths:
             are_statistics = all(not word.may_be_option or _STATISTICS.fullmatch(word.text) for word in rest)
             is_known = are_statistics if first == "show" else is_quiet
         case "tag":
-            lists = any(name in _LISTING_TAGS for name, _ in parsed.options)
+            lists = parsed.has(*_LISTING_TAGS)
             is_known = _has_plain_format(parsed) and (lists or all(map(_is_commit, operands[1:2])))
         case "branch" | "for-each-ref":
             is_known = _has_plain_format(parsed)
@@ -584,9 +584,8 @@ def _shown_paths(verb: str, rest: Sequence[Word]) -> Paths:
 
 
 def _has_plain_format(parsed: Arguments) -> bool:
-    formats = [value for name, value in parsed.options if name == "--format"]
     return not parsed.has_open and all(
-        value is not None and value.is_literal and _FORMAT.fullmatch(value.text) for value in formats
+        value is not None and value.is_literal and _FORMAT.fullmatch(value.text) for value in parsed.values("--format")
     )
 
 
@@ -641,10 +640,10 @@ def _taken_paths(verb: str, rest: Sequence[Word]) -> Paths:
     """Folders and patterns of what git takes away, or writes, by names that no word says."""
     match verb:
         case "stash":
-            options = parse(rest, _VALUED["stash"]).options
-            if any(name in ("-a", "--all") for name, _ in options):
+            parsed = parse(rest, _VALUED["stash"])
+            if parsed.has("-a", "--all"):
                 yield ".", Reach.IGNORED
-            elif any(name == "-u" or name.startswith("--inc") for name, _ in options):
+            elif any(name == "-u" or name.startswith("--inc") for name, _ in parsed.options):
                 yield ".", Reach.UNTRACKED
         case "clean":
             parsed = parse(rest, ("e", "exclude"))

@@ -85,7 +85,7 @@ def is_harmless_sed(arguments: Sequence[Word]) -> bool:
 def of_sed(arguments: Sequence[Word]) -> Targets:
     """Its files, and what a script that does more than print may touch."""
     parsed = parse(arguments, names("e f l expression file line-length"))
-    yield from ((R, value) for name, value in parsed.options if name in ("-f", "--file"))
+    yield from ((R, value) for value in parsed.values("-f", "--file"))
     in_place = any(re.match(r"-i|--?in", name) for name, _ in parsed.options)
     for word in parsed.operands if parsed.has("-e", "-f", "--expression", "--file") else parsed.operands[1:]:
         yield R, word
@@ -152,9 +152,7 @@ def of_awk(arguments: Sequence[Word]) -> Targets:
     """Its files, and what a program that does more than print may touch."""
     parsed = parse(arguments, names("F v f i l e E field-separator assign file include load source exec"))
     has_program = parsed.has("-f", "--file", "-e", "--source", "-E", "--exec")
-    for name, value in parsed.options:
-        if name in ("-f", "--file", "-E", "--exec", "-i", "--include"):
-            yield R, value
+    yield from ((R, value) for value in parsed.values("-f", "--file", "-E", "--exec", "-i", "--include"))
     yield from ((R, word) for word in (parsed.operands if has_program else parsed.operands[1:]))
     program = awk_program(arguments)
     if not only_prints_awk(program):
@@ -206,9 +204,8 @@ def is_harmless_yq(arguments: Sequence[Word]) -> bool:
 def of_jq(arguments: Sequence[Word]) -> Targets:
     """Each word behind the program may be a file; a program with modules reads more."""
     parsed = parse(arguments, ("f", "L", "indent", "from-file"))
-    for name, value in parsed.options:
-        if name in ("-f", "--from-file", "-L", "--rawfile", "--slurpfile", "--argfile"):
-            yield R, value
+    for value in parsed.values("-f", "--from-file", "-L", "--rawfile", "--slurpfile", "--argfile"):
+        yield R, value
     takes_two = any(re.fullmatch(r"--(?:rawfile|slurpfile|arg(?:file|json)?)", word.text) for word in arguments)
     # The values of options that take two words count as files.
     has_program = takes_two or parsed.has("-f", "--from-file")
@@ -255,10 +252,10 @@ def doubts_of_program(name: str, arguments: Sequence[Word]) -> list[str]:
         doubts.append(EVALUATED)
     if name in _ALWAYS:
         doubts.append(_ALWAYS[name])
-    if name in ("sed", "awk"):
-        is_sed = name == "sed"
-        if not (only_prints_sed(sed_scripts(arguments)) if is_sed else only_prints_awk(awk_program(arguments))):
-            doubts.append("the program in its arguments may read, write or run something else")
+    if (name == "sed" and not only_prints_sed(sed_scripts(arguments))) or (
+        name == "awk" and not only_prints_awk(awk_program(arguments))
+    ):
+        doubts.append("the program in its arguments may read, write or run something else")
     elif option_table_of(name) in ("gcc", "as", "rustc", "nasm", "yasm") and any(
         word.text == "-" for word in arguments
     ):

@@ -251,7 +251,7 @@ def targets(files: Files, arguments: Sequence[Word]) -> Targets:
     operands = parsed.operands[0 if given & files.unless else files.skip :]
     if files.searches is not None and not operands and (not files.searches or given & files.searches):
         yield R, literal(".")
-    folders = [value for option, value in parsed.options if option in ("-t", "--target-directory")]
+    folders = parsed.values("-t", "--target-directory")
     for place, word in enumerate(operands):
         is_last = place == len(operands) - 1 and len(operands) > 1 and not folders
         for access in files.last if files.last is not None and is_last else files.operands:
@@ -331,11 +331,11 @@ def makes_links(name: str, arguments: Sequence[Word]) -> bool:
 def sources_of_links(name: str, arguments: Sequence[Word]) -> Iterator[Word | None]:
     """What gets another name by `ln`, or by a copy of a link: who writes the new name writes this."""
     if name == "rsync":
-        yield from (value for option, value in parse(arguments, ("link-dest",)).options if option == "--link-dest")
+        yield from parse(arguments, ("link-dest",)).values("--link-dest")
     if not makes_links(name, arguments) and not (name == "cp" and copies_links(arguments)):
         return
     parsed = parse(arguments, FILES[name].valued)
-    folders = [value for option, value in parsed.options if option in ("-t", "--target-directory")]
+    folders = parsed.values("-t", "--target-directory")
     sources = parsed.operands if folders or len(parsed.operands) == 1 else parsed.operands[:-1]
     places = folders or parsed.operands[len(sources) :]
     place = places[-1].path if name == "ln" and places and places[-1] is not None else None

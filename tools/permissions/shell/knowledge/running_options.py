@@ -36,16 +36,9 @@ _GNU = names(
 """What package managers of macOS and BSD install with a `g` before the name, where no other program is called so."""
 
 _ALIASES: dict[str, str] = {
-    **{f"g{name}": name for name in _GNU},
-    "ssed": "sed",
-    **dict.fromkeys(names("mawk nawk original-awk bwk"), "awk"),
-    "gojq": "jq",
-    "bsdtar": "tar",
-    "ripgrep": "rg",
-    "batcat": "bat",
-    "netcat": "nc",
-    "nodejs": "node",
-}
+    **{f"g{name}": name for name in _GNU}, **dict.fromkeys(names("mawk nawk original-awk bwk"), "awk"),
+    "ssed": "sed", "gojq": "jq", "bsdtar": "tar", "ripgrep": "rg", "batcat": "bat", "netcat": "nc", "nodejs": "node",
+}  # fmt: skip
 
 
 def family_of(name: str) -> str:

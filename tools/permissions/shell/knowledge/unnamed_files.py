@@ -154,8 +154,8 @@ def names_in_patch(name: str, arguments: Sequence[Word], text: str) -> Iterator[
     if name != "patch" and (found is None or found[0] not in ("apply", "am")):
         return
     top = folder_of(arguments) if name == "git" else ""
-    options = parse(found[1] if found else arguments, ("d", "directory", "p", "C")).options
-    given = [value.path for option, value in options if option in ("-d", "--directory") and value is not None]
+    parsed = parse(found[1] if found else arguments, ("d", "directory", "p", "C"))
+    given = [value.path for value in parsed.values("-d", "--directory") if value is not None]
     folders = [top if each is None else posixpath.join(top or "", each) for each in (None, *given)]
     headers = list(islice(_HEADER.finditer(text), MAX_HEADERS + 1))
     if len(headers) > MAX_HEADERS:
@@ -266,7 +266,7 @@ def of_tar(arguments: Sequence[Word]) -> Targets:
 def of_unzip(arguments: Sequence[Word]) -> Targets:
     """`-d` says where what is in the archive goes."""
     yield from targets(FILES["unzip"], arguments)
-    folders = [value for name, value in parse(arguments, ("d", "P", "x")).options if name == "-d"]
+    folders = parse(arguments, ("d", "P", "x")).values("-d")
     yield W, something_in(folders[-1] if folders else literal("."))
 
 
@@ -277,7 +277,7 @@ def names_unpacked(name: str, arguments: Sequence[Word], inputs: Sequence[Sequen
     )
     if name == "tar" and not parsed.has("-x", "--extract", "--get"):
         return
-    folders = [value for option, value in parsed.options if option in ("-C", "--directory", "-D")]
+    folders = parsed.values("-C", "--directory", "-D")
     if name == "pax" or (name == "cpio" and parsed.has("-p", "--pass-through")):
         folders += parsed.operands[-1:]
     folder = folders[-1] if folders else literal(".")
@@ -333,15 +333,14 @@ def of_wget(arguments: Sequence[Word]) -> Targets:
     yield from targets(FILES["wget"], arguments)
     if any(re.match(r"-[a-zA-Z]*e|--exe", word.text) for word in arguments):
         yield F, None
-    options = parse(arguments, FILES["wget"].valued).options
-    if any(
-        name == "-O" or (len(name) >= len("--output-d") and "--output-document".startswith(name)) for name, _ in options
-    ):
+    parsed = parse(arguments, FILES["wget"].valued)
+    given = [name for name, _ in parsed.options]
+    if any(name == "-O" or (len(name) >= len("--output-d") and "--output-document".startswith(name)) for name in given):
         return
     chooses = re.compile(r"-[irmp]|--(?:content-d|inp|rec|mir|page-r|trust-s|met|input-m).*", re.DOTALL)
-    if any(chooses.fullmatch(name) for name, _ in options):
+    if any(map(chooses.fullmatch, given)):
         yield W, _CHOSEN
-    prefixes = [value for name, value in options if name in ("-P", "--directory-prefix")]
+    prefixes = parsed.values("-P", "--directory-prefix")
     yield from _named_by_address(arguments, prefixes[-1] if prefixes else literal("."))
 
 
@@ -349,8 +348,8 @@ def of_aria2(arguments: Sequence[Word]) -> Targets:
     """The host names what is written, unless an option does."""
     parsed = parse(arguments, ("o", "out", "output", "d", "dir"))
     yield from ((F, word) for word in (*parsed.operands, None))
-    outputs = [value for name, value in parsed.options if name in ("-o", "--out", "--output")]
-    folders = [value for name, value in parsed.options if name in ("-d", "--dir") and value is not None]
+    outputs = parsed.values("-o", "--out", "--output")
+    folders = [value for value in parsed.values("-d", "--dir") if value is not None]
     for value in outputs:
         known = [literal(posixpath.join(folder.path, value.text)) for folder in folders if value and folder.path]
         yield from ((W, each) for each in known or [value])

@@ -25,6 +25,10 @@ class Arguments:
         """Whether one of these options is given."""
         return any(name in names for name, _ in self.options)
 
+    def values(self, *names: str) -> list[Word | None]:
+        """The values that these options are given."""
+        return [value for name, value in self.options if name in names]
+
 
 def parse(arguments: Sequence[Word], valued: Iterable[str] = ()) -> Arguments:
     """Tell options from operands by the GNU conventions, which let long options be shortened.

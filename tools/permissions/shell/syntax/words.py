@@ -117,14 +117,10 @@ def unknown(text: str) -> Word:
 
 def read_word(source: str) -> Word:
     """Decode a word as it stands in a command, without a redirection or blank around it."""
-    return _read_short(source) if len(source) <= _MAX_CACHED_CHARS else _read(source)
+    return _read(source) if len(source) <= _MAX_CACHED_CHARS else _read.__wrapped__(source)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _read_short(source: str) -> Word:
-    return _read(source)
-
-
 def _read(source: str) -> Word:
     if _PLAIN.match(source) and not _TILDE_VALUE.search(source):
         return Word(source=source, text=source, is_literal=True, prefix=source, may_split=False, path=source)
