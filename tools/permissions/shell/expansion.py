@@ -54,10 +54,7 @@ _DECIDING = re.compile(
 
 _UPSETTING = re.compile(r"HOME|CDPATH|OLDPWD|DIRSTACK")  # those with which `~` and `cd` lead elsewhere
 _HOME = re.compile(r"(\A|[=:])~|\$HOME\b|\$\{HOME\}", re.ASCII)
-_PLAIN = re.compile(
-    r"\$\((?:(?P<new>mktemp(?: -d)?)|pwd)\)|\$PWD\b|\$\{PWD\}",
-    re.ASCII,
-)
+_PLAIN = re.compile(r"\$\((?:(?P<new>mktemp(?: -d)?)|pwd)\)|\$PWD\b|\$\{PWD\}", re.ASCII)
 """Substitutions whose result nobody chooses: a new file in `/tmp`, the folder."""
 
 _PLAIN_PATH = re.compile(r"[\w./@%+-]+", re.ASCII)

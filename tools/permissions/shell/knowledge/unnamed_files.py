@@ -39,10 +39,7 @@ class Links(StrEnum):
     MADE = "made"  # another name for something that is there already
 
 
-_ONLY_LISTING = {
-    "tar": re.compile(r"-?[A-Za-z]*[tc]|--(?:list|create)"),
-    "unzip": re.compile(r"-[lvtZ]"),
-}
+_ONLY_LISTING = {"tar": re.compile(r"-?[A-Za-z]*[tc]|--(?:list|create)"), "unzip": re.compile(r"-[lvtZ]")}
 _BRINGING_LINKS = names("mv rsync tar unzip 7z 7za 7zr unrar cpio pax ar jar patch scp")
 
 
