@@ -173,11 +173,8 @@ def why_protected(relative_path: str) -> str | None:
             rest = parts[at + 1 :]
             # `.git` itself: a file of that name leads git to another configuration.
             is_asked = not rest or rest[0] == "rebase-merge" or rest[-3:-1] == ["objects", "info"]
-            return (
-                "git runs what its hooks and its configuration say"
-                if is_asked or is_guarded_in_repository(rest)
-                else None
-            )
+            is_asked = is_asked or is_guarded_in_repository(rest)
+            return "git runs what its hooks and its configuration say" if is_asked else None
     return None
 
 

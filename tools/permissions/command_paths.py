@@ -32,10 +32,9 @@ class CommandPaths:
     def of(self, effect: Effect) -> tuple[str, ...]:
         """The absolute path of what is touched, as named and with links resolved; empty if it is not known."""
         key = effect.target, effect.folder, effect.reach
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self._look_up(effect)
-        return found
+        if key not in self._found:
+            self._found[key] = self._look_up(effect)
+        return self._found[key]
 
     def _look_up(self, effect: Effect) -> tuple[str, ...]:
         target = None if effect.target is None else self._absolute(effect.target, effect.folder)

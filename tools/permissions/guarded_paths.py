@@ -35,10 +35,7 @@ class GuardedPaths:
         """Guard these, but for the free files in the folders, with every link on the way to them. Blocking."""
         all_files = tuple(dict.fromkeys(path for file in files for path in _all_paths_to(file)))
         all_folders = tuple(dict.fromkeys(path for folder in folders for path in _all_paths_to(folder)))
-        folded_files, folded_folders = (
-            frozenset(map(_folded_path, all_files)),
-            frozenset(map(_folded_path, all_folders)),
-        )
+        folded_files, folded_folders = (frozenset(map(_folded_path, paths)) for paths in (all_files, all_folders))
         return cls(
             all_files,
             all_folders,

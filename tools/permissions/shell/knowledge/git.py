@@ -236,23 +236,18 @@ def is_read_only_git(arguments: Sequence[Word]) -> bool:
 # What is reached and written by the names in its words
 
 _REACHING = names("fetch pull push ls-remote submodule send-email request-pull fetch-pack send-pack remote-http")
-_CHANGING = names(
-    "am apply checkout cherry-pick clean filter-branch merge mv pull read-tree rebase reset restore revert rm"
-    " sparse-checkout stash submodule switch worktree checkout-index merge-file init"
-    " merge-one-file interpret-trailers symbolic-ref"
-)
-_WRITING_OPERANDS = names("mv rm restore checkout init submodule worktree merge-file merge-one-file interpret-trailers")
 _CHECKING_OUT = names(
     "am apply checkout checkout-index cherry-pick clone merge pull read-tree rebase reset restore revert stash"
     " submodule switch worktree"
 )
+_CHANGING = (_CHECKING_OUT - {"clone"}) | names(
+    "clean filter-branch mv rm sparse-checkout merge-file init merge-one-file interpret-trailers symbolic-ref"
+)
+_WRITING_OPERANDS = names("mv rm restore checkout init submodule worktree merge-file merge-one-file interpret-trailers")
 _OUTPUTS = {
-    "archive": names("o output"),
-    "format-patch": names("o output-directory output"),
-    "bugreport": names("o output-directory"),
-    "diagnose": names("o output-directory"),
-    "fast-export": names("export-marks"),
-}
+    **dict.fromkeys(("bugreport", "diagnose"), names("o output-directory")), "archive": names("o output"),
+    "format-patch": names("o output-directory output"), "fast-export": names("export-marks"),
+}  # fmt: skip
 
 
 def brings_links(arguments: Sequence[Word]) -> bool:

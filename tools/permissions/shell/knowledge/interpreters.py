@@ -320,15 +320,9 @@ DECLARING = names("declare typeset local export readonly")
 _NAMING = names("let read unset mapfile readarray [[")  # builtins of which every argument may be a name or a sum
 
 _RUNNING_OPTIONS = {
-    "mapfile": names("-C"),
-    "readarray": names("-C"),
-    "compgen": names("-C -F -W"),
-    "complete": names("-C -F -W"),
-    "bind": names("-x -f"),
-    "fc": names("-s -e"),
-    "enable": names("-f"),
-    "hash": names("-p"),
-}
+    "mapfile": names("-C"), "readarray": names("-C"), "compgen": names("-C -F -W"), "complete": names("-C -F -W"),
+    "bind": names("-x -f"), "fc": names("-s -e"), "enable": names("-f"), "hash": names("-p"),
+}  # fmt: skip
 """Options with which a builtin runs a text or a program, or takes them from a file, now or at another time."""
 
 _SUBSCRIPT = re.compile(r"\[(?!\d*\]|@\]|\*\])")

@@ -72,6 +72,9 @@ LIMITED: dict[str, Limits] = {
     "yq": Limits(names("i s inplace in-place split-exp security-enable-system-operator")),
 }
 
+_LANGUAGES = {
+    "git": is_read_only_git, "sed": is_harmless_sed, "awk": is_harmless_awk, "jq": is_harmless_jq, "yq": is_harmless_yq,
+}  # fmt: skip
 _TEST_OPERATORS = names("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef -z -n -f -d -e -s -r -w -x -L -h")
 
 _PS_COLUMN = (
@@ -93,17 +96,9 @@ def is_read_only(name: str, arguments: Sequence[Word]) -> bool:
         return False
     texts = [word.text for word in arguments]
     is_literal = all(word.is_literal for word in arguments)
+    if name in _LANGUAGES:
+        return _LANGUAGES[name](arguments)
     match name:
-        case "git":
-            return is_read_only_git(arguments)
-        case "sed":
-            return is_harmless_sed(arguments)
-        case "awk":
-            return is_harmless_awk(arguments)
-        case "jq":
-            return is_harmless_jq(arguments)
-        case "yq":
-            return is_harmless_yq(arguments)
         case "find":
             # Commands behind `-exec` are judged by themselves.
             options = [word for word in arguments if word.may_be_option]

@@ -107,7 +107,7 @@ class Word:
 
 def literal(text: str) -> Word:
     """A word that stands for itself."""
-    return Word(source=text, text=text, is_literal=True, prefix=text, may_split=False, path=_as_path(text, text))
+    return Word(source=text, text=text, is_literal=True, prefix=text, may_split=False, path=text)
 
 
 def unknown(text: str) -> Word:
@@ -122,9 +122,7 @@ def read_word(source: str) -> Word:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _read(source: str) -> Word:
-    if _PLAIN.match(source) and not _TILDE_VALUE.search(source):
-        return Word(source=source, text=source, is_literal=True, prefix=source, may_split=False, path=source)
-    if source in {"[", "[[", "{}", "{"}:
+    if source in {"[", "[[", "{}", "{"} or (_PLAIN.match(source) and not _TILDE_VALUE.search(source)):
         return literal(source)
     known: list[str] = []
     prefix: str | None = None
@@ -139,7 +137,8 @@ def _read(source: str) -> Word:
         position = piece.end() if piece else len(source)
     if prefix is None:
         text = "".join(known)
-        path = _as_path(text, source)
+        # A quoted `~` or `$HOME` is a name like any other, so it is spelled so that nobody takes it for the home.
+        path = f"./{text}" if text[:1] in ("~", "$") and source != text else text
         return Word(source=source, text=text, is_literal=True, prefix=text, may_split=False, path=path)
     path = _home_path(source)
     return Word(source=source, text=source, is_literal=False, prefix=prefix, may_split=may_split, path=path)
@@ -184,11 +183,6 @@ def _ansi_character(escape: re.Match[str]) -> str:
 def _without_escapes(body: str) -> str:
     """The text of what stands in double quotes."""
     return _DOUBLE_ESCAPE.sub(lambda found: found[1].replace("\n", ""), body)
-
-
-def _as_path(text: str, source: str) -> str:
-    """A quoted `~` or `$HOME` is a name like any other, so it is spelled so that nobody takes it for the home."""
-    return f"./{text}" if text[:1] in ("~", "$") and source != text else text
 
 
 def _home_path(source: str) -> str | None:
