@@ -13,6 +13,7 @@ import pytest
 from tests.background_servers import background_server
 from tests.conformance.fetch import SERVER_FOLDER, is_fetched
 from tests.conformance.suite import failures, scored_scenarios
+from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
 
 pytestmark = [
@@ -27,12 +28,14 @@ EXPECTED = Path(__file__).with_name("expected_failures.txt")
 
 SCORED = {"2025-11-25": 30, "2026-07-28": 37}
 
-FIXTURE = [sys.executable, str(PEERS / "everything_server.py"), str(SERVER_FOLDER)]
+
+def _fixture(transport: str) -> list[str]:
+    return forked([str(PEERS / "everything_server.py"), str(SERVER_FOLDER), transport])
 
 
 @contextmanager
 def _fixture_over_http() -> Generator[str]:
-    with background_server([*FIXTURE, "http"], r"Uvicorn running on (http://\S+)") as url:
+    with background_server([sys.executable, *_fixture("http")], r"Uvicorn running on (http://\S+)") as url:
         yield f"{url}/mcp"
 
 
@@ -41,7 +44,7 @@ def _proxy(root: Path, folder: Path, upstream: dict[str, Any]) -> Generator[str]
     """Our endpoint with nothing behind it but this upstream, whose names stay as they are."""
     config = write_config(folder, {"mcpServers": {"fixture": {**upstream, "trust": True}}})
     options = ("--transport", "http", "--port", "0", "--no-builtin-tools", "--no-prefix")
-    command = [sys.executable, *server_arguments(root, config, *options)]
+    command = [sys.executable, *forked(server_arguments(root, config, *options))]
     with background_server(command, r"serving MCP at (http://\S+?),") as url:
         yield f"{url}/mcp"
 
@@ -80,7 +83,7 @@ def test_an_upstream_over_http_passes_behind_the_proxy_what_it_passes_alone(
 def test_an_upstream_over_stdio_passes_behind_the_proxy_what_it_passes_alone(
     revision: str, root: Path, tmp_path: Path
 ) -> None:
-    upstream = {"command": FIXTURE[0], "args": [*FIXTURE[1:], "stdio"]}
+    upstream = {"command": sys.executable, "args": _fixture("stdio")}
     with _proxy(root, tmp_path, upstream) as url:
         found = failures(url, revision, tmp_path / "results")
     assert set(found) == _expected("stdio", revision), _told(found)

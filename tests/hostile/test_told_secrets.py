@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from mcp.client.stdio import stdio_client
 from server.audit_log import record_of
 from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.clients import Json, client_on
+from tests.linear_time import Made, assert_redacted_in_time
 from tools.call.audit_entries import AuditEntry, without_secrets
 from tools.contract.secrets import HIDDEN, redact
 from tools.permissions.verdict import Permission, Verdict
@@ -318,7 +318,7 @@ async def test_neither_the_log_nor_the_audit_file_of_a_server_tells_the_secrets_
     assert MARK not in said
 
 
-HOSTILE: list[Callable[[int], str]] = [
+HOSTILE: list[Made] = [
     *(
         lambda n, part=part: part * n
         for part in ("?a=%25", "echo a|", "<<<a ", "set -", "key=", "token: |\n ", "-U a%")
@@ -335,10 +335,5 @@ HOSTILE: list[Callable[[int], str]] = [
 
 
 @pytest.mark.requirement("rules.linear")
-@pytest.mark.parametrize("made", HOSTILE)
-@pytest.mark.anyio
-async def test_hostile_texts_are_looked_at_in_linear_time(made: Callable[[int], str]) -> None:
-    # A quadratic pattern needs minutes to hours for these.
-    program = "import sys; from tools.contract.secrets import redact; redact(sys.stdin.read())"
-    with anyio.fail_after(60):
-        await anyio.run_process([sys.executable, "-c", program], input=made(50_000).encode())
+def test_hostile_texts_are_looked_at_in_linear_time() -> None:
+    assert_redacted_in_time(HOSTILE)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 
 
 def main() -> None:
     """Serve over HTTP, on a free port that is told on standard error, or over stdio."""
+    warnings.simplefilter("ignore")  # it shows what the SDK has declared deprecated, too
     folder, transport = sys.argv[1:]
     sys.path.insert(0, folder)
     server = importlib.import_module("mcp_everything_server.server")
