@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Lock
@@ -27,11 +29,51 @@ MOST_STUCK = 64
 SPACE_OF_A_THREAD = 64 << 20
 """Where the address space is limited, there is a thread for so much of it: an eighth of it goes into their stacks."""
 
+TURN_SECONDS = 0.005
+"""How long work waits for a thread that is at work before it gets one of its own."""
+
 LOOK_SECONDS = 10.0
-"""How often it is looked whether work that waits for a thread can still hope for one."""
+"""How often it is looked whether work that waits for a thread can still hope for one, once there are no more."""
 
 AGAIN_SECONDS = 0.05
 """Where there is no memory to tell the event loop what came of some work, it is told so much later."""
+
+
+class _Inbox:
+    """What came of work, on its way to the event loop: woken once for all that is there by then.
+
+    Args:
+        loop: The event loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._outcomes: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._is_woken = False
+
+    def put(self, future: asyncio.Future[Any], outcome: Any, failure: BaseException | None) -> None:
+        """Tell it, from a thread."""
+        self._outcomes.append((future, outcome, failure))
+        while not self._is_woken:
+            self._is_woken = True
+            try:
+                self.loop.call_soon_threadsafe(self._deliver)
+            except MemoryError:
+                self._is_woken = False
+                time.sleep(AGAIN_SECONDS)
+            except RuntimeError:
+                return  # the event loop is closed
+
+    def _deliver(self) -> None:
+        self._is_woken = False  # before it is emptied: what comes from now on wakes it again
+        while self._outcomes:
+            future, outcome, failure = self._outcomes.popleft()
+            if future.done():
+                continue
+            if failure is None:
+                future.set_result(outcome)
+            else:
+                future.set_exception(failure)
 
 
 class _Job(Generic[OutcomeT]):
@@ -39,14 +81,16 @@ class _Job(Generic[OutcomeT]):
 
     Args:
         work: What is to be done.
+        inbox: Where what came of it goes.
     """
 
-    def __init__(self, work: Callable[[], OutcomeT]) -> None:
+    def __init__(self, work: Callable[[], OutcomeT], inbox: _Inbox) -> None:
         self._work = work
+        self._inbox = inbox
         self._context = copy_context()
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[OutcomeT] = self.loop.create_future()
-        self.look: asyncio.TimerHandle | None = None
+        self.future: asyncio.Future[OutcomeT] = inbox.loop.create_future()
+        self.since = inbox.loop.time()
+        """When it came."""
         self.is_begun = self.is_over = self.is_abandoned = False
 
     def do(self) -> None:
@@ -59,27 +103,14 @@ class _Job(Generic[OutcomeT]):
             failure = RuntimeError("the work raised StopIteration")  # which no future can hold
         except BaseException as error:  # noqa: BLE001 - for the one who waits
             failure = error
-        while True:
-            try:
-                self.loop.call_soon_threadsafe(self._tell, outcome, failure)
-            except MemoryError:
-                time.sleep(AGAIN_SECONDS)
-            except RuntimeError:
-                return  # the event loop is closed
-            else:
-                return
-
-    def _tell(self, outcome: OutcomeT, failure: BaseException | None) -> None:
-        if self.future.done():
-            return
-        if failure is None:
-            self.future.set_result(outcome)
-        else:
-            self.future.set_exception(failure)
+        self._inbox.put(self.future, outcome, failure)
 
 
 class Threads:
     """Does blocking work.
+
+    One thread does all of it as long as it is quick: several would hand the interpreter's lock to each other at every
+    call of the system. Work that has waited for `TURN_SECONDS` gets a thread of its own.
 
     Args:
         most: So many threads whose work somebody waits for; by default as many as make sense here.
@@ -88,13 +119,18 @@ class Threads:
     def __init__(self, most: int | None = None) -> None:
         self._most = most
         self._lock = Lock()
-        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._waiting: deque[_Job[Any]] = deque()
+        self._begun: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        """Work for threads that have none."""
+        self._inbox: _Inbox | None = None
+        self._turn: asyncio.TimerHandle | None = None
+        """When it is looked next whether work has waited too long."""
         self._is_closed = False
         self._count = 0
+        self._busy = 0
+        """Of them, those that work."""
         self._stuck = 0
-        """Of them, those whose work nobody waits for any more."""
-        self._free = 0
-        """Those that wait for work; below zero, work waits for them."""
+        """Of these, those whose work nobody waits for any more."""
 
     def start(self) -> None:
         """Start the first thread, if there is none.
@@ -111,7 +147,7 @@ class Threads:
         with self._lock:
             self._is_closed = True
             for _ in range(self._count):
-                self._jobs.put(None)
+                self._begun.put(None)
 
     def begin(self, work: Callable[[], OutcomeT]) -> asyncio.Future[OutcomeT]:
         """Have work done that is not given up.
@@ -136,23 +172,38 @@ class Threads:
                 self._abandon(job)
 
     def _take(self, work: Callable[[], OutcomeT]) -> _Job[OutcomeT]:
-        job = _Job(work)
+        loop = asyncio.get_running_loop()
+        if self._inbox is None or self._inbox.loop is not loop:
+            self._inbox, self._turn = _Inbox(loop), None
+        job = _Job(work, self._inbox)
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("these threads are closed")
-            if self._free <= 0 and self._may_grow():
+            self._waiting.append(job)
+            if self._busy == self._stuck:
                 try:
-                    self._add()
+                    self._begin_next()
                 except ExhaustedError:
                     if self._count == 0:
+                        self._waiting.clear()
                         raise
-            self._free -= 1
-            has_to_wait = self._free < 0
-        if has_to_wait:
-            job.look = job.loop.call_later(LOOK_SECONDS, self._look, job)
-            job.future.add_done_callback(lambda _: job.look and job.look.cancel())
-        self._jobs.put(job)
+            if self._waiting and self._turn is None:
+                self._turn = loop.call_later(TURN_SECONDS, self._look)
         return job
+
+    def _begin_next(self) -> bool:
+        """Have a thread begin with what has waited longest, if one is free or may be added.
+
+        Raises:
+            ExhaustedError: The system gives none.
+        """
+        if self._busy == self._count:
+            if not self._may_grow():
+                return False
+            self._add()
+        self._busy += 1
+        self._begun.put(self._waiting.popleft())
+        return True
 
     def _may_grow(self) -> bool:
         if self._most is None:
@@ -168,14 +219,13 @@ class Threads:
     def _add(self) -> None:
         start_thread(self._work)
         self._count += 1
-        self._free += 1
 
     def _work(self) -> None:
         """In a thread: work, for ever."""
+        job: _Job[Any] | None = None
         while True:
-            job: _Job[Any] | None = None
             try:
-                job = self._jobs.get()
+                job = job or self._begun.get()
                 if job is None:
                     return
                 job.is_begun = True
@@ -183,26 +233,50 @@ class Threads:
                     job.do()
             except BaseException:  # noqa: BLE001 - there is no memory; the thread has to stay
                 time.sleep(AGAIN_SECONDS)
-            if job is None:
-                continue
-            with self._lock:
-                self._free += 1
-                self._stuck -= job.is_abandoned
-                job.is_over = True
+            if job is not None:
+                job = self._next_after(job)
+
+    def _next_after(self, job: _Job[Any]) -> _Job[Any] | None:
+        """In a thread whose work is done: what it does next."""
+        with self._lock:
+            job.is_over = True
+            self._stuck -= job.is_abandoned
+            if self._waiting:
+                return self._waiting.popleft()
+            self._busy -= 1
+            return None
 
     def _abandon(self, job: _Job[Any]) -> None:
         with self._lock:
             if job.is_begun and not job.is_over:
                 job.is_abandoned = True
                 self._stuck += 1
+                if self._waiting:
+                    with suppress(ExhaustedError):
+                        self._begin_next()
 
-    def _look(self, job: _Job[Any]) -> None:
-        """Give work up that waits, if no thread does anything that somebody waits for."""
-        if self._stuck >= self._count:
-            why = f"all of its {self._count} threads wait for something that does not answer, such as a network drive"
-            job.future.set_exception(ExhaustedError(why))
-        else:
-            job.look = job.loop.call_later(LOOK_SECONDS, self._look, job)
+    def _look(self) -> None:
+        """Give what has waited too long a thread; give it up, if no thread does anything that somebody waits for."""
+        with self._lock:
+            self._turn = None
+            loop = asyncio.get_running_loop()
+            now, seconds = loop.time(), TURN_SECONDS
+            while self._waiting and (self._waiting[0].future.done() or now - self._waiting[0].since >= TURN_SECONDS):
+                if self._waiting[0].future.done():
+                    self._waiting.popleft()
+                    continue
+                with suppress(ExhaustedError):
+                    if self._begin_next():
+                        continue
+                seconds = LOOK_SECONDS
+                if self._stuck < self._count or now - self._waiting[0].since < LOOK_SECONDS:
+                    break
+                why = (
+                    f"all of its {self._count} threads wait for something that does not answer, such as a network drive"
+                )
+                self._waiting.popleft().future.set_exception(ExhaustedError(why))
+            if self._waiting:
+                self._turn = loop.call_later(seconds, self._look)
 
 
 THREADS = Threads()
