@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -16,6 +17,7 @@ from tools.contract.parameters import ToolParams, coerce
 from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
+from tools.files.opener import from_memory
 
 _INTEGER = {"type": "integer"}
 
@@ -112,23 +114,22 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         return (path_subject(context.workspace, params.absolute_path, Access.READ),)
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
-        """Read in one thread hop, and remember what was seen."""
+        """Read, where it has to be waited for in a thread, and remember what was seen."""
         from tools.files.read.reader import read_path  # noqa: PLC0415 - with the first call
 
-        reading, location = await run_blocking(
-            context.signal,
-            lambda: read_path(
-                context.workspace,
-                params.absolute_path,
-                offset=params.offset,
-                limit=params.limit,
-                pages=params.pages or "",
-                limits=context.limits,
-                media=context.media,
-                signal=context.signal,
-                reads=context.client.reads,
-            ),
+        work = partial(
+            read_path,
+            context.workspace,
+            params.absolute_path,
+            offset=params.offset,
+            limit=params.limit,
+            pages=params.pages or "",
+            limits=context.limits,
+            media=context.media,
+            signal=context.signal,
+            reads=context.client.reads,
         )
+        reading, location = from_memory(work) or await run_blocking(context.signal, work)
         kind, name = reading.kind, location.relative
         facts: dict[str, Any] = {"path": sendable_name(location.path), "kind": kind.value, "sha256": reading.sha256}
         if reading.is_text:

@@ -63,6 +63,8 @@ class _Inbox:
                 time.sleep(AGAIN_SECONDS)
             except RuntimeError:
                 return  # the event loop is closed
+            else:
+                return
 
     def _deliver(self) -> None:
         self._is_woken = False  # before it is emptied: what comes from now on wakes it again

@@ -25,7 +25,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_path, shown_whole_path
 from tools.contract.resource_exhaustion import NOTHING_DONE, exhaustion_of
 from tools.files.gitignore_matcher import MAX_COST, RuleList, bytes_text, parse_rules
-from tools.files.opener import NotRegularError, OpenedFile, open_regular
+from tools.files.opener import NotRegularError, OpenedFile, exists, may_block, open_regular
 from tools.files.workspace import Forbidden, Location, Workspace
 
 logger = logging.getLogger(__name__)
@@ -191,8 +191,13 @@ def scope_of(workspace: Workspace, location: Location, *, git: bool, agent: bool
     return scope
 
 
-def agent_ignore_file(workspace: Workspace, location: Location) -> str | None:
+def agent_ignore_file(workspace: Workspace, location: Location, *, is_file: bool = False) -> str | None:
     """The agent-ignore file whose rules hide a path or a folder above it.
+
+    Args:
+        workspace: Whether it respects these files.
+        location: The path.
+        is_file: It will be opened as a file, so nothing is looked for in it.
 
     Returns:
         Its path below the root, as it is shown; `None` if the path is not hidden or the workspace does not respect
@@ -206,9 +211,12 @@ def agent_ignore_file(workspace: Workspace, location: Location) -> str | None:
         return None
     names = _names_below(location.root, location.path)
     folders = list(accumulate(names, os.path.join, initial=location.root))
-    own = [[name for name in AGENT_IGNORE_FILES if name in present] for present in map(PresentNames, folders)]
+    looked_in = folders[:-1] if is_file and names else folders
+    own = [[name for name in AGENT_IGNORE_FILES if name in present] for present in map(PresentNames, looked_in)]
     if not any(own):
         return None
+    may_block()
+    own += [[]] * (len(folders) - len(own))
     scope = Scope("", None, (), None, location.root).with_own_rules(own[0])
     for name, folder, files in zip(names, folders[1:], own[1:], strict=True):
         try:
@@ -238,18 +246,19 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
         return True  # it is not known, and whoever names it is told why
 
 
-def refuse_hidden(workspace: Workspace, location: Location, done: str) -> None:
+def refuse_hidden(workspace: Workspace, location: Location, done: str, *, is_file: bool = False) -> None:
     """Do not touch what an agent-ignore file hides.
 
     Args:
         workspace: Whether it respects these files.
         location: What was named.
         done: What would be done with it: `read`, `searched`.
+        is_file: It will be opened as a file.
 
     Raises:
         ToolError: `path_ignored`.
     """
-    hidden_by = agent_ignore_file(workspace, location)
+    hidden_by = agent_ignore_file(workspace, location, is_file=is_file)
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
@@ -277,12 +286,12 @@ class PresentNames:
 
     def __contains__(self, name: object) -> bool:
         try:
-            os.lstat(f"{self._above}{name}")
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return exists(f"{self._above}{name}")
+        except PermissionError:
             return False  # if it is there, nothing else in the folder can be opened either
         except OSError:
+            may_block()
             return os.path.isdir(self._above)  # in a folder, it is not known whether it is there; to open it tells why
-        return True
 
 
 def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:

@@ -12,16 +12,21 @@ import os
 import re
 import secrets
 import stat
+import struct
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import cache
 from io import FileIO
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from tools.contract.limits import AbortSignal
 from tools.files.read_ledger import FileIdentity
+
+WorkT = TypeVar("WorkT")
 
 MAX_LINKS = 40
 """Links followed to find a real path (Linux's limit)."""
@@ -60,6 +65,23 @@ _OPENAT2 = 437
 _AT_FDCWD = -100
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
+_RESOLVE_CACHED = 0x20
+_OF_DESCRIPTOR = 0x1000 | 0x4000
+"""`AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: what is known of a descriptor, a server not asked."""
+_STATX_DEVICE = slice(136, 144)
+"""Where `struct statx` has the numbers of the device."""
+
+_LOCAL_FILE_SYSTEMS = frozenset(
+    {0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E, 0x01021994, 0x794C7630}
+)
+"""Numbers of those that open a file without asking anybody: ext, XFS, Btrfs, F2FS, ZFS, bcachefs, tmpfs, overlay."""
+
+MEMORY_BYTES = 1 << 14
+"""Up to this size a file is read on the event loop; to decode more would be felt there."""
+
+PAUSE_SECONDS = 0.1
+"""How long nothing is sought in memory after something was not found there."""
+
 _ATTEMPTS = 100
 """The kernel asks to try again where folders were moved meanwhile; nobody moves them so many times in a row."""
 
@@ -74,6 +96,51 @@ def temporary_name() -> str:
 def is_temporary(name: str) -> bool:
     """Whether this is such a name."""
     return name.startswith(".coretools-") and _TEMPORARY.fullmatch(name) is not None
+
+
+class NotInMemoryError(Exception):
+    """The kernel would have to wait for a disk, or for somebody else, where only memory was to be asked."""
+
+
+class _Mode(threading.local):
+    is_memory_only = False
+
+
+_mode = _Mode()
+_resume_at = 0.0
+
+
+def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
+    """Do work on files that the kernel can answer from memory: it never blocks, so it needs no thread.
+
+    Args:
+        work: Blocking work that is the same when it is done anew. All of it goes through this module, or says where
+            it does not with `may_block`.
+
+    Returns:
+        What came of it; `None` if somebody would have to be waited for, and it must be done in a thread.
+    """
+    global _resume_at  # noqa: PLW0603 - of the process, like the memory
+    if time.monotonic() < _resume_at or (by_kernel := _kernel_opener()) is None or not by_kernel.knows_memory:
+        return None
+    _mode.is_memory_only = True
+    try:
+        return work()
+    except NotInMemoryError:
+        _resume_at = time.monotonic() + PAUSE_SECONDS
+        return None
+    finally:
+        _mode.is_memory_only = False
+
+
+def may_block() -> None:
+    """Say that what follows may wait for a disk, a process or much computing.
+
+    Raises:
+        NotInMemoryError: Only memory was to be asked.
+    """
+    if _mode.is_memory_only:
+        raise NotInMemoryError
 
 
 def open_link_free(path: str, flags: int, mode: int = 0) -> int:
@@ -95,49 +162,104 @@ def open_link_free(path: str, flags: int, mode: int = 0) -> int:
     return by_kernel(path, flags, mode) if by_kernel is not None else _open_by_steps(path, flags, mode)
 
 
-@cache
-def _kernel_opener() -> Callable[[str, int, int], int] | None:
-    """Opens a real path by one call; `None` on another system, an old kernel, or in a sandbox that forbids the call."""
-    if sys.platform != "linux":
-        return None
-    import ctypes  # noqa: PLC0415 - only needed once a file is touched; starting is quicker without
+class _KernelOpener:
+    """Opens a real path by one call of Linux's.
 
-    class OpenHow(ctypes.Structure):
-        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+    Raises:
+        OSError: The kernel is too old, or a sandbox forbids the call.
+    """
 
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.restype = ctypes.c_long
-    call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
-    size = ctypes.sizeof(OpenHow)
+    def __init__(self) -> None:
+        import ctypes  # noqa: PLC0415 - only needed once a file is touched; starting is quicker without
 
-    @cache
-    def how(flags: int, mode: int) -> OpenHow:
-        return OpenHow(flags | os.O_CLOEXEC, mode, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
+        class OpenHow(ctypes.Structure):
+            _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
-    def open_(path: str, flags: int, mode: int) -> int:
-        wanted = ctypes.byref(how(flags, mode))
+        def system_call(library: ctypes.CDLL) -> Callable[..., int]:
+            call = library.syscall
+            call.restype = ctypes.c_long
+            call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+            return call
+
+        @cache
+        def how(flags: int, mode: int, resolve: int) -> Any:
+            resolve |= _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+            self._hows.append(value := OpenHow(flags | os.O_CLOEXEC, mode, resolve))
+            return ctypes.byref(value)
+
+        library = ctypes.PyDLL(None, use_errno=True)
+        self._hows: list[OpenHow] = []
+        self._how, self._size, self._errno = how, ctypes.sizeof(OpenHow), ctypes.get_errno
+        self._call = system_call(ctypes.CDLL(None, use_errno=True))
+        self._quick_call = system_call(library)
+        """Keeps the interpreter's lock: what never blocks is not worth giving it away."""
+        self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
+        self._new_buffer = ctypes.create_string_buffer
+        self._is_local: dict[int, bool] = {}
+        os.close(self(os.sep, os.O_RDONLY | _FOLDER, 0))
+        try:
+            os.close(self._from_memory(os.fsencode(os.sep), JUST_LOOK, 0))
+            self.knows_memory = self._statx is not None
+        except (OSError, NotInMemoryError):
+            self.knows_memory = False
+
+    def __call__(self, path: str, flags: int, mode: int) -> int:
         name = os.fsencode(path)
         if b"\0" in name:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))  # the kernel would take it for the end
+        if _mode.is_memory_only:
+            return self._from_memory(name, flags, mode)
         number = 0
         for _ in range(_ATTEMPTS):
-            descriptor = call(_OPENAT2, _AT_FDCWD, name, wanted, size)
+            descriptor = self._call(_OPENAT2, _AT_FDCWD, name, self._how(flags, mode, 0), self._size)
             if descriptor >= 0:
-                return int(descriptor)
-            number = ctypes.get_errno()
+                return descriptor
+            number = self._errno()
             if number not in (errno.EAGAIN, errno.EINTR):
                 break
         raise OSError(number, os.strerror(number))
 
+    def _from_memory(self, name: bytes, flags: int, mode: int) -> int:
+        if not flags & JUST_LOOK:
+            # A file system that is a program, or another machine, is not even asked.
+            descriptor = self._from_memory(name, JUST_LOOK, 0)
+            try:
+                buffer = self._new_buffer(256)
+                if self._statx is None or self._statx(descriptor, b"", _OF_DESCRIPTOR, 0, buffer):
+                    raise NotInMemoryError
+                device = os.makedev(*struct.unpack("=II", buffer.raw[_STATX_DEVICE]))
+            finally:
+                os.close(descriptor)
+            if not self._is_local.get(device):
+                raise NotInMemoryError
+        how = self._how(flags, mode, _RESOLVE_CACHED)
+        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, how, self._size)
+        if descriptor >= 0:
+            return descriptor
+        number = self._errno()
+        if number in (errno.EAGAIN, errno.EINTR, errno.EINVAL):
+            raise NotInMemoryError
+        raise OSError(number, os.strerror(number))
+
+    def learn(self, descriptor: int, device: int) -> None:
+        """See whether files of a device are opened without asking anybody; blocking."""
+        if device not in self._is_local and not self._fstatfs(descriptor, buffer := self._new_buffer(256)):
+            (kind,) = struct.unpack_from("@l", buffer.raw)
+            self._is_local[device] = kind & 0xFFFFFFFF in _LOCAL_FILE_SYSTEMS
+
+
+@cache
+def _kernel_opener() -> _KernelOpener | None:
+    """Opens a real path by one call; `None` on another system, an old kernel, or in a sandbox that forbids the call."""
     try:
-        os.close(open_(os.sep, os.O_RDONLY | _FOLDER, 0))
+        return _KernelOpener() if sys.platform == "linux" else None
     except OSError:
         return None
-    return open_
 
 
 def _open_by_steps(path: str, flags: int, mode: int) -> int:
     """Open a real path folder by folder, as `open_link_free` does where the kernel cannot."""
+    may_block()
     *folders, last = path.strip(os.sep).split(os.sep)
     current = os.open(os.sep, _STEP_FLAGS)
 
@@ -169,6 +291,7 @@ def look(path: str) -> os.stat_result:
     Raises:
         OSError: Nothing is there, or it cannot be looked at, or a folder above is a link by now.
     """
+    may_block()
     if not CAN_STEP:
         return os.lstat(path)
     if JUST_LOOK:
@@ -184,6 +307,38 @@ def look(path: str) -> os.stat_result:
         os.close(descriptor)
 
 
+def exists(path: str) -> bool:
+    """Whether something is at a real path, a link at its end not followed.
+
+    Raises:
+        OSError: It is not known.
+    """
+    try:
+        if _mode.is_memory_only:
+            os.close(open_link_free(path, JUST_LOOK | _NO_LINK))
+        else:
+            os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def path_without_links(path: str) -> str | None:
+    """A path, normalised, if it exists and no part of it is a link, which takes a single look; else `None`.
+
+    Args:
+        path: Absolute.
+    """
+    if ".." in path or not JUST_LOOK:
+        return None
+    normal = os.path.normpath(path)
+    try:
+        os.close(open_link_free(normal, JUST_LOOK))
+    except OSError:
+        return None
+    return normal
+
+
 def real_path(path: str) -> str:
     """A path with every link resolved. What does not exist is kept as it is spelled.
 
@@ -195,11 +350,9 @@ def real_path(path: str) -> str:
     """
     if not CAN_STEP:
         return os.path.realpath(path)
-    if ".." not in path and JUST_LOOK:
-        normal = os.path.normpath(path)
-        with suppress(OSError):  # it holds a link, or does not exist
-            os.close(open_link_free(normal, JUST_LOOK))
-            return normal
+    if (real := path_without_links(path)) is not None:
+        return real
+    may_block()
     waiting = path.split(os.sep)[::-1]
     real = os.sep
     links = names = 0
@@ -275,7 +428,10 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
         NotRegularError: It is a folder, a device, a pipe or a socket.
         OSError: It cannot be opened; `ELOOP` if a part of a real path is a link by now.
     """
-    return OpenedFile(os.open(path, _OPEN_FLAGS) if through_links else open_link_free(path, _OPEN_FLAGS))
+    if not through_links:
+        return OpenedFile(open_link_free(path, _OPEN_FLAGS))
+    may_block()
+    return OpenedFile(os.open(path, _OPEN_FLAGS))
 
 
 class OpenedFile:
@@ -298,6 +454,8 @@ class OpenedFile:
             raise NotRegularError(PathKind.of_mode(self.info.st_mode))
         self._descriptor = descriptor
         self._stream: FileIO | None = None
+        if not _mode.is_memory_only and (by_kernel := _kernel_opener()) is not None:
+            by_kernel.learn(descriptor, self.info.st_dev)
 
     def __enter__(self) -> Self:
         return self
@@ -312,6 +470,7 @@ class OpenedFile:
     def stream(self) -> FileIO:
         """Unbuffered; read it in large blocks. Made when first asked for: of most files the head is all there is."""
         if self._stream is None:
+            may_block()
             self._stream = FileIO(self._descriptor)
         return self._stream
 
@@ -324,12 +483,26 @@ class OpenedFile:
         """The first bytes, wherever the file is read otherwise."""
         # A file that seems empty may be one that the kernel makes up, so its size is no bound.
         wanted = self.info.st_size + 1 if 0 < self.info.st_size < size else size
+        if _mode.is_memory_only:
+            return self._head_in_memory()
         if sys.platform != "win32":
             return os.pread(self._descriptor, wanted, 0)
         self.stream.seek(0)
         data = self.stream.read(wanted)
         self.stream.seek(0)
         return data
+
+    def _head_in_memory(self) -> bytes:
+        if sys.platform != "linux" or not 0 < self.info.st_size <= MEMORY_BYTES:
+            raise NotInMemoryError
+        buffer = bytearray(self.info.st_size)
+        try:
+            count = os.preadv(self._descriptor, (buffer,), 0, os.RWF_NOWAIT)
+        except OSError:
+            raise NotInMemoryError from None
+        if count != len(buffer):
+            raise NotInMemoryError
+        return bytes(buffer)
 
     def blocks(self, signal: AbortSignal) -> Iterator[bytes]:
         """The whole content from the beginning on, in blocks.
@@ -413,6 +586,7 @@ class Folder:
         Raises:
             OSError: It cannot be read.
         """
+        may_block()
         with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
             # Most entries are files, and a call for each would be felt.
             return [
@@ -427,6 +601,7 @@ class Folder:
         Raises:
             OSError: It cannot be read.
         """
+        may_block()
         return os.listdir(self._path if self.descriptor is None else self.descriptor)
 
     def stat(self, name: str) -> os.stat_result | None:

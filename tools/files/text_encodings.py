@@ -16,6 +16,7 @@ from itertools import chain
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief
+from tools.files.opener import may_block
 
 SNIFFED_BYTES = 4096
 """How much of a file's beginning decides whether it is text (Qwen Code looks at the first 4 KB)."""
@@ -226,6 +227,7 @@ def guess(data: bytes) -> Guess | None:
     Returns:
         The text in it, or `None` for UTF-8 in which a few bytes are damaged.
     """
+    may_block()
     valid = invalid = 0
     for word in _words(data):
         text = word.decode("utf-8", "replace")

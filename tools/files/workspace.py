@@ -29,8 +29,10 @@ from tools.files.opener import (
     is_temporary,
     look,
     make_folders,
+    may_block,
     open_folder,
     open_regular,
+    path_without_links,
     real_path,
     remove_folders,
 )
@@ -149,9 +151,10 @@ class Workspace:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path holds a NUL character; no file has one.")
         try:
             literal = os.path.join(base, spelled)
-            real = real_path(literal)
+            found = path_without_links(literal)
+            real = found or real_path(literal)
             root = self._root_above(real)
-            if root and not os.path.lexists(literal):
+            if root and not found and not os.path.lexists(literal):
                 real = self._other_reading(base, spelled)
                 root = self._root_above(real)
         except (OSError, ValueError) as error:
@@ -394,6 +397,7 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
 
 def ignores_case(folder: str) -> bool:
     """Whether a folder is found by its name in the other case as well."""
+    may_block()
     above, name = os.path.split(folder)
     while name and name.swapcase() == name:
         above, name = os.path.split(above)

@@ -11,7 +11,7 @@ from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.results import TextPart
 from tools.files.ignore_files import refuse_hidden
 from tools.files.line_endings import count_lines, eol_style, line_separator
-from tools.files.opener import OpenedFile
+from tools.files.opener import OpenedFile, may_block
 from tools.files.read.line_window import Reading, Source, Wanted, has_short_lines, reading_of, window
 from tools.files.read.media import FileKind, FileType, detect, media_parts
 from tools.files.read.notebook import MAX_NOTEBOOK_BYTES, render
@@ -84,7 +84,7 @@ def read_path(
         ToolError: There is no such file, or it cannot or may not be read; or as for `read`.
     """
     location = workspace.locate(path)
-    refuse_hidden(workspace, location, "read")
+    refuse_hidden(workspace, location, "read", is_file=True)
     wanted = Wanted(offset, limit or limits.read_lines, limits, signal)
     with workspace.open_file(location) as opened:
         beginning = look_at(opened, location)
@@ -129,6 +129,8 @@ def read(
             64 MB, `invalid_tool_params` for a page that a PDF does not have, `cancelled`.
     """
     kind, size = beginning.type.kind, opened.info.st_size
+    if kind is not FileKind.TEXT:
+        may_block()
     try:
         if kind is FileKind.PDF:
             return read_pdf(opened, location, media, wanted, pages=pages, seconds=pdf_seconds)
