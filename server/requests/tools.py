@@ -16,7 +16,7 @@ from server.clients import Client, Contexts
 from server.consent.confirmers import AlreadyConsented, Confirmers
 from server.custom_tools import CustomTools
 from server.json_rpc import ReadyList, as_mapping
-from server.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
+from server.protocol_mapping import LINKS_SINCE, DisplayPlace, result_to_wire, tool_to_wire
 from server.sdk_seams import RequestContext, is_open
 from server.upstreams.call_relay import Relay
 from server.upstreams.connection import Upstream
@@ -92,10 +92,15 @@ class ToolRequests:
         name, arguments = params.get("name"), params.get("arguments")
         if ctx.method == "tools/call" and is_open(ctx) and isinstance(name, str) and isinstance(arguments, dict | None):
             owner = self.relay.pool.owner_of(name)
+            call = FunctionCall(name, as_mapping(arguments))
             if owner is not None:
-                call = FunctionCall(name, as_mapping(arguments))
                 result = await self._call_upstream(ctx, call, owner)
-                return result_for_client(ctx.method, dict(result), ctx.protocol_version)
+            elif ctx.protocol_version >= LINKS_SINCE:
+                result = await self._call(ctx, call)
+            else:
+                # Older revisions lack some of what our results hold; the SDK knows what.
+                return await call_next(ctx)
+            return result_for_client(ctx.method, dict(result), ctx.protocol_version)
         return await call_next(ctx)
 
     async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
@@ -123,7 +128,11 @@ class ToolRequests:
         return self._wire(ctx, call.name, outcome, client)
 
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
-        name, client = params.name, self.contexts.client(ctx)
+        return await self._call(ctx, FunctionCall(params.name, params.arguments or {}))
+
+    async def _call(self, ctx: RequestContext, call: FunctionCall) -> Mapping[str, Any]:
+        """A call of a tool of ours."""
+        name, client = call.name, self.contexts.client(ctx)
         mode = client.state.approval_mode
         try:
             with client.at_work():
@@ -132,7 +141,7 @@ class ToolRequests:
                     await self.custom_tools.wait_until_known()
                 context = await self.contexts.of(client, ctx)
                 confirmer = self.confirmers.of(ctx, client.state.key)
-                outcome = await self.flow.run(FunctionCall(name, params.arguments or {}), context, confirmer)
+                outcome = await self.flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
             if (unused := self.relay.pool.why_not_used(name)) is None:
                 is_of_agents = name == DELEGATING and self.is_built_in

@@ -72,9 +72,10 @@ def shown(path: str, workspace: Workspace) -> str:
         # No path is that long. Its ends are enough, and megabytes cost nothing.
         return _shortened(one_line(path[:MAX_BRIEF_CHARS]), one_line(path[-MAX_BRIEF_CHARS:]))
     short = path.strip()
+    normal = os.path.normpath(short)
     for root in workspace.roots:
-        if short != root and contains(root, short):
-            short = os.path.relpath(short, root)
+        if normal != root and contains(root, normal):
+            short = normal[len(root) :].lstrip(os.sep)
             break
     short = one_line(short)
     return short if len(short) <= MAX_BRIEF_CHARS else _shortened(short, short)

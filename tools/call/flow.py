@@ -81,8 +81,9 @@ class Flow:
             judged = await self.judge(tool, arguments, context)
             permission = judged.permission
             description = tool.get_description(judged.params, context)
-            entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
+            entry: AuditEntry | None = None
             if self.audit is not None:
+                entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
                 self.audit.note(entry)
             lasting: LastingAnswer | None = None
             if permission.verdict is Verdict.DENY:
@@ -96,7 +97,7 @@ class Flow:
                     lasting = await accept(answer, question, judged, context.client, self.policy, self.keeper)
                 finally:
                     # Whatever it is, it is recorded, and before the action.
-                    if self.audit is not None:
+                    if self.audit is not None and entry is not None:
                         self.audit.note(replace(entry, answer=answer, lasting=lasting))
                 given = answer if isinstance(answer, Answer) else None
                 context = replace(context, answer=given, confirmed=judged.details)
@@ -105,7 +106,8 @@ class Flow:
             notes = "\n".join(
                 filter(None, (tool.about_ignored(arguments), lasting.note if lasting is not None else ""))
             )
-            context = replace(context, waiver=permission.waiver)
+            if permission.waiver != context.waiver:
+                context = replace(context, waiver=permission.waiver)
             await context.progress(0, None, description)
             result = await tool.execute(judged.params, context)
         except ToolError as error:

@@ -273,7 +273,7 @@ def shown_below(root: str, path: str) -> str:
 
 
 def _names_below(top: str, path: str) -> list[str]:
-    return [] if path == top else os.path.relpath(path, top).split(os.sep)
+    return path[len(top) :].strip(os.sep).split(os.sep) if path != top else []
 
 
 class PresentNames:
