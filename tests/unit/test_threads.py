@@ -111,3 +111,22 @@ async def test_whatever_work_raises_reaches_the_one_who_waits_and_the_thread_sta
         await one.run(fail)
     assert await one.run(lambda: "done") == "done"
     one.close()
+
+
+@pytest.mark.requirement("scarcity.one_thread")
+async def test_quick_work_is_done_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "TURN_SECONDS", 60.0)
+    many = Threads(8)
+    assert len({await future for future in [many.begin(threading.get_ident) for _ in range(50)]}) == 1
+    many.close()
+
+
+@pytest.mark.requirement("scarcity.one_thread")
+async def test_work_behind_slow_work_gets_a_thread_of_its_own(gate: threading.Event) -> None:
+    many = Threads(8)
+    slow = [many.begin(gate.wait) for _ in range(3)]
+    assert await many.run(lambda: "done") == "done"
+    assert not any(future.done() for future in slow)
+    gate.set()
+    assert all([await future for future in slow])
+    many.close()

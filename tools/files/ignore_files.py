@@ -167,7 +167,9 @@ class Scope:
         return Scope(self.prefix, git, agent, self.forbidden, folder)
 
 
-def scope_of(workspace: Workspace, location: Location, *, git: bool, agent: bool) -> Scope:
+def scope_of(
+    workspace: Workspace, location: Location, *, git: bool, agent: bool, names: Container[str] | None = None
+) -> Scope:
     """The rules in force in a folder that was named outright: whether it is hidden itself does not matter.
 
     Args:
@@ -175,6 +177,7 @@ def scope_of(workspace: Workspace, location: Location, *, git: bool, agent: bool
         location: The folder.
         git: Whether the rules of git apply.
         agent: Whether those of the agent-ignore files apply.
+        names: Base names of what is in the folder, where that is known.
 
     Raises:
         ToolError: `path_ignored`: one of those is there, in the folder or above it, and it is not known what it hides.
@@ -182,22 +185,27 @@ def scope_of(workspace: Workspace, location: Location, *, git: bool, agent: bool
     root = location.root
     folder = top = (_repository_above(root) if git else None) or root
     scope = Scope("", () if git else None, () if agent and top == root else None, workspace.forbidden, top)
-    scope = scope.with_own_rules(PresentNames(top))
+
+    def present(folder: str) -> Container[str]:
+        return PresentNames(folder) if names is None or folder != location.path else names
+
+    scope = scope.with_own_rules(present(top))
     for name in _names_below(top, location.path):
         folder = os.path.join(folder, name)
         if agent and folder == root:
             scope = replace(scope, agent=())
-        scope = scope.enter(folder, PresentNames(folder))
+        scope = scope.enter(folder, present(folder))
     return scope
 
 
-def agent_ignore_file(workspace: Workspace, location: Location, *, is_file: bool = False) -> str | None:
+def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
     """The agent-ignore file whose rules hide a path or a folder above it.
 
     Args:
         workspace: Whether it respects these files.
         location: The path.
-        is_file: It will be opened as a file, so nothing is looked for in it.
+        own_files: Whether those in the path itself count if it is a folder: what they mean for it is not known where
+            they are not understood.
 
     Returns:
         Its path below the root, as it is shown; `None` if the path is not hidden or the workspace does not respect
@@ -211,7 +219,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, is_file: bool
         return None
     names = _names_below(location.root, location.path)
     folders = list(accumulate(names, os.path.join, initial=location.root))
-    looked_in = folders[:-1] if is_file and names else folders
+    looked_in = folders if own_files else folders[:-1]
     own = [[name for name in AGENT_IGNORE_FILES if name in present] for present in map(PresentNames, looked_in)]
     if not any(own):
         return None
@@ -246,19 +254,19 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
         return True  # it is not known, and whoever names it is told why
 
 
-def refuse_hidden(workspace: Workspace, location: Location, done: str, *, is_file: bool = False) -> None:
+def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_files: bool = True) -> None:
     """Do not touch what an agent-ignore file hides.
 
     Args:
         workspace: Whether it respects these files.
         location: What was named.
         done: What would be done with it: `read`, `searched`.
-        is_file: It will be opened as a file.
+        own_files: As for `agent_ignore_file`.
 
     Raises:
         ToolError: `path_ignored`.
     """
-    hidden_by = agent_ignore_file(workspace, location, is_file=is_file)
+    hidden_by = agent_ignore_file(workspace, location, own_files=own_files)
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,

@@ -72,7 +72,7 @@ def list_folder(
     """
     location = workspace.locate(path)
     if agent:
-        refuse_hidden(workspace, location, "listed")
+        refuse_hidden(workspace, location, "listed", own_files=False)
     ignored = None
     if ignore:
         ignored = re.compile("|".join(fnmatch.translate(pattern.replace("[", "[[]")) for pattern in ignore)).match
@@ -82,8 +82,9 @@ def list_folder(
     entries: list[dict[str, Any]] = []
     try:
         with workspace.open_folder(location.path) as folder:
-            scope = scope_of(workspace, location, git=git, agent=agent)
-            for number, entry in enumerate(folder.entries()):
+            present = dict(folder.entries())
+            scope = scope_of(workspace, location, git=git, agent=agent, names=present)
+            for number, entry in enumerate(present.items()):
                 if number % CHECK_EVERY == 0:
                     signal.raise_if_aborted()
                 name, kind = entry

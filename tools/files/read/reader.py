@@ -84,7 +84,7 @@ def read_path(
         ToolError: There is no such file, or it cannot or may not be read; or as for `read`.
     """
     location = workspace.locate(path)
-    refuse_hidden(workspace, location, "read", is_file=True)
+    refuse_hidden(workspace, location, "read", own_files=False)
     wanted = Wanted(offset, limit or limits.read_lines, limits, signal)
     with workspace.open_file(location) as opened:
         beginning = look_at(opened, location)

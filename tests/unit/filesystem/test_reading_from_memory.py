@@ -1,0 +1,104 @@
+"""What is read on the event loop: only what the kernel promises not to wait for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.files import opener
+from tools.files.opener import from_memory, open_regular
+from tools.files.workspace import Workspace
+
+pytestmark = [
+    pytest.mark.requirement("read.from_memory"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the system calls are Linux's"),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opener, "PAUSE_SECONDS", 0.0)
+
+
+def head_of(path: Path) -> Callable[[], bytes]:
+    def work() -> bytes:
+        with open_regular(str(path)) as opened:
+            return opened.head(1000)
+
+    return work
+
+
+def written(path: Path, content: bytes = b"text\n") -> Path:
+    path.write_bytes(content)
+    head_of(path)()  # from now on it is known what kind of file system this is
+    return path
+
+
+def without_waiting(path: Path) -> bytes | None:
+    """What the kernel gives at once, asked directly."""
+    buffer = bytearray(5)
+    with path.open("rb") as file:
+        try:
+            return bytes(buffer[: os.preadv(file.fileno(), (buffer,), 0, os.RWF_NOWAIT)])
+        except OSError:
+            return None
+
+
+def test_a_small_file_is_read_at_once_if_it_is_in_memory_and_left_to_a_thread_if_not(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt")
+    assert from_memory(head_of(path)) == without_waiting(path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    found = from_memory(head_of(path))
+    assert found == without_waiting(path) or found is None
+    assert head_of(path)() == b"text\n"
+    assert from_memory(head_of(path)) == without_waiting(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * (opener.MEMORY_BYTES + 1)])
+def test_empty_and_larger_files_are_left_to_a_thread(tmp_path: Path, content: bytes) -> None:
+    assert from_memory(head_of(written(tmp_path / "a.txt", content))) is None
+
+
+def test_files_that_the_kernel_makes_up_are_left_to_a_thread() -> None:
+    path = Path("/proc/meminfo")
+    head_of(path)()
+    assert from_memory(head_of(path)) is None
+
+
+def test_a_name_with_a_link_in_it_is_left_to_a_thread(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt")
+    (tmp_path / "link").symlink_to(path)
+    workspace = Workspace((str(tmp_path),))
+    location = workspace.locate(str(path))
+    assert from_memory(lambda: workspace.locate(str(path))) == location
+    assert from_memory(lambda: workspace.locate(str(tmp_path / "link"))) is None
+
+
+@pytest.mark.parametrize("listing", [opener.Folder.entries, opener.Folder.names])
+def test_no_folder_is_listed_from_memory(tmp_path: Path, listing: Callable[[opener.Folder], object]) -> None:
+    written(tmp_path / "a.txt")
+
+    def work() -> object:
+        with opener.open_folder(str(tmp_path)) as folder:
+            return listing(folder)
+
+    assert work()
+    assert from_memory(work) is None
+
+
+def test_after_a_failure_others_may_wait_again(tmp_path: Path) -> None:
+    written(tmp_path / "a.txt")
+
+    def fail() -> None:
+        raise ToolError(ToolErrorType.FILE_NOT_FOUND, "nothing")
+
+    with pytest.raises(ToolError):
+        from_memory(fail)
+    opener.may_block()
