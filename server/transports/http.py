@@ -37,11 +37,8 @@ from server.transports.sse import SseSessions, named_session
 
 logger = logging.getLogger(__name__)
 
-GRACE_SECONDS = 3
-"""How long open responses may go on after SIGTERM; a stream that never ends is ended then."""
-
-LAST_SECONDS = 2
-"""How long after that connections are kept whose clients take in nothing."""
+GRACE_SECONDS = 3  # how long open responses may go on after SIGTERM; a stream that never ends is ended then
+LAST_SECONDS = 2  # how long after that connections are kept whose clients take in nothing
 
 MOST_CONNECTIONS = 4_000
 """When there are as many, the one that has brought no request for longest ends; if each has one, with 503."""

@@ -25,21 +25,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.json_rpc import ID_IS_TAKEN, Json, Request, RequestId, error_of, read_message
 from server.transports.lines import refusal_of_unreadable
 
-CLAIM = "coretools-mcp.claim"
-"""Where a request carries its claim on its way through the SDK."""
-
-MOST_BEFORE_DATA = 1_024
-"""Bytes of an event before what it says."""
+CLAIM = "coretools-mcp.claim"  # where a request carries its claim on its way through the SDK
+MOST_BEFORE_DATA = 1_024  # bytes of an event before what it says
 
 SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
 
 SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
 
-_RESERVED: RequestId = "_GET_stream"
-"""By this name the SDK knows the stream of a session that belongs to no request."""
+_RESERVED: RequestId = "_GET_stream"  # by this name the SDK knows the stream of a session that belongs to no request
 
-ClaimedId = tuple[str, str, RequestId]
-"""Whose session a request is in, which, and its id as ids are compared."""
+ClaimedId = tuple[str, str, RequestId]  # whose session a request is in, which, and its id as ids are compared
 
 
 class RequestClaim:
@@ -52,10 +47,8 @@ class RequestClaim:
         self._is_posted = True
         self._is_at_work = False
         self._is_free: anyio.Event | None = None
-        self.is_done = False
-        """Whether there is its answer, which may be on its way."""
-        self.is_accepted = False
-        """Whether its POST is answered already, with nothing but that."""
+        self.is_done = False  # whether there is its answer, which may be on its way
+        self.is_accepted = False  # whether its POST is answered already, with nothing but that
         claims[claimed] = self
 
     def begin(self) -> None:

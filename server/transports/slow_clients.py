@@ -16,11 +16,8 @@ from uvicorn.server import ServerState
 HEAD_SECONDS = 15.0
 """How long a client has for the head of a request, from connecting or from the first byte after an answer."""
 
-BODY_SECONDS = 60.0
-"""How long it has for the body after that."""
-
-UNREAD_SECONDS = 30.0
-"""How long a client may leave unread what is there for it."""
+BODY_SECONDS = 60.0  # how long it has for the body after that
+UNREAD_SECONDS = 30.0  # how long a client may leave unread what is there for it
 
 REVISION_HEADER = MCP_PROTOCOL_VERSION_HEADER.encode()
 

@@ -90,8 +90,7 @@ class _Unread:
     """What one session is owed: messages that wait to be taken by its connection, and answers."""
 
     def __init__(self) -> None:
-        self.owed: list[RequestClaim] = []
-        """Requests without an answer."""
+        self.owed: list[RequestClaim] = []  # requests without an answer
         self._count = 0
         self._fewer = anyio.Event()
 

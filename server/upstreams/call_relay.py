@@ -68,23 +68,18 @@ from tools.contract.results import ToolResult
 logger = logging.getLogger(__name__)
 
 MOST_SUSPENDED = 256
-MOST_OF_ONE = MOST_SUSPENDED // 4
-"""Calls suspended at once, of all clients and of one; further questions are refused."""
+MOST_OF_ONE = MOST_SUSPENDED // 4  # calls suspended at once, of all clients and of one; further questions are refused
 
 MOST_ROUNDS = 10
 """Rounds of questions in one call that are driven for a client of the handshake era (the SDK client's number)."""
 
-_THE_CALL = ("name", "arguments", "uri", "ref", "argument")
-"""The parameters that say what is asked for."""
+_THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that say what is asked for
 
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be a question (2026-07-28)."""
 
-_OF_ROUNDS = frozenset({"requestState", "inputResponses"})
-"""What belongs to a round with us."""
-
-STATE_MARK = "relay."
-"""States of rounds with an upstream begin so, which tells them from those of our own questions."""
+_OF_ROUNDS = frozenset({"requestState", "inputResponses"})  # what belongs to a round with us
+STATE_MARK = "relay."  # states of rounds with an upstream begin so, which tells them from those of our own questions
 
 STALE: Json = {
     "code": types.INVALID_PARAMS,

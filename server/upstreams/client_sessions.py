@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-IDLE_SECONDS = 600.0
-"""A session that was not used for so long is closed."""
+IDLE_SECONDS = 600.0  # a session that was not used for so long is closed
 
 
 @dataclass(slots=True)

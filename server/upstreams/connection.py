@@ -50,11 +50,8 @@ LAST_RETRY_SECONDS = 60.0
 """A lost or failed connection is tried again after these pauses, doubling from the first to the last."""
 
 SOON_SECONDS = 10.0
-CRASHES = 3
-"""An upstream that is lost so often in a row, each time so soon after it was there, crashes again and again."""
-
-MOST_WARNINGS = 20
-"""Failures of one upstream that are warnings until it is connected for longer (ours)."""
+CRASHES = 3  # an upstream that is lost so often in a row, each time so soon after it was there, crashes again and again
+MOST_WARNINGS = 20  # failures of one upstream that are warnings until it is connected for longer (ours)
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
@@ -197,16 +194,13 @@ class Upstream:
     ) -> None:
         self.alias = alias
         self.entry = entry
-        self.serial = next(_SERIALS)
-        """Tells it from what was reached under the same alias before the entry was changed."""
+        self.serial = next(_SERIALS)  # tells it from what was reached under the same alias before the entry was changed
         self.status = UpstreamStatus()
         self.offer = Offer()
         self.known = anyio.Event()
         """Set once it is clear whether this upstream can be reached, and what it has is known."""
-        self.tried = anyio.Event()
-        """Set once its tools are known, or it is clear that it cannot be reached."""
-        self.connected = anyio.Event()
-        """Set as long as it is connected, and when it is not used any more."""
+        self.tried = anyio.Event()  # set once its tools are known, or it is clear that it cannot be reached
+        self.connected = anyio.Event()  # set as long as it is connected, and when it is not used any more
         self.transport: Transport | None = None
         self.session: UpstreamSession | None = None
         self.change_stream: ChangeStream | None = None

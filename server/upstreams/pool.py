@@ -27,11 +27,8 @@ if TYPE_CHECKING:
 GATHER_WAIT_SECONDS = 0.5
 """How long is waited for work side by side; what takes longer goes on without being waited for (ours)."""
 
-GATHER_SECONDS = 10.0
-"""How long all of it may take."""
-
-LIKE_SECONDS = 1.0
-"""How long the first list lets a server like this one wait: in a ring they would wait for each other."""
+GATHER_SECONDS = 10.0  # how long all of it may take
+LIKE_SECONDS = 1.0  # how long the first list lets a server like this one wait: in a ring they would wait for each other
 
 CallOf = Callable[[Upstream], UpstreamCall]
 
@@ -87,8 +84,7 @@ class UpstreamPool:
         left_out: Mapping[str, str] | None = None,
     ) -> None:
         self.catalog = ToolCatalog(registry, name_budget)
-        self.sessions: dict[Upstream, ClientSessions] = {}
-        """The sessions of clients with each upstream that is started."""
+        self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each upstream that is started
         self.left_out = left_out or {}
         """Why other servers of the configuration are not used, by their aliases; it changes with the settings."""
         self._on_offer = on_offer

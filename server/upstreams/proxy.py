@@ -56,11 +56,8 @@ STATUS: Json = {
     "mimeType": "application/json",
 }
 
-OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})
-"""The schemes of our own resources."""
-
-MOST_NAMED = 5
-"""Servers that an error proposes."""
+OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of our own resources
+MOST_NAMED = 5  # servers that an error proposes
 
 _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 

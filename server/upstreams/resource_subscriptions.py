@@ -24,15 +24,11 @@ from tools.contract.errors import ToolError
 
 logger = logging.getLogger(__name__)
 
-MOST_WATCHED = 1_000
-"""Resources that one connection of a client may watch."""
-
-MOST_UPDATED = 10_000
-"""Changed resources that may wait to be told of (ours)."""
+MOST_WATCHED = 1_000  # resources that one connection of a client may watch
+MOST_UPDATED = 10_000  # changed resources that may wait to be told of (ours)
 
 FIRST_PAUSE_SECONDS = 1.0
-LAST_PAUSE_SECONDS = 60.0
-"""Before what could not be watched again is tried anew; doubling from the first to the last."""
+LAST_PAUSE_SECONDS = 60.0  # before what could not be watched again is tried anew; doubling from the first to the last
 
 
 class TooManyWatchedError(Exception):
@@ -55,8 +51,7 @@ class Watch:
         self.name = name
         self.exchange = exchange
         self.is_ended = False
-        self.is_refused = False
-        """Whether the upstream came back and does not let it be watched any more."""
+        self.is_refused = False  # whether the upstream came back and does not let it be watched any more
         self._is_begun = False
         self._session: UpstreamSession | None = None
         self._stream: ChangeStream | None = None
@@ -130,8 +125,7 @@ class Watching:
         self._is_telling = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
         self._renewed: set[str] = set()
-        self._connections: set[int] = set()
-        """Of clients of the handshake era that have watched something."""
+        self._connections: set[int] = set()  # of clients of the handshake era that have watched something
 
     def start(self, tasks: TaskGroup) -> None:
         """From now on, clients are told, and what is lost is watched again."""

@@ -15,11 +15,8 @@ from typing import NamedTuple
 from tools.contract.display import visible_line
 from tools.permissions.tool_names import BETWEEN
 
-MAX_NAME = 128
-"""The longest tool name the specification allows (SEP-986)."""
-
-MARK_LENGTH = 9
-"""Characters of what ends a name that was changed: a dash, a letter, seven hexadecimal digits."""
+MAX_NAME = 128  # the longest tool name the specification allows (SEP-986)
+MARK_LENGTH = 9  # characters of what ends a name that was changed: a dash, a letter, seven hexadecimal digits
 
 _OTHER = re.compile(r"[^A-Za-z0-9_.-]")
 _MARKED = re.compile(r"-[g-v][0-9a-f]{7}\Z")

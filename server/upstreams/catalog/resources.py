@@ -21,8 +21,7 @@ from server.upstreams.session.listing import RESOURCES, TEMPLATES
 from server.upstreams.session.visible_texts import resource_with_visible_texts
 from server.upstreams.wire.own_meta import with_origin
 
-MOST_TEMPLATE_CHARS = 2_000
-"""A longer template is taken to stand for everything with its scheme."""
+MOST_TEMPLATE_CHARS = 2_000  # a longer template is taken to stand for everything with its scheme
 
 MOST_TEMPLATES = 100
 """Of one upstream that are compared; each further one is taken to stand for everything with its scheme."""
@@ -30,8 +29,7 @@ MOST_TEMPLATES = 100
 MOST_COMPARED = 100_000
 """URIs times templates that are compared for one list; beyond that, a scheme of a template is enough to fit."""
 
-MOST_SOUGHT = 1_000
-"""Links of one result that are compared with templates of resources (ours): some ten milliseconds."""
+MOST_SOUGHT = 1_000  # links of one result that are compared with templates of resources (ours): some ten milliseconds
 
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -73,23 +71,17 @@ class ResourceRoutes:
     def __init__(
         self, upstreams: Sequence[Upstream], aliases: Collection[str], is_ours: Callable[[str], bool], *, is_alone: bool
     ) -> None:
-        self.resources: list[Json] = []
-        """As they are published."""
-        self.templates: list[Json] = []
-        """As they are published."""
-        self.known: dict[str, Route] = {}
-        """By the published URI."""
-        self.claims: dict[str, set[str]] = {}
-        """Who lists a URI, or a template, by its aliases."""
+        self.resources: list[Json] = []  # as they are published
+        self.templates: list[Json] = []  # as they are published
+        self.known: dict[str, Route] = {}  # by the published URI
+        self.claims: dict[str, set[str]] = {}  # who lists a URI, or a template, by its aliases
         self.is_ours = is_ours
         self._upstreams = upstreams
         self._is_alone = is_alone
-        self._schemes: dict[str, set[str]] = {}
-        """Who lists something with a scheme."""
+        self._schemes: dict[str, set[str]] = {}  # who lists something with a scheme
         self._templates: dict[str, list[tuple[str, list[str]]]] = {}
         """By scheme, whose they are, and what stands between their expressions."""
-        self._whole_schemes: dict[str, set[str]] = {}
-        """Who is taken to stand for everything with a scheme."""
+        self._whole_schemes: dict[str, set[str]] = {}  # who is taken to stand for everything with a scheme
         counts = Counter[str]()
         for upstream in upstreams:
             alias = upstream.alias

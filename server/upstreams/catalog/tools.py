@@ -31,17 +31,13 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 logger = logging.getLogger(__name__)
 
-MOST_TOLD = 20
-"""Changed tools, or hidden ones, that one change of a list tells of in the log (ours)."""
+MOST_TOLD = 20  # changed tools, or hidden ones, that one change of a list tells of in the log (ours)
 
 MOST_REMEMBERED = 10_000
 """Tools of one upstream that are remembered; those that it lists now are, however many they are (ours)."""
 
-_FORGOTTEN = "forgotten"
-"""In place of a digest, and like none."""
-
-_WATCHED = ("name", "title", "description", "inputSchema", "outputSchema")
-"""What models are told of a tool."""
+_FORGOTTEN = "forgotten"  # in place of a digest, and like none
+_WATCHED = ("name", "title", "description", "inputSchema", "outputSchema")  # what models are told of a tool
 
 _SERIALS = itertools.count(1)
 
@@ -79,10 +75,8 @@ class ToolHistory:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, ToolRecord]] = {}
-        """By alias and name; what was listed last is last."""
-        self._forgetful: set[str] = set()
-        """Of which something is forgotten."""
+        self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; what was listed last is last
+        self._forgetful: set[str] = set()  # of which something is forgotten
 
     def note(self, alias: str, digests: Iterable[tuple[str, str]]) -> None:
         """Take in each tool that an upstream lists now, with its digest; changes are told in the log."""
@@ -329,8 +323,7 @@ class ToolCatalog:
     """Publishes the tools of upstreams in the registry, under names of at most `budget` characters."""
 
     def __init__(self, registry: ToolRegistry, budget: int) -> None:
-        self.names = NameMap()
-        """What every name means now."""
+        self.names = NameMap()  # what every name means now
         self._registry = registry
         self._budget = budget
         self._entries: Mapping[str, UpstreamSettings] = {}
@@ -338,8 +331,7 @@ class ToolCatalog:
         self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
-        self._named: tuple[list[NameList], set[str]] | None = None
-        """What the names of now were made of."""
+        self._named: tuple[list[NameList], set[str]] | None = None  # what the names of now were made of
         self._is_publishing = False
         registry.on_change(self._publish)  # custom tools come and go, and their names are theirs
 

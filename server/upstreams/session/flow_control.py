@@ -16,16 +16,14 @@ logger = logging.getLogger(__name__)
 MOST_PER_SECOND = 100
 """Log messages, and other notifications that belong to no request, of one session that are passed on (ours)."""
 
-MOST_TASKS = 256
-"""Tasks of one session at once (ours)."""
+MOST_TASKS = 256  # tasks of one session at once (ours)
 
 
 class MessageLimit:
     """Counts what an upstream says, and tells once a second how much of it was left out."""
 
     def __init__(self, alias: str, tell: Callable[[Json], None]) -> None:
-        self.left_out = 0
-        """What nobody has been told of yet."""
+        self.left_out = 0  # what nobody has been told of yet
         self._alias = alias
         self._tell = tell
         self._began = float("-inf")

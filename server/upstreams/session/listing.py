@@ -22,14 +22,9 @@ from server.upstreams.wire.peer import RelayError, UpstreamError
 
 logger = logging.getLogger(__name__)
 
-MAX_PAGES = 100
-"""Pages of a list that are followed; an upstream whose cursor never ends cannot hold us."""
-
-MAX_ITEMS = 10_000
-"""Items of one list that are taken."""
-
-MOST_BYTES = 16 << 20
-"""What the items of one list may come to, as JSON: every client is sent all of it (ours)."""
+MAX_PAGES = 100  # pages of a list that are followed; an upstream whose cursor never ends cannot hold us
+MAX_ITEMS = 10_000  # items of one list that are taken
+MOST_BYTES = 16 << 20  # what the items of one list may come to, as JSON: every client is sent all of it (ours)
 
 TURN_SECONDS = 0.002
 """How long items may be worked on in a row: what else is served takes some turns, and waits as long in each."""
@@ -75,8 +70,7 @@ class Offer:
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     digests: dict[str, dict[str, tuple[bytes, Json]]] = field(default_factory=dict[str, dict[str, tuple[bytes, Json]]])
     """Each item with a digest of it, by its name: what comes again need not be looked at anew."""
-    cut: set[str] = field(default_factory=set[str])
-    """Which were too long to be taken whole."""
+    cut: set[str] = field(default_factory=set[str])  # which were too long to be taken whole
 
     def of(self, kind: Kind) -> list[Json]:
         return self.lists.get(kind.field, [])

@@ -36,11 +36,8 @@ logger = logging.getLogger(__name__)
 QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 """What an upstream may ask of a client."""
 
-MOST_BYTES = 256 << 10
-"""A larger question is refused (ours)."""
-
-MOST_OPEN = 64
-"""Questions of one session that may be open; more are refused."""
+MOST_BYTES = 256 << 10  # a larger question is refused (ours)
+MOST_OPEN = 64  # questions of one session that may be open; more are refused
 
 DOUBT_SECONDS = 2.0
 """After so long, an upstream that answers nothing may be waiting for the answer to a question of its own."""
@@ -137,8 +134,7 @@ class Questions:
     """The calls that are in flight in one session with an upstream, and what it asks because of them."""
 
     def __init__(self, options: SessionOptions, peer: Peer, tasks: TaskGroup, background: BoundedTasks) -> None:
-        self.calls: list[InFlightCall] = []
-        """Those that are in flight."""
+        self.calls: list[InFlightCall] = []  # those that are in flight
         self.wants_roots = False
         """Whether the upstream has asked for the roots outside of calls, and the client can be asked in calls alone."""
         self._options = options
@@ -339,8 +335,7 @@ class Questions:
         await self._peer.answer(identity, response)
 
 
-NO_ANSWER: Json = {}
-"""Stands for a refusal where the protocol has none but an error."""
+NO_ANSWER: Json = {}  # stands for a refusal where the protocol has none but an error
 
 
 def refusal_of(method: str) -> Json:

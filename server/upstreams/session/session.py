@@ -24,8 +24,7 @@ from tools.contract.display import visible_line
 
 logger = logging.getLogger(__name__)
 
-LEVEL_SECONDS = 5.0
-"""How long an upstream may take to take a log level, or to answer a ping."""
+LEVEL_SECONDS = 5.0  # how long an upstream may take to take a log level, or to answer a ping
 
 LOG = "notifications/message"
 
@@ -54,17 +53,14 @@ class UpstreamSession:
     ) -> None:
         self.options = options
         self.alias = options.alias
-        self.era = Era("", {})
-        """What the upstream said when it was greeted."""
+        self.era = Era("", {})  # what the upstream said when it was greeted
         self.peer = Peer(writer, self._on_request, self._on_notification)
         self.tasks = tasks
         self.lost = lost
-        self.on_lost: Callable[[], None] | None = None
-        """Called when it has gone."""
+        self.on_lost: Callable[[], None] | None = None  # called when it has gone
         self._background = BoundedTasks(self.alias, tasks)
         self.questions = Questions(options, self.peer, tasks, self._background)
-        self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)
-        """Of the handshake era."""
+        self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # of the handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._tell_left_out) for _ in range(2))
         self._listener = listener
 

@@ -19,8 +19,7 @@ from server.upstreams.wire.peer import ConnectionLostError, RelayError, Unusable
 
 logger = logging.getLogger(__name__)
 
-SUBSCRIBE_SECONDS = 10.0
-"""How long an upstream may take to take a subscription."""
+SUBSCRIBE_SECONDS = 10.0  # how long an upstream may take to take a subscription
 
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0

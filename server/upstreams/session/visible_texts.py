@@ -8,15 +8,13 @@ from typing import Any, cast
 
 from tools.contract.display import visible, visible_line
 
-DEEPEST = 64
-"""How deep a schema is looked into (ours)."""
+DEEPEST = 64  # how deep a schema is looked into (ours)
 
 _TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
 _LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
 """The names and descriptions of values, in the order of `enum`."""
 
-_VALUES = frozenset({"const", "default", "enum", "examples"})
-"""Keywords of JSON Schema whose values are data."""
+_VALUES = frozenset({"const", "default", "enum", "examples"})  # keywords of JSON Schema whose values are data
 
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """Keywords of JSON Schema with a schema for each name."""

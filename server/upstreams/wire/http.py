@@ -46,17 +46,13 @@ from tools.contract.threads import lend_threads
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 30.0
-"""How long one connection over TCP and TLS, and sending a request over it, may take."""
+CONNECT_SECONDS = 30.0  # how long one connection over TCP and TLS, and sending a request over it, may take
 
 ACCEPT_SECONDS = 10.0
 """How long a server may take to accept what has no answer (ours). What comes after it waits for that."""
 
-ERROR_BYTES = 1 << 20
-"""So much is read at most of what a server says beside a status that means an error (ours)."""
-
-LEAVING_SECONDS = 1.0
-"""How long a server may take to hear that a session ends."""
+ERROR_BYTES = 1 << 20  # so much is read at most of what a server says beside a status that means an error (ours)
+LEAVING_SECONDS = 1.0  # how long a server may take to hear that a session ends
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION = "mcp-session-id"
@@ -272,8 +268,7 @@ class SdkReader:
 
 
 class SdkWriter:
-    has_room = False
-    """It takes one at a time, so who sends may have to wait."""
+    has_room = False  # it takes one at a time, so who sends may have to wait
 
     takes_headers = True
 

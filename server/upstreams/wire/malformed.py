@@ -14,11 +14,8 @@ from server.json_rpc import Failure, Message, read_message, read_unreadable
 from server.transports.lines import KEPT_OF_OVERSIZED, certain_id
 from server.upstreams.wire.peer import unusable
 
-MESSAGE_BYTES = 64 << 20
-"""A longer message of an upstream is not taken; a call whose answer it is fails."""
-
-MOST_TOGETHER = 1_000
-"""Messages of one array that are taken."""
+MESSAGE_BYTES = 64 << 20  # a longer message of an upstream is not taken; a call whose answer it is fails
+MOST_TOGETHER = 1_000  # messages of one array that are taken
 
 _NOT_A_MESSAGE = "what it sent is not a valid JSON-RPC message"
 

@@ -20,24 +20,21 @@ from tools.contract.errors import ToolError, ToolErrorType
 OWN_KEYS = "coretools-mcp/"
 """Our keys begin so, in `_meta` and in questions: clients may take what stands there for our word."""
 
-UPSTREAM_KEY = "coretools-mcp/upstream"
-"""Under this `_meta` key stands which server something came from."""
+UPSTREAM_KEY = "coretools-mcp/upstream"  # under this `_meta` key stands which server something came from
 
 CHAIN_KEY = "coretools-mcp/chain"
 """Under this `_meta` key stand the numbers of the servers that a request has passed, or that a list comes through."""
 
 THIS_SERVER = secrets.token_hex(8)
 
-MOST_HOPS = 8
-"""Servers like this one that a request may pass (ours); more look like a ring."""
+MOST_HOPS = 8  # servers like this one that a request may pass (ours); more look like a ring
 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
 _DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
 """What holds data of tools and schemas, which may be large: it is looked through only where our name is in it."""
 
-_LISTED = 2
-"""How deep the items of an answer to a list lie in it."""
+_LISTED = 2  # how deep the items of an answer to a list lie in it
 
 
 def remove_own_keys(said: Json, *, is_list: bool = False) -> None:

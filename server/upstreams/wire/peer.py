@@ -28,14 +28,12 @@ MOST_EVENT_BYTES = 4 << 20
 """Events of one request that wait for whoever relays them. Of more, the newest progress replaces the one before, and
 other notifications are dropped."""
 
-NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
-"""The specification forbids to cancel them."""
+NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids to cancel them
 
 CANCEL_SECONDS = 1.0
 """How long an upstream that reads nothing may hold up the word that a request is not waited for any more."""
 
-ABANDONED_SECONDS = 120.0
-"""After so long an abandoned request that was never answered counts as done (ours)."""
+ABANDONED_SECONDS = 120.0  # after so long an abandoned request that was never answered counts as done (ours)
 
 MOST_ABANDONED = 1_000
 """Abandoned requests that are known by their ids; of more the clients are known, as many again, until their time is
@@ -71,8 +69,7 @@ class ConnectionLostError(RelayError):
     """The connection has ended, so there will be no answer."""
 
 
-_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"
-"""Nobody else can say this of an error."""
+_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # nobody else can say this of an error
 
 
 def unusable(identity: RequestId, why: str) -> Failure:
@@ -104,10 +101,8 @@ class Inbox:
     """Messages that have come and are not taken yet. `on_empty` is called when those that waited have been taken."""
 
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
-        self.count = 0
-        """How many wait."""
-        self.size = 0
-        """The bytes of those that wait."""
+        self.count = 0  # how many wait
+        self.size = 0  # the bytes of those that wait
         self._messages: deque[Message] = deque()
         self._listener: Callable[[Message], None] | None = None
         self._closed = asyncio.Event()
@@ -187,18 +182,15 @@ class PendingRequest:
         self.is_answered = False
         self.at_end: Callable[[], None] | None = None
         """Called when the upstream has answered, or is not waited for any more; perhaps twice."""
-        self.deadline: float | None = None
-        """When it counts as expired, in the loop's time."""
+        self.deadline: float | None = None  # when it counts as expired, in the loop's time
         self._peer = peer
         self._events: deque[Any] = deque()
         self._waiting_bytes = 0
-        self._newest: Progress | None = None
-        """The last progress that waits."""
+        self._newest: Progress | None = None  # the last progress that waits
         self._dropped = 0
         self._waiter: asyncio.Future[None] | None = None
         self._patience: float | None = None
-        self._questions = 0
-        """How many people are asked because of it."""
+        self._questions = 0  # how many people are asked because of it
 
     def expect(self, seconds: float | None, first: float | None = None) -> None:
         """Give `Expired` after this time without a word, or after another one for the first word; `None` for never."""
@@ -300,8 +292,7 @@ class Peer:
         self._on_request = on_request
         self._on_notification = on_notification
         self._next_id = 0
-        self._pending: dict[int, PendingRequest] = {}
-        """The requests whose answers are waited for."""
+        self._pending: dict[int, PendingRequest] = {}  # the requests whose answers are waited for
         self._abandoned: dict[int, tuple[str, float]] = {}
         """Whose those are that are not, where that has to be known, the oldest first, and until when they count."""
         self._uncounted: dict[str, float] = {}

@@ -43,14 +43,9 @@ logger = logging.getLogger(__name__)
 # It tells people what they would see if they ran the upstream themselves, which no level of ours leaves out.
 logger.setLevel(logging.INFO)
 
-LOG_LINE_BYTES = 1 << 14
-"""Of a longer line only the beginning is looked at for the log."""
-
-LOG_LINE_CHARS = 2_000
-"""Of a longer line only the beginning is shown in the log."""
-
-LOG_LINES_PER_SECOND = 200
-"""So many lines are shown, which is more than a traceback; the others are counted."""
+LOG_LINE_BYTES = 1 << 14  # of a longer line only the beginning is looked at for the log
+LOG_LINE_CHARS = 2_000  # of a longer line only the beginning is shown in the log
+LOG_LINES_PER_SECOND = 200  # so many lines are shown, which is more than a traceback; the others are counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
 """Between two pieces of what is not shown any more, so that a flood takes no more than some megabytes a second."""
@@ -58,20 +53,14 @@ FULL_LOG_PAUSE_SECONDS = 0.01
 TURN_SECONDS = 0.005
 """After a turn of the event loop that took longer, as very many short lines do, as long a pause is made."""
 
-LARGE_READ_BYTES = 1 << 18
-"""Read at once where much comes; where not, what a pipe holds at first."""
-
-WAITING_BYTES = 4 << 20
-"""Bytes of messages that wait for the session before reading pauses."""
+LARGE_READ_BYTES = 1 << 18  # read at once where much comes; where not, what a pipe holds at first
+WAITING_BYTES = 4 << 20  # bytes of messages that wait for the session before reading pauses
 
 FLUSH_SECONDS = 0.5
 """How long an upstream may take to read what was sent before its input ends (the SDK's number, like the next two)."""
 
-LEAVING_SECONDS = 2.0
-"""How long it may take to end after its input has."""
-
-GRACE_SECONDS = 2.0
-"""How long it, and what it started, may take to end when asked to, before they are killed."""
+LEAVING_SECONDS = 2.0  # how long it may take to end after its input has
+GRACE_SECONDS = 2.0  # how long it, and what it started, may take to end when asked to, before they are killed
 
 _NOT_A_MESSAGE = "wrote what is not a JSON-RPC message on standard output: "
 
