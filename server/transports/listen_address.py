@@ -20,31 +20,18 @@ class ListenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """How to listen.
+    """How to listen."""
 
-    Args:
-        host: A name or an address of this machine.
-        port: The port, 0 for any free one.
-        allowed_hosts: Host header values accepted beside the loopback ones.
-        allowed_origins: Origin header values accepted beside the loopback ones.
-        max_body_bytes: A larger request body is answered with 413.
-        session_idle_seconds: A session without requests is forgotten after this.
-        tokens: Who is let in; empty lets everybody in who can reach a loopback address.
-        certificate: A file with the certificate for TLS, and those above it; `None` for plain HTTP.
-        private_key: The file with its key; `None` where that stands in the same file.
-        with_streamable: Serve `/mcp` too, not only SSE.
-    """
-
-    host: str
-    port: int
-    allowed_hosts: Sequence[str]
-    allowed_origins: Sequence[str]
-    max_body_bytes: int
-    session_idle_seconds: float
-    tokens: Tokens
-    certificate: str | None = None
-    private_key: str | None = None
-    with_streamable: bool = True
+    host: str  # a name or an address of this machine
+    port: int  # the port, 0 for any free one
+    allowed_hosts: Sequence[str]  # host header values accepted beside the loopback ones
+    allowed_origins: Sequence[str]  # origin header values accepted beside the loopback ones
+    max_body_bytes: int  # a larger request body is answered with 413
+    session_idle_seconds: float  # a session without requests is forgotten after this
+    tokens: Tokens  # who is let in; empty lets everybody in who can reach a loopback address
+    certificate: str | None = None  # a file with the certificate for TLS, and those above it; `None` for plain HTTP
+    private_key: str | None = None  # the file with its key; `None` where that stands in the same file
+    with_streamable: bool = True  # serve `/mcp` too, not only SSE
 
     @property
     def is_loopback(self) -> bool:

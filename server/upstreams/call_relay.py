@@ -112,24 +112,15 @@ class CallContext(ToolContext):
 
 @dataclass(eq=False, slots=True)
 class RelayedRequest:
-    """What an upstream is asked for a client.
-
-    Args:
-        params: In the upstream's own names.
-        patience: Seconds without progress after which it is cancelled.
-        headers: HTTP headers that the parameters ask for.
-        target: Tells what it goes to from what was there under the same name before.
-        slot: Left when the request is over, where an upstream works on a limited number at once.
-        waited: Seconds that it has waited for the slot, which are part of its time.
-    """
+    """What an upstream is asked for a client."""
 
     method: str
-    params: Json
-    patience: float
-    headers: Mapping[str, str] | None = None
-    target: str = ""
-    slot: ExitStack | None = None
-    waited: float = 0.0
+    params: Json  # in the upstream's own names
+    patience: float  # seconds without progress after which it is cancelled
+    headers: Mapping[str, str] | None = None  # HTTP headers that the parameters ask for
+    target: str = ""  # tells what it goes to from what was there under the same name before
+    slot: ExitStack | None = None  # left when the request is over, where an upstream works on a limited number at once
+    waited: float = 0.0  # seconds that it has waited for the slot, which are part of its time
 
 
 @dataclass(eq=False, slots=True)

@@ -85,26 +85,16 @@ WAYS_TO_AUTHENTICATE = (
 
 @dataclass(slots=True)
 class UpstreamStatus:
-    """What is known of an upstream's connection.
-
-    Args:
-        problem: Why it is not connected, in our own words.
-        last_error: The latest of these, also after it has come back.
-        connect_ms: How long the latest connection took, until it had initialized.
-        list_ms: How long its lists took then.
-        since: Seconds since the epoch of the latest change of its state.
-        attempts: Attempts to connect since it was connected last.
-        losses: How often a connection was lost soon after it was there, in a row.
-    """
+    """What is known of an upstream's connection."""
 
     state: UpstreamState = UpstreamState.WAITING
-    problem: str = ""
-    last_error: str = ""
-    connect_ms: float | None = None
-    list_ms: float | None = None
-    since: float = field(default_factory=time.time)
-    attempts: int = 0
-    losses: int = 0
+    problem: str = ""  # why it is not connected, in our own words
+    last_error: str = ""  # the latest of these, also after it has come back
+    connect_ms: float | None = None  # how long the latest connection took, until it had initialized
+    list_ms: float | None = None  # how long its lists took then
+    since: float = field(default_factory=time.time)  # seconds since the epoch of the latest change of its state
+    attempts: int = 0  # attempts to connect since it was connected last
+    losses: int = 0  # how often a connection was lost soon after it was there, in a row
 
     def change(self, state: UpstreamState, problem: str = "") -> None:
         if (state, problem) != (self.state, self.problem):
@@ -158,18 +148,12 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who is behind us.
+    """Who is behind us."""
 
-    Args:
-        announced: The capabilities that are announced to upstreams for them.
-        client: The one client, where there is just one and it can be reached at any time.
-        is_modern: Whether the 2026-07-28 revision is what it, or most of them, speak.
-    """
-
-    announced: Json
-    client: Exchange | None
+    announced: Json  # the capabilities that are announced to upstreams for them
+    client: Exchange | None  # the one client, where there is just one and it can be reached at any time
     is_one: bool
-    is_modern: bool
+    is_modern: bool  # whether the 2026-07-28 revision is what it, or most of them, speak
     question_seconds: float
 
 

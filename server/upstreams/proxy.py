@@ -86,27 +86,17 @@ class OwnOffer:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the proxy needs of the server around it.
+    """What the proxy needs of the server around it."""
 
-    Args:
-        registry: Where tools are published.
-        served_over: Whether there is one client or many.
-        key_of: Whose request it is, as `ClientState.key`.
-        own: What is ours.
-        why_denied: Why nothing of an upstream is there, as a sentence; empty if it is.
-        before: Called before each request: starts what is started by the first one.
-        bus: Reaches the clients of the 2026-07-28 revision that listen.
-        changed: Told that a list is another one, or is said to be.
-    """
-
-    registry: ToolRegistry
-    served_over: Literal["stdio", "network"]
-    key_of: Callable[[RequestContext], str]
-    own: OwnOffer
-    why_denied: Callable[[str], str]
+    registry: ToolRegistry  # where tools are published
+    served_over: Literal["stdio", "network"]  # whether there is one client or many
+    key_of: Callable[[RequestContext], str]  # whose request it is, as `ClientState.key`
+    own: OwnOffer  # what is ours
+    why_denied: Callable[[str], str]  # why nothing of an upstream is there, as a sentence; empty if it is
+    # called before each request: starts what is started by the first one
     before: Callable[[RequestContext], Awaitable[None]]
-    bus: ListenBus
-    changed: Callable[[ListKind], None]
+    bus: ListenBus  # reaches the clients of the 2026-07-28 revision that listen
+    changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
 
 
 class Proxy:

@@ -89,33 +89,22 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NameList:
-    """What one upstream lists by its own names, and how it is to be called.
-
-    Args:
-        has_prefix: Whether it is published as `alias__name`, or under its own names.
-        renamed: Other names, by its own ones.
-    """
+    """What one upstream lists by its own names, and how it is to be called."""
 
     alias: str
     names: Sequence[str] = ()
-    has_prefix: bool = True
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    has_prefix: bool = True  # whether it is published as `alias__name`, or under its own names
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])  # other names, by its own ones
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenName:
-    """Something that is not listed, because its name is somebody else's.
-
-    Args:
-        name: The name that it would have.
-        holder: Whose name that is, in words.
-        way_out: The name that reaches it all the same; empty if none does.
-    """
+    """Something that is not listed, because its name is somebody else's."""
 
     origin: Origin
-    name: str
-    holder: str
-    way_out: str
+    name: str  # the name that it would have
+    holder: str  # whose name that is, in words
+    way_out: str  # the name that reaches it all the same; empty if none does
 
     def __str__(self) -> str:
         way_out = f"Calls reach it as '{self.way_out}'" if self.way_out else "Nothing reaches it"
@@ -178,19 +167,14 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """One thing, and the name that it would have.
-
-    Args:
-        change: Why that is not its own one.
-        rank: Who comes first where two want one name; not by the order of an upstream's list, which may change.
-        holder: Who has the name whatever else is listed, in words; empty where nobody has.
-    """
+    """One thing, and the name that it would have."""
 
     origin: Origin
     name: str
-    change: Change | None
+    change: Change | None  # why that is not its own one
+    # who comes first where two want one name; not by the order of an upstream's list, which may change
     rank: tuple[bool, int, str]
-    holder: str
+    holder: str  # who has the name whatever else is listed, in words; empty where nobody has
 
 
 def _wishes(

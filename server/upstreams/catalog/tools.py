@@ -44,16 +44,11 @@ _SERIALS = itertools.count(1)
 
 @dataclass(slots=True)
 class ToolRecord:
-    """A tool in this run. What it is, or was, is told by digests of its definitions.
+    """A tool in this run. What it is, or was, is told by digests of its definitions."""
 
-    Args:
-        first: What it was when it was first listed; empty where that is not known any more.
-        now: What it is now; empty once its entry is not used any more.
-        serial: Tells it from a tool of the same name whose server is reached in another way.
-    """
-
-    first: str
-    now: str
+    first: str  # what it was when it was first listed; empty where that is not known any more
+    now: str  # what it is now; empty once its entry is not used any more
+    # tells it from a tool of the same name whose server is reached in another way
     serial: int = field(default_factory=_SERIALS.__next__)
     _agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 

@@ -45,22 +45,14 @@ DOUBT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How a session is opened.
+    """How a session is opened."""
 
-    Args:
-        alias: The server's name in our configuration.
-        wanted: What is spoken with it, if it can.
-        announced: The capabilities of whoever is behind us.
-        question_seconds: How long a question may stay open.
-        is_shared: Whether several clients use it that cannot be told apart.
-        client: The client that the session belongs to, where it can be reached outside of its requests.
-    """
-
-    alias: str
-    wanted: Wanted
-    announced: Json
-    question_seconds: float
-    is_shared: bool = False
+    alias: str  # the server's name in our configuration
+    wanted: Wanted  # what is spoken with it, if it can
+    announced: Json  # the capabilities of whoever is behind us
+    question_seconds: float  # how long a question may stay open
+    is_shared: bool = False  # whether several clients use it that cannot be told apart
+    # the client that the session belongs to, where it can be reached outside of its requests
     client: Exchange | None = None
 
     @property
@@ -88,26 +80,16 @@ class QuestionWaits:
 
 @dataclass(eq=False, slots=True)
 class Question:
-    """A question that waits for its answer to come with another request.
+    """A question that waits for its answer to come with another request."""
 
-    Args:
-        key: Its name towards a client of the 2026-07-28 revision.
-        identity: The id of the upstream's request.
-        params: As they are shown to the client.
-        call: The only call that may show it, where calls of others may be in flight beside that.
-        is_deferred: Whether it was asked outside of calls, and waits for the next one.
-        is_handed_out: Whether some client has it.
-        is_settled: Set when the upstream has the answer.
-    """
-
-    key: str
-    identity: RequestId
+    key: str  # its name towards a client of the 2026-07-28 revision
+    identity: RequestId  # the id of the upstream's request
     method: str
-    params: Json
-    call: InFlightCall | None
-    is_deferred: bool
-    is_handed_out: bool = False
-    is_settled: anyio.Event = field(default_factory=anyio.Event)
+    params: Json  # as they are shown to the client
+    call: InFlightCall | None  # the only call that may show it, where calls of others may be in flight beside that
+    is_deferred: bool  # whether it was asked outside of calls, and waits for the next one
+    is_handed_out: bool = False  # whether some client has it
+    is_settled: anyio.Event = field(default_factory=anyio.Event)  # set when the upstream has the answer
     answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def as_input_request(self) -> Json:
@@ -118,15 +100,10 @@ class Question:
 
 @dataclass(eq=False, slots=True)
 class LiveQuestion:
-    """A question that a client has, and answers while its call waits.
+    """A question that a client has, and answers while its call waits."""
 
-    Args:
-        calls: Those of which one may have made the upstream ask; none where it asks of its own accord.
-        is_void: Whether these are all over, so that no answer counts any more.
-    """
-
-    calls: list[InFlightCall]
-    is_void: bool = False
+    calls: list[InFlightCall]  # those of which one may have made the upstream ask; none where it asks of its own accord
+    is_void: bool = False  # whether these are all over, so that no answer counts any more
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
 
