@@ -55,7 +55,8 @@ class SseSessions:
         try:
             async with self._transport.connect_sse(scope, receive, watched) as (read_stream, write_stream):
                 options = self._server.create_initialization_options()
-                await self._server.run(read_stream, _CountingStream(write_stream, unread), options)
+                unread.stream = write_stream
+                await self._server.run(read_stream, unread, options)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
                 for claim in unread.owed:
@@ -87,7 +88,9 @@ def named_session(scope: Scope) -> str | None:
 
 
 class _Unread:
-    """What one session is owed: messages that wait to be taken by its connection, and answers."""
+    """The way out of a session: messages that wait there to be taken by its connection, and answers that it is owed."""
+
+    stream: WriteStream[SessionMessage]
 
     def __init__(self) -> None:
         self.owed: list[RequestClaim] = []  # requests without an answer
@@ -103,11 +106,11 @@ class _Unread:
         if claim is not None:
             self.owed.append(claim)
 
-    async def send(self, stream: WriteStream[SessionMessage], item: SessionMessage) -> None:
+    async def send(self, item: SessionMessage) -> None:
         """Send a message, which waits until its client takes it."""
         self._count += 1
         try:
-            await stream.send(item)
+            await self.stream.send(item)
         finally:
             # Ended sessions too: who waits to be taken in is told then that there is no session.
             self._count -= 1
@@ -118,19 +121,8 @@ class _Unread:
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             self.owed = [claim for claim in self.owed if claim.request.id != message.id]
 
-
-class _CountingStream:
-    """The way out of a session, which counts what waits there."""
-
-    def __init__(self, stream: WriteStream[SessionMessage], unread: _Unread) -> None:
-        self._stream = stream
-        self._unread = unread
-
-    async def send(self, item: SessionMessage) -> None:
-        await self._unread.send(self._stream, item)
-
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        await self.stream.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -138,4 +130,4 @@ class _CountingStream:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> bool | None:
-        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
+        return await self.stream.__aexit__(exc_type, exc_val, exc_tb)

@@ -458,10 +458,7 @@ class Relay:
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
     """The parameters as they came, but for names of ours and what belongs to rounds."""
-    params = {**exchange.params, **named}
-    for name in _OF_ROUNDS & params.keys():
-        del params[name]
-    return params
+    return {name: value for name, value in exchange.params.items() if name not in _OF_ROUNDS} | named
 
 
 def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -21,17 +22,7 @@ from server.client_request import Exchange
 from server.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.session.era import IncompatibleError, wanted_for
-from server.upstreams.session.listing import (
-    KINDS,
-    PROMPTS,
-    RESOURCES,
-    TEMPLATES,
-    TOOLS,
-    IsThisServerError,
-    Kind,
-    Offer,
-    read_lists,
-)
+from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Kind, Offer, read_lists
 from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
 from server.upstreams.session.upstream_subscriptions import ChangeStream
@@ -61,8 +52,6 @@ SessionKey = tuple[str, int, str]
 """A client with one connection and one set of capabilities, which has sessions of its own."""
 
 _SERIALS = itertools.count(1)
-
-_KINDS_OF_CHANGE = {"tools": (TOOLS,), "prompts": (PROMPTS,), "resources": (RESOURCES, TEMPLATES)}
 
 
 class UpstreamState(StrEnum):
@@ -286,22 +275,22 @@ class Upstream:
 
         async def take(kind: Kind, items: list[Json]) -> None:
             read.add(kind)
-            if self._prepare is not None:
-                await self._prepare(self, kind, items)
-            self._take(kind, items, is_said=self.offer.of(kind) != items)
+            await self._take(kind, items, is_said=self.offer.of(kind) != items)
             if kind is TOOLS:
                 self._set_connected()
 
         await read_lists(session, KINDS, self.entry.list_timeout / 1000, take, self.offer)
         for kind in KINDS:
             if kind not in read:
-                self._take(kind, [], is_said=bool(self.offer.of(kind)))
+                await self._take(kind, [], is_said=bool(self.offer.of(kind)))
         self.status.list_ms = (time.perf_counter() - began) * 1000
         self._set_connected()
         self.settle()
         logger.info("upstream %s is connected over %s", self.alias, self.transport.name if self.transport else "")
 
-    def _take(self, kind: Kind, items: list[Json], *, is_said: bool) -> None:
+    async def _take(self, kind: Kind, items: list[Json], *, is_said: bool) -> None:
+        if self._prepare is not None:
+            await self._prepare(self, kind, items)
         self.offer.lists[kind.field] = items
         self._changed(self, kind, is_said)
 
@@ -317,13 +306,8 @@ class Upstream:
 
     async def _list_again(self, session: UpstreamSession) -> None:
         """List anew whenever the upstream says that its lists have changed."""
-
-        async def take(kind: Kind, items: list[Json]) -> None:
-            if self._prepare is not None:
-                await self._prepare(self, kind, items)
-            # Passed on also where the list is the same: what is listed may have changed in what is not listed.
-            self._take(kind, items, is_said=True)
-
+        # Passed on also where the list is the same: what is listed may have changed in what is not listed.
+        take = partial(self._take, is_said=True)
         pause, read, took = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
         while True:
             await self._news.wait()
@@ -333,7 +317,7 @@ class Upstream:
             await anyio.sleep(max(pause, read + took - anyio.current_time()))
             self._news = anyio.Event()
             stale, self._stale = self._stale, set()
-            kinds = tuple(kind for name in sorted(stale) for kind in _KINDS_OF_CHANGE[name])
+            kinds = tuple(kind for kind in KINDS if kind.capability in stale)
             began = anyio.current_time()
             try:
                 await read_lists(session, kinds, self.entry.list_timeout / 1000, take, self.offer)

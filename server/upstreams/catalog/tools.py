@@ -308,12 +308,6 @@ class _Prepared:
     shown: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    definitions: Mapping[str, Definition]
-    call: UpstreamCall
-
-
 class ToolCatalog:
     """Publishes the tools of upstreams in the registry, under names of at most `budget` characters."""
 
@@ -322,7 +316,7 @@ class ToolCatalog:
         self._registry = registry
         self._budget = budget
         self._entries: Mapping[str, UpstreamSettings] = {}
-        self._offers: dict[str, _Offer] = {}
+        self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
@@ -369,7 +363,7 @@ class ToolCatalog:
             if is_included(name, entry.include_tools, entry.exclude_tools, others):
                 kept.setdefault(name, definition)
         self._known.note(alias, ((name, self._prepared_of(alias, each).digest) for name, each in kept.items()))
-        self._offers[alias] = _Offer(kept, call)
+        self._offers[alias] = kept, call
         self._publish()
 
     def lists_anything(self, alias: str) -> bool:
@@ -383,21 +377,21 @@ class ToolCatalog:
         try:
             self._name_all()
             made: dict[Origin, DiscoveredMCPTool] = {}
-            for alias, offer in self._offers.items():
+            for alias, (definitions, call) in self._offers.items():
                 trusted = self._entries[alias].trust
                 published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
                 listed: list[DiscoveredMCPTool] = []
                 hidden: list[DiscoveredMCPTool] = []
-                for name, definition in offer.definitions.items():
+                for name, definition in definitions.items():
                     origin, known = Origin(alias, name), self._known.of(alias, name)
                     called = published.get(origin) or rule_name(alias, name)
                     tool = self._made.get(origin)
                     # A tool that is the same stays.
                     is_same = tool is not None and tool.name == called
-                    if tool is None or not (is_same and tool.is_of(definition, offer.call, known, trusted=trusted)):
+                    if tool is None or not (is_same and tool.is_of(definition, call, known, trusted=trusted)):
                         shown = self._prepared_of(alias, definition).shown
                         tool = DiscoveredMCPTool(
-                            alias, called, definition, trusted=trusted, call=offer.call, known=known, shown=shown
+                            alias, called, definition, trusted=trusted, call=call, known=known, shown=shown
                         )
                     made[origin] = tool
                     (listed if origin in published else hidden).append(tool)
@@ -410,7 +404,7 @@ class ToolCatalog:
         listed = [
             NameList(
                 alias,
-                tuple(self._offers[alias].definitions if alias in self._offers else ()),
+                tuple(self._offers[alias][0] if alias in self._offers else ()),
                 entry.prefix == "alias",
                 entry.rename,
             )

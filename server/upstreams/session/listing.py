@@ -149,9 +149,14 @@ async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list
             known = before.get(name)
             if known is not None and known[0] == digest:
                 item = known[1]
-            elif not _is_usable(kind, item, version):
-                unusable += 1
-                continue
+            else:
+                # Looked at one by one: many clients refuse a whole list for one item that is wrong.
+                whole = {kind.field: [item], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+                try:
+                    validate_server_result(kind.method, version, whole)
+                except ValueError:
+                    unusable += 1
+                    continue
             if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
                 continue
             if size + len(encoded) > MOST_BYTES:
@@ -184,13 +189,3 @@ def _encoded(item: Json) -> bytes:
         return to_json(item)
     except ValueError:  # half a character, which Python's own encoder lets pass
         return json.dumps(item).encode()
-
-
-def _is_usable(kind: Kind, item: Json, version: str) -> bool:
-    """Whether clients can read an item: many refuse a whole list for one that is wrong."""
-    whole = {kind.field: [item], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    try:
-        validate_server_result(kind.method, version, whole)
-    except ValueError:
-        return False
-    return True

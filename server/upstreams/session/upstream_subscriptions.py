@@ -6,6 +6,7 @@ stream for each upstream tells of changed lists and resources.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -31,12 +32,8 @@ Request = Callable[[str, Json, float | None], Awaitable[Json]]
 """Asks the upstream: the method, the parameters, and how long it may take."""
 
 
-@dataclass(eq=False, slots=True)
-class _Attempt:
-    """To subscribe to a resource; all who want it meanwhile wait for the same one."""
-
-    done: anyio.Event = field(default_factory=anyio.Event)
-    error: Exception | None = None
+def _attempt() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
 
 
 @dataclass(eq=False, slots=True)
@@ -44,7 +41,13 @@ class _SubscriptionState:
     watchers: int = 0
     is_subscribed: bool = False
     is_settling: bool = False
-    attempt: _Attempt = field(default_factory=_Attempt)
+    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # all who want to hear of it wait for the same one
+
+    def fail(self, error: Exception) -> None:
+        """Tell those who wait, if there are any; whoever comes from now on waits for another attempt."""
+        self.attempt.set_exception(error)
+        self.attempt.exception()  # nobody may wait for it
+        self.attempt = _attempt()
 
 
 class ResourceSubscriptions:
@@ -69,13 +72,11 @@ class ResourceSubscriptions:
         attempt = state.attempt
         self._settle(uri, state)
         try:
-            await attempt.done.wait()
-        except BaseException:
-            if attempt.error is None:
+            await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if not attempt.done() or attempt.exception() is None:
                 self.unwatch(uri)
             raise
-        if attempt.error is not None:
-            raise attempt.error
 
     def unwatch(self, uri: str) -> None:
         """One who wanted to hear of it does so no longer."""
@@ -97,14 +98,13 @@ class ResourceSubscriptions:
                     try:
                         await self._request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                     except (RelayError, TimeoutError) as error:
-                        failed, state.attempt, state.watchers = state.attempt, _Attempt(), 0
-                        failed.error = error
-                        failed.done.set()
+                        state.watchers = 0
+                        state.fail(error)
                     else:
                         state.is_subscribed = True
-                        state.attempt.done.set()
+                        state.attempt.set_result(None)
                     continue
-                state.is_subscribed, state.attempt = False, _Attempt()
+                state.is_subscribed, state.attempt = False, _attempt()
                 try:
                     await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
@@ -113,8 +113,7 @@ class ResourceSubscriptions:
             state.is_settling = False
             if not state.is_subscribed:
                 self._states.pop(uri, None)
-                state.attempt.error = ConnectionLostError()
-                state.attempt.done.set()
+                state.fail(ConnectionLostError())
 
 
 class ChangeStream:

@@ -96,15 +96,10 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, on_doubt: Callable[[], None]) -> None:
         self._on_doubt = on_doubt
-        self._is_locked = False
-        self._is_unreachable = False
+        self.is_locked = False
+        self.is_unreachable = False
         lend_threads()
         self._inner = httpx2.AsyncHTTPTransport()
-
-    def explained(self, error: Exception) -> Exception:
-        if self._is_locked:
-            return NeedsAuthenticationError()
-        return UnreachableError() if self._is_unreachable else error
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         # What is packed could be unpacked to any size.
@@ -126,13 +121,13 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             return _refused(request, "what was to be sent is not allowed in HTTP")
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
-            self._is_unreachable = True
+            self.is_unreachable = True
             self._on_doubt()
             return _refused(request, "it could not be reached")
         status, stream = response.status_code, response.stream
-        self._is_unreachable, self._is_locked = False, status in _LOCKED
+        self.is_unreachable, self.is_locked = False, status in _LOCKED
         # By GET nothing is known of the session: a server may have no stream of its own.
-        if is_post and (self._is_locked or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers)):
+        if is_post and (self.is_locked or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers)):
             self._on_doubt()
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
@@ -151,7 +146,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             headers = {"content-type": "application/json"}
             return httpx2.Response(status, headers=headers, content=said, request=request)
         why = f"it answered with HTTP status {status}"
-        if self._is_locked:
+        if self.is_locked:
             why = f"it lets nobody in without a token or a log-in (HTTP status {status})"
         return _refused(request, why, status)
 
@@ -209,7 +204,9 @@ async def _careful_client(
         async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client:
             yield client
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
-        raise transport.explained(error) from None
+        if transport.is_locked:
+            raise NeedsAuthenticationError from None
+        raise (UnreachableError() if transport.is_unreachable else error) from None
 
 
 @asynccontextmanager

@@ -163,7 +163,7 @@ class PipeReader:
 
     def take_oversized(self, ends: bytes) -> None:
         """Take in the two ends of a line that is too long."""
-        raise NotImplementedError
+        self.take_line(ends)
 
 
 class StderrReader(PipeReader):
@@ -181,9 +181,6 @@ class StderrReader(PipeReader):
 
     def take_line(self, line: bytes) -> None:
         self._log.add(line)
-
-    def take_oversized(self, ends: bytes) -> None:
-        self._log.add(ends)
 
 
 class StdoutReader(PipeReader):
