@@ -63,7 +63,6 @@ class Confirmers:
         return _ClientConfirmer(self, ctx, client_key)
 
     def input_required(self, question: Question, client_key: str, protocol_version: str) -> dict[str, Any]:
-        """The result that carries a question to a 2026-07-28 client."""
         request = {
             "method": "elicitation/create",
             "params": {

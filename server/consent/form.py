@@ -85,12 +85,10 @@ def read_answer(question: Question, action: str, content: Mapping[str, Any] | No
 
 
 def _offers_other_text(question: Question) -> bool:
-    """Whether the person may write a text in place of the proposed one."""
     return isinstance(question.details, EditConfirmation) and question.details.editable is not None
 
 
 def _titled_enum(titles: Mapping[str, str], protocol_version: str) -> dict[str, Any]:
-    """The part of a field's schema that says which values there are, and what a person reads for each."""
     if protocol_version >= TITLED_ENUM_SINCE:
         return {"oneOf": [{"const": value, "title": title} for value, title in titles.items()]}
     return {"enum": list(titles), "enumNames": list(titles.values())}
@@ -141,11 +139,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
 def read_questionnaire(
     questions: Sequence[UserQuestion], content: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], ...] | None:
-    """What was answered, in the order of the questions; nothing for one that was left out.
-
-    Returns:
-        `None` if a field is not what it should be, or if no question was answered.
-    """
+    """What was answered, in the order of the questions; `None` if nothing was, or a field is not what it should be."""
     answers: list[tuple[str, ...]] = []
     for number, question in enumerate(questions, start=1):
         field = f"question_{number}"

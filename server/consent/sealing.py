@@ -19,12 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class SealedStates:
-    """Seals states, and remembers which were used. The key lives and ends with the process.
-
-    Args:
-        seconds: How long a state counts.
-        clock: Seconds on a clock that nobody sets.
-    """
+    """Seals states that count for some seconds, and remembers which were used. The key ends with the process."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -33,12 +28,9 @@ class SealedStates:
         self._spent: dict[str, float] = {}
 
     def seal(self, fingerprint: str, client_key: str, carried: Mapping[str, Any] | None = None) -> str:
-        """A state for one action of one client.
+        """A state for one action of one client, with which `carried` comes back.
 
-        Args:
-            fingerprint: The action: `Question.fingerprint`, or a digest of the request that an upstream asks about.
-            client_key: The client; empty for one that cannot be told from others.
-            carried: What comes back with it.
+        The client key is empty for a client that cannot be told from others.
         """
         claims = {
             "fingerprint": fingerprint,

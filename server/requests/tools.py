@@ -123,8 +123,8 @@ class ToolRequests:
             outcome = ToolResult.failed(unused or owner.unavailable())
         except ToolError as error:
             outcome = ToolResult.failed(error)
-        if (said := context.protocol_error.error) is not None:
-            raise protocol_error(said)
+        if context.protocol_errors:
+            raise protocol_error(context.protocol_errors[0])
         return self._wire(ctx, call.name, outcome, client)
 
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:

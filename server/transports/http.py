@@ -67,13 +67,7 @@ async def serve_http(
 ) -> None:
     """Serve until `stopping` is set; then uvicorn ends in order and closes what is open.
 
-    Args:
-        server: Answers.
-        options: How to listen.
-        listener: The open socket.
-        stopping: Set to stop.
-        is_ready: Whether all is there that clients may ask for.
-        descriptors: How many the system allows us; half of them are left for what requests need.
+    Half of the `descriptors` that the system allows us are left for what requests need.
     """
     app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set()))
     config = uvicorn.Config(

@@ -57,7 +57,6 @@ class RequestClaim:
         self._claims.setdefault(self._claimed, self)
 
     def done(self) -> None:
-        """The request is not at work any more."""
         self._is_at_work = False
         self.is_done = True
         if self.is_accepted or not self._is_posted:
@@ -185,7 +184,6 @@ class PostedRequests:
 
 
 def as_event(message: Json) -> bytes:
-    """A message in a stream of events."""
     return b"event: message\r\ndata: %b\r\n\r\n" % json.dumps(message).encode()
 
 
@@ -221,7 +219,6 @@ class _GuardedAnswer:
         await self._send(message)
 
     async def cut(self) -> None:
-        """The request is not answered any more."""
         if self._has_answer:
             return
         if not self._has_head:

@@ -53,13 +53,7 @@ class _Principal:
 
 
 class BoundedSessions:
-    """The SDK's application for Streamable HTTP, in which one session more can always be opened.
-
-    Args:
-        app: Opens, serves and ends sessions.
-        most: So many are kept.
-        idle_seconds: After that the SDK itself ends one that is silent.
-    """
+    """The SDK's application for Streamable HTTP, in which one session more can always be opened."""
 
     def __init__(self, app: ASGIApp, most: int, idle_seconds: float) -> None:
         self._app = app

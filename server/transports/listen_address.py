@@ -35,7 +35,6 @@ class HttpOptions:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches the address."""
         return self.host in LOOPBACK_HOSTS
 
     @property
@@ -46,11 +45,7 @@ class HttpOptions:
 
 
 def open_socket(options: HttpOptions) -> socket.socket:
-    """Bind before anything else starts, so that a port in use is told in a sentence.
-
-    Raises:
-        ListenError: The address needs a token, is in use, or cannot be bound; or the certificate cannot be used.
-    """
+    """Bind before anything else starts, so that a port in use, or a missing token, is told by a `ListenError`."""
     if not (options.is_loopback or options.tokens):
         raise ListenError(
             f"--host '{options.host}' is refused: other machines could reach it, and there is no token, so anybody "

@@ -102,7 +102,6 @@ class ClientConnection(H11Protocol):
             self._expect(None)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, if it is not there yet."""
         super().on_response_complete()
         if self._is_between_requests() and not self.transport.is_closing():
             self._wait()

@@ -41,7 +41,6 @@ class SseSessions:
         self._unread: dict[str, _Unread] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a session until its connection ends."""
         session, unread = "", _Unread()
 
         async def watched(message: Message) -> None:
@@ -80,7 +79,6 @@ class SseSessions:
 
 
 def named_session(scope: Scope) -> str | None:
-    """The session that a POST is for."""
     try:
         return sse_session(Request(scope).query_params.get("session_id"))
     except ValueError:
@@ -107,7 +105,6 @@ class _Unread:
             self.owed.append(claim)
 
     async def send(self, item: SessionMessage) -> None:
-        """Send a message, which waits until its client takes it."""
         self._count += 1
         try:
             await self.stream.send(item)

@@ -91,23 +91,12 @@ STALE: Json = {
 """What a client is told whose state cannot be gone on with."""
 
 
-class StaleStateError(Exception):
-    """The state that the client sent cannot be gone on with."""
-
-
-@dataclass(slots=True)
-class KeptError:
-    """Keeps the error that an upstream answered a call with, so that the client gets it whole."""
-
-    error: Json | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class CallContext(ToolContext):
-    """What a call of an upstream's tool acts in; takes the error that the upstream answers with."""
+    """What a call of an upstream's tool acts in."""
 
     exchange: Exchange | None = None
-    protocol_error: KeptError = field(default_factory=KeptError)
+    protocol_errors: list[Json] = field(default_factory=list[Json])  # takes the one that the client is to get whole
 
 
 @dataclass(eq=False, slots=True)
@@ -239,8 +228,6 @@ class Relay:
         request = RelayedRequest(method, params, upstream.entry.timeout / 1000, target=str(upstream.serial))
         try:
             result = await self._send(upstream, request, exchange)
-        except StaleStateError:
-            raise protocol_error(STALE) from None
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, upstream.alias) from None
         return with_links(method, result, partial(self._published_uri, upstream))
@@ -268,12 +255,9 @@ class Relay:
             result = await self._send(upstream, request, exchange)
             if not is_result_of_call(result):
                 raise UnusableAnswerError("what it sent is not the result of a tool")
-        except StaleStateError:
-            context.protocol_error.error = STALE
-            raise ToolError(ToolErrorType.MCP_TOOL_ERROR, STALE["message"]) from None
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
-                context.protocol_error.error = error.error
+                context.protocol_errors.append(error.error)
             raise tool_error_for(error, upstream.alias, f"the call of {name}") from None
         return ToolResult(verbatim=with_links("tools/call", result, partial(self._published_uri, upstream)))
 
@@ -305,7 +289,7 @@ class Relay:
         if is_stale:
             if suspended is not None:
                 await suspended.cancel()
-            raise StaleStateError
+            raise UpstreamError(STALE)
         if suspended is not None:
             call, questions = suspended.call, suspended.session.questions
             call.exchange, call.is_suspended = exchange, False

@@ -59,8 +59,6 @@ class _OneClientListener:
 
 
 class ClientSessions:
-    """The sessions of all clients with one upstream."""
-
     idle_seconds: ClassVar[float] = IDLE_SECONDS
 
     def __init__(
@@ -173,7 +171,6 @@ class ClientSessions:
         return not (session.questions.calls or session.subscriptions or self._is_suspended(session))
 
     async def _own(self, key: SessionKey, held: _SessionSlot, transport: Transport, options: SessionOptions) -> None:
-        """Hold one session until it is lost, idle, or not wanted any more."""
         try:
             deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:

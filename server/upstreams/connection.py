@@ -190,7 +190,6 @@ class Upstream:
         self._warned = set[str]()
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
-        """Own the connection until cancelled."""
         pause = FIRST_RETRY_SECONDS
         transports = transports_to(self.alias, self.entry, starter)
         while True:
@@ -333,7 +332,6 @@ class Upstream:
         self._news.set()
 
     def resource_updated(self, uri: str, whose: SessionKey | None = None) -> None:
-        """A resource that was subscribed to has changed; told to one client alone if said in a session of its own."""
         self._resource_updated(self, uri, whose)
 
     @property
@@ -341,7 +339,6 @@ class Upstream:
         return self.session is not None and self.session.era.announces("resources")
 
     def report(self) -> Json:
-        """How it stands, in the shape of JSON."""
         facts: Json = {"alias": self.alias, **self.status.as_facts()}
         if self.transport is not None:
             facts["transport"] = self.transport.name
@@ -381,7 +378,6 @@ class Upstream:
         return self.session
 
     def unavailable(self) -> ToolError:
-        """What a call is told while there is no connection."""
         status = self.status
         why = f": {status.problem}" if status.problem else ""
         left = math.ceil(self._spared_until - time.monotonic())

@@ -60,14 +60,9 @@ class UpstreamPool:
 
     Args:
         entries: Alias to entry, in the order of the configuration.
-        registry: Where their tools are published.
         first_list_wait_seconds: How long after the start a list waits for those that are still connecting.
-        name_budget: The most characters of a published name.
-        call_of: What sends an upstream a call.
         on_offer: Told of each list that may be another one, and whether clients should hear of it.
-        on_updated: Told of changed resources.
         is_suspended: Whether a call of a session is suspended.
-        left_out: Why other servers of the configuration are not used, by their aliases.
     """
 
     def __init__(
@@ -226,7 +221,6 @@ class UpstreamPool:
 
     @property
     def is_settled(self) -> bool:
-        """Whether each has been reached, or tried in vain."""
         return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
 
     def by_alias(self, alias: str) -> Upstream | None:
@@ -262,7 +256,6 @@ class UpstreamPool:
         return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
-        """The sessions with all upstreams that a client uses now."""
         return [session for sessions in self.sessions.values() for session in sessions.opened_by(exchange)]
 
     def forget(self, client_key: str) -> None:

@@ -100,12 +100,7 @@ class Dependencies:
 
 
 class Proxy:
-    """The servers behind us.
-
-    Args:
-        report: The merged settings, and which upstreams are to be used.
-        dependencies: The server around it.
-    """
+    """The servers behind us."""
 
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings
@@ -151,7 +146,6 @@ class Proxy:
         )
 
     async def roots_changed(self, exchange: Exchange) -> None:
-        """Tell the sessions of a client that its roots are other ones."""
 
         async def tell(session: UpstreamSession) -> None:
             with suppress(ConnectionLostError):
@@ -183,7 +177,6 @@ class Proxy:
         return self.routes.published(upstream, uri, is_sought)
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Answer a request, or let it go on."""
         method = ctx.method
         if method not in _METHODS or not self.pool.upstreams or not is_open(ctx):
             return await call_next(ctx)
@@ -344,7 +337,6 @@ class Proxy:
 
     @property
     def denied(self) -> Mapping[str, str]:
-        """The upstreams that are switched off, and by which rule."""
         if self._denied is None:
             every = ((each.alias, self._dependencies.why_denied(each.alias)) for each in self.pool.upstreams)
             self._denied = {alias: why for alias, why in every if why}

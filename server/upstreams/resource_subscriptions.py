@@ -36,13 +36,10 @@ class TooManyWatchedError(Exception):
 
 
 class Watch:
-    """A client's interest in a resource.
+    """A client's interest in a resource, which it calls `name`.
 
-    Args:
-        alias: The upstream, which may be another one of this name after the settings have changed.
-        uri: The URI there.
-        name: The URI by which the client calls it.
-        exchange: The client; one of the handshake era as it can be reached at any time.
+    The upstream may be another one of this alias after the settings have changed; a client of the handshake era is
+    known as it can be reached at any time.
     """
 
     def __init__(self, alias: str, uri: str, name: str, exchange: Exchange) -> None:
@@ -102,13 +99,7 @@ class Watch:
 
 
 class Watching:
-    """Who watches what.
-
-    Args:
-        session_of: Finds the session in which a client's requests are brought to an upstream.
-        by_alias: Finds the upstream that has a name now.
-        bus: Reaches the clients of the 2026-07-28 revision that listen.
-    """
+    """Who watches what."""
 
     def __init__(
         self,
@@ -128,7 +119,6 @@ class Watching:
         self._connections: set[int] = set()  # of clients of the handshake era that have watched something
 
     def start(self, tasks: TaskGroup) -> None:
-        """From now on, clients are told, and what is lost is watched again."""
         self._tasks = tasks
 
     def updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:

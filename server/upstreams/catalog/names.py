@@ -43,7 +43,6 @@ def rule_name(alias: str, name: str) -> str:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name has only characters that every client takes, and at least one."""
     return name != "" and _OTHER.search(name) is None
 
 
@@ -66,11 +65,7 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, Change
 
 
 def _marked(wanted: str, original: str, budget: int) -> str:
-    """The beginning of a name, and a short hash of the original.
-
-    The first digit is written as a letter from g to v, so that no date, number or commit at the end of a name looks
-    like a mark.
-    """
+    """The beginning of a name, and a short hash of the original like no date or number: it begins with g to v."""
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()
     mark = f"-{chr(ord('g') + int(digest[0], 16))}{digest[1:8]}"
     return _OTHER.sub("-", wanted)[: budget - MARK_LENGTH] + mark
@@ -133,7 +128,6 @@ class NameMap:
     changed: tuple[ChangedName, ...] = ()
 
     def find(self, name: str) -> Origin | None:
-        """What a call by this name means: a published name counts before a full one."""
         return self.published.get(name) or self.full.get(name)
 
 
@@ -167,8 +161,6 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """One thing, and the name that it would have."""
-
     origin: Origin
     name: str
     change: Change | None  # why that is not its own one

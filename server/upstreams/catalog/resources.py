@@ -125,11 +125,7 @@ class ResourceRoutes:
         return owners
 
     def find(self, uri: str) -> Route | None:
-        """Where a URI is: what lists it, else what has a template for it, else the only one that has such resources.
-
-        Raises:
-            SharedUriError: Several upstreams may mean something by it.
-        """
+        """Where a URI is: what lists it, else what has a template for it, else the only one that has such resources."""
         if (known := self.known.get(uri)) is not None or self.is_ours(uri):
             return known
         alias, plus, rest = uri.partition("+")

@@ -116,7 +116,6 @@ class ToolHistory:
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    """What tells whether models would be told the same of a tool."""
     told = {key: definition[key] for key in _WATCHED if key in definition}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
@@ -134,11 +133,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     """Calls one tool of one upstream. The arguments are the upstream's to validate.
 
     Args:
-        alias: The upstream's name in our configuration.
-        exposed_name: The name we publish.
         definition: The tool as the upstream lists it, in wire shape.
         trusted: The operator trusts this upstream: no question, and its annotations are published as they are.
-        call: Sends the call.
         known: What it was before, and who has agreed to what; `None` for one that was never another. This tool is
             what it is now, and stays that when the upstream changes it.
         shown: The definition with texts that hide nothing, where that is known.
@@ -192,7 +188,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
 
     def __hash__(self) -> int:
-        """By name; definitions are not hashable."""
         return hash(self.name)
 
     def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: ToolRecord, *, trusted: bool) -> bool:
@@ -232,7 +227,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return fit
 
     def published(self) -> dict[str, Any]:
-        """The tool in wire shape: the upstream's definition under our name."""
         wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
         wire["name"] = self.name
         wire["inputSchema"] = dict(self.parameter_schema)
@@ -250,7 +244,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return wire
 
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> Arguments:
-        """Leave the arguments as they are: the upstream validates them."""
         return arguments
 
     def get_description(self, params: Arguments, context: ToolContext) -> str:
@@ -259,7 +252,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
 
     def why_asked_anew(self, client_key: str) -> str:
-        """Asked once more after the upstream has changed what models are told of it."""
         if self._known is None or not self._known.is_new_to(client_key, self._digest):
             return ""
         return (
@@ -279,7 +271,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return f"the server {self.alias} has changed this tool since (its description or its schema)"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
-        """Ask unless the operator trusts the server, and it is as it was."""
         if self._trusted and not self.why_asked_anew(context.client.key):
             return None
         return McpConfirmation(
@@ -367,7 +358,6 @@ class ToolCatalog:
         self._publish()
 
     def lists_anything(self, alias: str) -> bool:
-        """Whether it is known what tools an upstream has."""
         return alias in self._offers
 
     def _publish(self) -> None:

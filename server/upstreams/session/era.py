@@ -85,9 +85,7 @@ def our_name() -> Json:
 async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:
     """Find out what an upstream speaks, and introduce ourselves; `meta` goes into `_meta` of the greeting.
 
-    Raises:
-        IncompatibleError: There is no revision that both speak.
-        RelayError: It refuses, answers with what is not usable, or has gone.
+    Raises `IncompatibleError` where there is no revision that both speak, else a `RelayError`.
     """
     if wanted.is_modern:
         return await _modern_first(peer, announced, meta, is_only=wanted.is_only)
@@ -167,7 +165,6 @@ async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
 
 
 def envelope(version: str, announced: Json) -> Json:
-    """What `_meta` of every request of the 2026-07-28 revision says of its sender."""
     return {
         PROTOCOL_VERSION_META_KEY: version,
         CLIENT_INFO_META_KEY: our_name(),

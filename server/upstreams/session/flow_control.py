@@ -30,7 +30,6 @@ class MessageLimit:
         self._count = 0
 
     def admits(self) -> bool:
-        """Whether one message more is passed on."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         if now >= self._began + 1:

@@ -85,17 +85,8 @@ async def read_lists(
 ) -> None:
     """Read lists side by side. What is not announced is not asked for, but for tools, which some forget to announce.
 
-    Args:
-        session: With the upstream.
-        kinds: Which ones.
-        seconds: How long each may take.
-        take: Gets each as it comes.
-        offer: What it offered until now; how each list was read is noted in it.
-
-    Raises:
-        IsThisServerError: A list has come through this very server.
-        RelayError: The tools cannot be listed.
-        TimeoutError: They cannot be listed in time.
+    Each may take `seconds`, and is given to `take` as it comes. How it was read is noted in `offer`. Where the tools
+    cannot be listed, or a list has come through this very server, the error says so.
     """
     problems: list[Exception] = []
 

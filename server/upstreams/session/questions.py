@@ -63,10 +63,7 @@ class SessionOptions:
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call that is open in a session.
-
-    While it is suspended the client has a question, nobody waits for the call, and `exchange` is the latest one.
-    """
+    """A call that is open in a session. While it is suspended nobody waits for it, and its client has a question."""
 
     pending: PendingRequest
     exchange: Exchange
@@ -93,7 +90,6 @@ class Question:
     answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def as_input_request(self) -> Json:
-        """The question as `inputRequests` carries it."""
         params = {name: value for name, value in self.params.items() if name != "elicitationId"}
         return {"method": self.method, "params": params}
 
@@ -154,10 +150,9 @@ class Questions:
             call.pending.put(QuestionWaits())
 
     def suspects(self) -> list[InFlightCall]:
-        """The calls of which one has made the upstream say something.
+        """The calls of which one, nobody knows which, has made the upstream say something.
 
-        Which one cannot be told. So there is none where calls of several people are in flight, or were abandoned
-        lately.
+        There is none where calls of several people are in flight, or were abandoned lately.
         """
         if not self._options.is_shared:
             return self.calls
@@ -166,7 +161,6 @@ class Questions:
         return self.calls
 
     def take(self, identity: RequestId, method: str, params: Json) -> None:
-        """Take in a question, and have somebody asked who may have caused it."""
         options = self._options
         if identity in self._live:
             return
@@ -203,7 +197,6 @@ class Questions:
             waiting.pending.put(QuestionWaits())
 
     def take_back(self, identity: Any) -> None:
-        """The upstream does not want to know an answer any more."""
         for question in tuple(self._open.values()):
             if question.identity == identity:
                 question.answer.cancel()
@@ -235,7 +228,6 @@ class Questions:
                 question.answer.set_result(as_mapping(response))
 
     def refuse(self, keys: Iterable[str]) -> None:
-        """Nobody will answer these any more: the upstream is told so."""
         for question in self._unanswered(keys):
             question.answer.set_result(refusal_of(question.method))
 
@@ -316,7 +308,6 @@ NO_ANSWER: Json = {}  # stands for a refusal where the protocol has none but an 
 
 
 def refusal_of(method: str) -> Json:
-    """What is answered where nobody can be asked."""
     match method:
         case "elicitation/create":
             return {"action": "cancel"}

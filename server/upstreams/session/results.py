@@ -69,7 +69,6 @@ def is_result_of_call(result: Json) -> bool:
 
 
 def protocol_error(error: Json) -> MCPError:
-    """An error of an upstream, as the SDK sends it: with its code, its message and its data."""
     code, message = error.get("code"), error.get("message")
     code = code if isinstance(code, int) else types.INTERNAL_ERROR
     return MCPError(code, message if isinstance(message, str) else "", error.get("data"))
@@ -84,7 +83,6 @@ def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str)
 
 
 def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:
-    """What a model is told of a call that failed; `what` is what was asked for."""
     unknown = "Whether it had an effect is not known."
     match error:
         case ToolError():

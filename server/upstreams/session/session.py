@@ -71,11 +71,7 @@ class UpstreamSession:
     async def start(
         self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
     ) -> PendingRequest:
-        """Send a request of our own, or, in the upstream's own names, one that the client's request makes us send.
-
-        Raises:
-            ConnectionLostError: There is no connection any more.
-        """
+        """Send a request of our own, or, in the upstream's own names, one that the client's request makes us send."""
         given, era = as_mapping(params.get("_meta")), self.era
         meta = {name: given[name] for name in given if name not in ENVELOPE_KEYS}
         if exchange is not None:
@@ -95,12 +91,7 @@ class UpstreamSession:
         return await self.peer.start(method, stamped, headers, client_key)
 
     async def request(self, method: str, params: Json, seconds: float | None = None) -> Json:
-        """Ask for something of our own and wait for the result.
-
-        Raises:
-            TimeoutError: It took too long.
-            RelayError: There is no result.
-        """
+        """Ask for something of our own and wait for the result; raises a `RelayError`, or a `TimeoutError`."""
         with anyio.fail_after(seconds):
             async with aclosing(await self.start(method, params)) as pending:
                 return await pending.result()
@@ -167,9 +158,7 @@ async def open_session(
 ) -> AsyncGenerator[UpstreamSession]:
     """Open a session, for as long as the `with` lasts. To be left by the task that entered it.
 
-    Raises:
-        RelayError: The upstream refuses, or has gone.
-        IncompatibleError: It speaks no revision that we do.
+    Raises `IncompatibleError` where there is no revision that both speak, else a `RelayError`.
     """
     lost = anyio.Event()
     session: UpstreamSession | None = None

@@ -132,7 +132,6 @@ class ChangeStream:
             self._scope.cancel()
 
     def unwatch(self, uri: str) -> None:
-        """One watcher less."""
         left = self._uris.pop(uri, 0) - 1
         if left > 0:
             self._uris[uri] = left

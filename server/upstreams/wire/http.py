@@ -155,7 +155,6 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
 
 
 def _refused(request: httpx2.Request, why: str, status: int = HTTPStatus.BAD_GATEWAY) -> httpx2.Response:
-    """An answer that fails its request alone."""
     sent = as_mapping(json.loads(request.content)) if request.method == "POST" else {}
     error = unusable(sent.get("id", 0), why)
     return httpx2.Response(status, json=fields_of(error), request=request)
@@ -240,7 +239,6 @@ async def streamable_streams(
 
 @asynccontextmanager
 async def sdk_streams(transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
-    """Open another transport of the SDK."""
     async with transport as (reading, writing):
         yield SdkReader(reading), SdkWriter(writing)
 

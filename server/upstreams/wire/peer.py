@@ -130,7 +130,6 @@ class Inbox:
             self._listener = None
 
     def close(self) -> None:
-        """End of the stream, after what is waiting."""
         self._closed.set()
 
 
@@ -169,10 +168,9 @@ class Expired:
 
 
 class PendingRequest:
-    """One request to an upstream, until it is answered or abandoned. Left by `with`, it is cancelled if still open.
+    """One request to an upstream, until it is answered or abandoned; `aclose` cancels it if it is still open.
 
-    `client_key` says whose it is, where one that is abandoned has to be known: empty for a client that cannot be told
-    from others.
+    `client_key` says whose it is, where one that is abandoned has to be known: empty for one who cannot be told apart.
     """
 
     def __init__(self, peer: Peer, identity: int, method: str, client_key: str | None = None) -> None:
@@ -211,7 +209,6 @@ class PendingRequest:
         self.deadline = None if seconds is None or self._questions else self._peer.watch(seconds)
 
     def put(self, event: Any) -> None:
-        """Take in an event; whoever waits for one is woken."""
         is_progress = type(event) is Progress
         if is_progress:
             self.renew()
@@ -240,7 +237,6 @@ class PendingRequest:
             self._waiter.set_result(None)
 
     async def next(self) -> Any:
-        """The next event; after the answer there is none."""
         while not self._events:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -354,10 +350,7 @@ class Peer:
         return len(self._pending)
 
     def watch(self, seconds: float) -> float:
-        """Look after this time whether a request has expired; the time that is then.
-
-        There is one timer for all: most calls are answered long before one of their own would fire.
-        """
+        """Look after this time whether a request has expired, by one timer for all; the time that is then."""
         deadline = self._loop.time() + seconds
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
@@ -378,13 +371,7 @@ class Peer:
     async def start(
         self, method: str, params: Json, headers: Mapping[str, str] | None = None, client_key: str | None = None
     ) -> PendingRequest:
-        """Send a request as it is, but for a progress token, which becomes its id.
-
-        Where `client_key` is given, one that is abandoned is known to be this client's.
-
-        Raises:
-            ConnectionLostError: There is no connection.
-        """
+        """Send a request as it is, but for a progress token, which becomes its id; an abandoned one is its client's."""
         self._next_id += 1
         identity = self._next_id
         meta = params.get("_meta")

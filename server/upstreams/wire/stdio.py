@@ -79,7 +79,6 @@ class StderrLog:
         return self._shown >= LOG_LINES_PER_SECOND and time.monotonic() < self._begun + 1
 
     def add(self, line: bytes, what: str = "") -> None:
-        """Write a line, or count it."""
         if self.is_full:
             self._left_out += 1
             return
@@ -93,7 +92,6 @@ class StderrLog:
         logger.info("upstream %s: %s%s", self._alias, what, " ".join(cut.split("\n")))
 
     def close(self) -> None:
-        """Say how many lines were left out since this was said last."""
         if self._left_out:
             logger.info("upstream %s: %d more lines are not shown", self._alias, self._left_out)
             self._left_out = 0
@@ -167,8 +165,6 @@ class PipeReader:
 
 
 class StderrReader(PipeReader):
-    """Brings the standard error of an upstream to our log."""
-
     def __init__(self, descriptor: int, log: StderrLog) -> None:
         self._log = log
         super().__init__(descriptor, LOG_LINE_BYTES)
@@ -287,7 +283,6 @@ class StdinWriter:
         self._lines.put(to_json(fields_of(message), inf_nan_mode="null"))
 
     async def flush(self) -> None:
-        """Wait until nothing waits to be written any more, or nobody reads it."""
         await self._lines.wait_empty()
 
     def close(self) -> None:
@@ -355,11 +350,7 @@ class UpstreamProgram:
 async def stdio_streams(
     alias: str, program: UpstreamProgram, starter: ProcessStarter
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
-    """Start an upstream and speak to it, until the `with` ends: then nothing of it is left.
-
-    Raises:
-        OSError: It cannot be started.
-    """
+    """Start an upstream, or raise an `OSError`, and speak to it until the `with` ends: then nothing of it is left."""
     standard_input, writing = os.pipe()
     try:
         path, folder = await THREADS.run(program.locate)
