@@ -99,11 +99,7 @@ def _file_in_force(workspace: Workspace, location: Location) -> str | None:
 
 
 def _file_beneath(workspace: Workspace, start: Location) -> str | None:
-    """An agent-ignore file beneath a folder, or that counts where a link beneath it leads.
-
-    Raises:
-        OSError: Not all could be looked at.
-    """
+    """An agent-ignore file beneath a folder, or that counts where a link beneath it leads."""
     until = time.monotonic() + LOOK_SECONDS
     waiting, led_to = [start.path], {start.path}
     while waiting:

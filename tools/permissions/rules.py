@@ -177,11 +177,9 @@ class Rule:
         return f"{self.source} rule {self.text}"
 
     def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
-        """Whether it names a tool. Where it allows, it names no tool that its author may not have meant.
+        """Whether it names a tool, whose own name is the first; loose ones may be another tool's tomorrow.
 
-        Args:
-            names: The names of the tool, the one that is nobody else's first.
-            loose: Names that may be another tool's tomorrow.
+        Where it allows, it names no tool that its author may not have meant.
         """
         if self.verdict is not Verdict.ALLOW:
             return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))

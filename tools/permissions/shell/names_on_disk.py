@@ -42,11 +42,8 @@ class NamesOnDisk:
     def matches(self, pattern: str, folder: str) -> Sequence[str] | None:
         """The paths that a pattern stands for, in the order of their bytes; `None` if there are too many.
 
-        Auto-run files count as well where they are not there: they may be when the command comes to it.
-
-        Args:
-            pattern: Names with `*`, `?`, and `[x]` for a character that means nothing.
-            folder: Where a relative one starts, relative to `directory` or absolute.
+        `[x]` is a character that means nothing. A relative one starts in the folder, which may be relative as well.
+        Auto-run files count also where they are not there: they may be when the command comes to it.
         """
         if (pattern, folder) not in self._matched:
             self._matched[pattern, folder] = self._matches(pattern, folder)

@@ -400,10 +400,10 @@ _STATISTICS = re.compile(
     r"--(?:stat|shortstat|numstat|dirstat|summary|compact-summary|name-only|name-status|no-patch|quiet|raw)(?:=.*)?|-s"
 )
 _WITHOUT_PATCH = re.compile(
-    r"-\d+|-[nqziswegrtEFMC]+\d*|-S.*|--(?:oneline|graph|all|decorate|format|pretty|since|until|after|before|author"
-    r"|committer|grep|max-count|skip|stat|shortstat|numstat|dirstat|summary|compact-summary|name-only|name-status|raw"
-    r"|abbrev-commit|no-abbrev-commit|abbrev|date|follow|no-merges|merges|reverse|first-parent|branches|tags|remotes"
-    r"|topo-order|date-order|author-date-order|no-patch|no-color|color|count|cached|staged|merge-base|exit-code|quiet"
+    rf"{_STATISTICS.pattern}|-\d+|-[nqziswegrtEFMC]+\d*|-S.*|--(?:oneline|graph|all|decorate|format|pretty|since|until"
+    r"|after|before|author|committer|grep|max-count|skip|abbrev-commit|no-abbrev-commit|abbrev|date|follow|no-merges"
+    r"|merges|reverse|first-parent|branches|tags|remotes|topo-order|date-order|author-date-order|no-color|color|count"
+    r"|cached|staged|merge-base|exit-code"
     r"|no-commit-id|root|no-renames|find-renames|diff-filter|relative|no-decorate|decorate-refs|no-walk|walk-reflogs"
     r"|cherry-pick|cherry|cherry-mark|left-right|left-only|right-only|boundary|simplify-by-decoration|ancestry-path"
     r"|full-history|show-pulls|regexp-ignore-case|invert-grep|all-match|fixed-strings|extended-regexp|parents|children"

@@ -183,10 +183,9 @@ class Files:
 
 
 def table_rows(table: str) -> Iterator[tuple[list[str], list[tuple[str, str]]]]:
-    """The rows of a table: the names in front, and the fields, each as its first word and the rest of it.
+    """The rows of a table, such as `cp mv: reads | valued S suffix`, which go on in indented lines.
 
-    Args:
-        table: Rows such as `cp mv: reads | valued S suffix`, which go on in indented lines.
+    Each is the names in front, and the fields as their first word and the rest.
     """
     for row in table.replace("\n    ", " ").split("\n"):
         heads, colon, rest = row.partition(": ")

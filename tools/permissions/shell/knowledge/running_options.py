@@ -494,8 +494,8 @@ _RUNNING_MODULES = names("coverage kernprof memray scalene viztracer pyinstrumen
 """Programs that are told by `-m`, as Python is, which module they run."""
 
 _JS_RUNNERS = names("npm pnpm yarn bun")
-_SCRIPT_VERBS = names("run run-script rum urn test t tst start stop restart")
 _NAMED_SCRIPTS = names("run run-script rum urn")
+_SCRIPT_VERBS = _NAMED_SCRIPTS | names("test t tst start stop restart")
 _JS_VERBS = names(
     "add audit autoclean bin bugs cache check ci config constraints create dedupe deploy deprecate diff dist-tag docs"
     " doctor edit explain explore fetch fund get global help i import info init install install-test link list"

@@ -87,11 +87,7 @@ class Word:
         return self.text if self.is_literal else PIECE.sub(_unquoted, self.source)
 
     def name_end(self, *, is_one: bool = False) -> str:
-        """What it ends with for certain; empty if it may become several words, of which that is the end of the last.
-
-        Args:
-            is_one: Whether it is one word in any case.
-        """
+        """What it ends with for certain; empty if it may become several words, of which that is the end of the last."""
         is_plain = "'" not in self.source and "\\" not in self.source
         source = _SUBSTITUTION.sub("$_", self.source) if is_plain else self.source
         found = _NAME_END.search(source.removesuffix('"'))
