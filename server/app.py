@@ -34,14 +34,13 @@ from server.clients import (
     follow_roots,
 )
 from server.consent.confirmers import Confirmers, let_malformed_answers_pass
-from server.custom_tools import CustomTools
 from server.live_settings import LiveSettings, has_other_rules
 from server.requests.files import AT, FileRequests, MemoryResources
 from server.requests.tools import ToolRequests
 from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
 from server.settings.settings_writer import SavedRules
-from server.tool_services import Commands, audit_file, page_fetcher, permission_policy
+from server.tool_services import Commands, CustomTools, audit_file, page_fetcher, permission_policy
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from tools.builtin.all_tools import builtin_tools
 from tools.call.consent import Judgement
@@ -62,7 +61,7 @@ INSTRUCTIONS = (
     "effect and should not be repeated unchanged."
 )
 
-ServedOver = Literal["stdio", "network"]
+ServedOver = Literal["stdio", "network"]  # who answers where nobody can be asked: on stdio the client's own dialog
 
 
 class CoreServer(Server[dict[str, Any]]):
@@ -137,13 +136,7 @@ class CoreServer(Server[dict[str, Any]]):
 
 
 class App:
-    """One running server: registry, clients, consent, upstreams, and the handlers that join them.
-
-    To be made in a running event loop.
-
-    Args:
-        served_over: Decides who answers where nobody can be asked: the client's own dialog on stdio, nobody else.
-    """
+    """One running server, made in a running event loop: registry, clients, consent, upstreams, and what joins them."""
 
     def __init__(self, report: SettingsReport, served_over: ServedOver) -> None:
         self._settings = settings = report.settings
@@ -263,10 +256,9 @@ class App:
                     await THREADS.run(self._audit.close)
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
-        """Start the upstreams and the discovery of custom tools, and follow the settings, once.
+        """Start the upstreams and the discovery, and follow the settings, once: when a client is really there.
 
-        Called when a client is really there: some start a server only to probe it. Upstreams are told what the one
-        client over stdio can do.
+        Some start a server only to probe it. Upstreams are told what the one client over stdio can do.
         """
         if self._tasks is not None and not self._is_started:
             self._is_started = True

@@ -71,7 +71,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         raise
     # What is imported here stays until the end; looking for garbage in it meanwhile costs a tenth of the start.
     gc.disable()
-    from server.run_server import ListenError, leave, serve  # noqa: PLC0415 - the SDK is imported only where needed
+    from server.run_server import leave, serve  # noqa: PLC0415 - the SDK is imported only where needed
+    from server.transports.listen_address import ListenError  # noqa: PLC0415
 
     gc.freeze()
     # A large result makes ten thousands of small objects that are all in use: looking at them for garbage every 700

@@ -236,7 +236,10 @@ class WorkspacePolicy:
         if operators and not self.intersect:
             return operators, ""
         if client_roots is None:
-            return (), _ROOTS_UNKNOWN
+            return (), (
+                "The client has announced roots and does not list them, so it is not known which folders it means. Try "
+                "again; if it stays so, the operator has to name the folders with --workspace."
+            )
         folders = client_roots.folders
         if client_roots.problem:
             return (), client_roots.problem
@@ -267,11 +270,6 @@ class WorkspacePolicy:
             "The operator can start it with --workspace DIR or set workspace.roots in the settings."
         )
 
-
-_ROOTS_UNKNOWN = (
-    "The client has announced roots and does not list them, so it is not known which folders it means. Try again; if "
-    "it stays so, the operator has to name the folders with --workspace."
-)
 
 _NO_ROOT_USABLE = (
     "The client's roots are not existing folders (file:// URIs of folders are expected), so no folder is left. The "

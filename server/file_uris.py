@@ -1,8 +1,6 @@
 """`file://` URIs of workspace files: which path one means, and how a path stands in one.
 
-They are what `pathlib.Path.as_uri` gives, as links in results are: bytes outside the unreserved characters
-percent-encoded, a drive as `file:///C:/...`. A name that is not UTF-8 is encoded byte by byte, and comes back
-as it was.
+They are what `pathlib.Path.as_uri` gives, as links in results are. A name that is not UTF-8 comes back as it was.
 """
 
 from __future__ import annotations

@@ -16,14 +16,13 @@ from server.app import App, ServedOver
 from server.log import flush_log
 from server.settings import SettingsReport
 from server.transports.bearer_tokens import read_tokens
-from server.transports.listen_address import HttpOptions, ListenError, open_socket
+from server.transports.listen_address import HttpOptions, open_socket
 from server.transports.stdio import serve_stdio
 from server.watchdog import Watchdog
 from tools.contract.permission_subjects import Kind
 from tools.contract.resource_exhaustion import allow_open_files
 from tools.contract.threads import THREADS
 
-__all__ = ["ListenError", "Transport", "leave", "serve", "until_signal"]
 logger = logging.getLogger(__name__)
 
 Transport = Literal["stdio", "http", "sse"]

@@ -1,8 +1,8 @@
 """A process beside the server that ends it where it does not end by itself.
 
 A server whose event loop is stuck, that finds no memory, or where a library never gives the interpreter back, can do
-nothing about that. So a small process is forked before anything else happens. It asks for a sign of life alone, and
-kills the server only when that is to end, and what the server has started ends by the broker:
+nothing about that. So a small process is forked before anything else happens, which kills the server when that is to
+end and does not; what it has started ends by the broker:
 
 - Its input has ended: the server may take its time for what it was given, as long as its event loop turns.
 - It was sent SIGTERM or SIGINT (the C level of Python tells, whatever the interpreter does), or has begun to leave: it

@@ -41,9 +41,7 @@ UPSTREAM_SECONDS = 35.0  # how long an upstream is waited for; its own connectTi
 DISCOVERY_SECONDS = 35.0  # how long the discovery command is waited for, whatever tools.discoveryTimeout says (ours)
 NO_VARIABLE = "an environment variable that it names is not set"
 COLUMNS = 80  # columns of the output (ours)
-Health = Literal["ok", "absent", "broken"]
-"""`absent` is not there, nobody asked for it, and something else takes its place; what is `broken` was configured or is
-needed."""
+Health = Literal["ok", "absent", "broken"]  # what is absent was not asked for; what is broken was, or is needed
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from mcp.shared.exceptions import MCPError
 from server.client_request import exchange_of
 from server.clients import Client, Contexts
 from server.consent.confirmers import AlreadyConsented, Confirmers
-from server.custom_tools import CustomTools
 from server.json_rpc import ReadyList, as_mapping
 from server.protocol_mapping import LINKS_SINCE, DisplayPlace, result_to_wire, tool_to_wire
 from server.sdk_seams import RequestContext, is_open
+from server.tool_services import CustomTools
 from server.upstreams.call_relay import Relay
 from server.upstreams.connection import Upstream
 from server.upstreams.pool import LIKE_SECONDS

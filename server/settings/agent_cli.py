@@ -110,12 +110,9 @@ def _mode(value: Any) -> Any:
     return mode if mode in list(ApprovalMode) else WRONG
 
 
-_MODES: Converters = {
-    ("tools", "approvalMode"): (("approvalMode",), _mode),
-    ("approvalMode",): (("approvalMode",), _mode),
-    ("general", "defaultApprovalMode"): (("approvalMode",), _mode),
-}
-"""Where the approval mode stands in their versions."""
+_MODES: Converters = dict.fromkeys(  # where the approval mode stands in their versions
+    key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
+)
 
 
 _SWITCHES: Converters = {

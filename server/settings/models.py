@@ -81,7 +81,8 @@ hides the tool."""
 
     def is_reached_like(self, other: UpstreamSettings) -> bool:
         """Whether both mean the same connection: they differ at most in what of it is published, and in its calls."""
-        return self.model_copy(update={name: getattr(other, name) for name in _ABOVE_THE_CONNECTION}) == other
+        published = ("prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust")
+        return self.model_copy(update={name: getattr(other, name) for name in published}) == other
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "detect"] | None:
@@ -104,12 +105,6 @@ hides the tool."""
                 return self.url
             case _:
                 return None
-
-
-_ABOVE_THE_CONNECTION = (
-    "prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust",
-)  # fmt: skip
-"""What may change while a connection goes on."""
 
 
 class McpSettings(Section):

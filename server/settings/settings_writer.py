@@ -19,8 +19,6 @@ from tools.files.change.writer import exclusive, replace_file
 from tools.files.opener import identity_of
 from tools.files.workspace import Workspace
 
-SAVED_SECTION, SAVED_KEY = "permissions", "allow"  # where saved rules are in the user's file
-
 _WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
     ToolErrorType.PERMISSION_DENIED: "this server may not read or write it",
     ToolErrorType.NO_SPACE_LEFT: "the disk is full",
@@ -38,12 +36,11 @@ class SavedRules:
 
     async def keep(self, rules: Sequence[str]) -> str:
         """Add what is missing in `permissions.allow`, and return that key; a `file_write_failure` where it fails."""
-        key = f"{SAVED_SECTION}.{SAVED_KEY}"
-        signal = AbortSignal()
+        key, signal = "permissions.allow", AbortSignal()
 
         def add() -> None:
             try:
-                rewrite(self._path, lambda content: with_added(content, SAVED_SECTION, SAVED_KEY, rules), signal)
+                rewrite(self._path, lambda content: with_added(content, "permissions", "allow", rules), signal)
             except SettingsError:
                 why = "it cannot be read as settings now"
             except ToolError as error:

@@ -146,7 +146,7 @@ async def test_the_file_that_a_link_led_to_at_the_start_is_what_is_watched(
 GONE = """
 import anyio, json, os, sys
 from server.tool_services import Commands
-from server.custom_tools import CustomTools
+from server.tool_services import CustomTools
 from server.settings import load_settings
 from tools.call.registry import ToolRegistry
 
