@@ -126,18 +126,14 @@ def _run(arguments: argparse.Namespace) -> int:
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(report, problems, as_json=arguments.json)
-        case "config check":
-            from server.console.config import check  # noqa: PLC0415
+        case words:
+            from server.console.config import check, import_servers, show  # noqa: PLC0415
 
-            arguments.config += [arguments.file] if arguments.file is not None else []
-            return check(lambda: _read(arguments))
-        case "config show":
-            from server.console.config import show  # noqa: PLC0415
-
-            return show(_settings(arguments), as_json=arguments.json)
-        case _:
-            from server.console.config import import_servers  # noqa: PLC0415
-
+            if words == "config check":
+                arguments.config += [arguments.file] if arguments.file is not None else []
+                return check(lambda: _read(arguments))
+            if words == "config show":
+                return show(_settings(arguments), as_json=arguments.json)
             is_sure, force = arguments.yes, arguments.force
             return import_servers(arguments.client, os.environ, prints=arguments.print, force=force, is_sure=is_sure)
 

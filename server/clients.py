@@ -248,7 +248,11 @@ class WorkspacePolicy:
         if operators:
             # The smaller folder of each pair that overlaps.
             inside = [root for root in folders if any(contains(own, root) for own in operators)]
-            return inside + [own for own in operators if any(contains(root, own) for root in folders)], _NO_OVERLAP
+            return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
+                "The client's roots lie outside the folders that the operator allows (workspace.clientRoots is "
+                "intersect), so no folder is left. The client has to open a folder inside them, or the operator has to "
+                "add one with --workspace."
+            )
         if folders:
             return folders, ""
         try:
@@ -274,11 +278,6 @@ class WorkspacePolicy:
 _NO_ROOT_USABLE = (
     "The client's roots are not existing folders (file:// URIs of folders are expected), so no folder is left. The "
     "client has to open one, or the operator has to name one with --workspace."
-)
-
-_NO_OVERLAP = (
-    "The client's roots lie outside the folders that the operator allows (workspace.clientRoots is intersect), so no "
-    "folder is left. The client has to open a folder inside them, or the operator has to add one with --workspace."
 )
 
 

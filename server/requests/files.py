@@ -245,14 +245,11 @@ class MemoryResources:
             for file in files
         ]
         if self.todos.of(context.client.key, context.workspace):
-            todo_list = {
-                "uri": TODO_LIST,
-                "name": "todo-list",
+            about = {
                 "title": "Todo list",
                 "description": "The todo list that this client has written for its workspace.",
-                "mimeType": JSON,
             }
-            resources.append(todo_list)
+            resources.append({"uri": TODO_LIST, "name": "todo-list", **about, "mimeType": JSON})
         return resources
 
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:

@@ -62,13 +62,8 @@ class AgentCli:
 
     def defaults(self, environ: Mapping[str, str]) -> Tree:
         """What is different from our own defaults where its settings are read."""
-        return {
-            "memory": {
-                "fileName": [self.memory_file],
-                "globalFolder": self.user_folder(environ),
-                "section": self.memory_section,
-            }
-        }
+        folder = self.user_folder(environ)
+        return {"memory": {"fileName": [self.memory_file], "globalFolder": folder, "section": self.memory_section}}
 
 
 AGENT_CLIS: Mapping[CliName, AgentCli] = {
