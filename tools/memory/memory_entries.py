@@ -19,13 +19,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import UNSEEN, sendable_name, shown_whole_path
 from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import unified_diff
-from tools.files.change.file_change import (
-    PROPOSED,
-    TargetFile,
-    about_broken_links,
-    clipped,
-    take_snapshot,
-)
+from tools.files.change.file_change import PROPOSED, TargetFile, about_broken_links, clipped, take_snapshot
 from tools.files.change.writer import Written, exclusive, replace_file
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import line_endings, split_lines

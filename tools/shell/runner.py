@@ -314,8 +314,7 @@ class CommandRunner(Runner):
             name = errno.errorcode.get(number, str(number))
             other = f"the operating system refused it ({name}); try it once more, then tell the user"
             return ToolError(
-                ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}.",
+                ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}."
             )
 
         shell = find_program("bash", self._environment.get("PATH", ""), request.roots) or POSIX_SHELL

@@ -47,12 +47,9 @@ LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
 
 
 class Broker:
-    """The parent of all supervisors.
+    """The parent of all supervisors. Each byte on the socket to the server comes with the socket of a new one.
 
-    Args:
-        server: The socket to the server. Each byte on it comes with the socket of a new supervisor.
-        is_subreaper: Whether this process gets what dead supervisors leave.
-        most_files: How many files a program may have open, unless it asks for more.
+    A sub-reaper gets what dead supervisors leave. Programs may have `most_files` open, unless they ask for more.
     """
 
     def __init__(self, server: socket.socket, is_subreaper: bool, most_files: int) -> None:

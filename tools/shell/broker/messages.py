@@ -51,9 +51,7 @@ def packed(spec: ProcessSpec) -> bytes:
     return os.fsencode("\0".join((" ".join(map(str, numbers)), *texts)))
 
 
-def unpacked(
-    body: bytes,
-) -> tuple[list[bytes], bytes, dict[bytes, bytes], tuple[int, int, int], bytes, list[int]]:
+def unpacked(body: bytes) -> tuple[list[bytes], bytes, dict[bytes, bytes], tuple[int, int, int], bytes, list[int]]:
     """What `packed` has put together, as a supervisor reads it.
 
     The program and its arguments; its folder; its environment; the limits (bytes of a file, processes, bytes of a core

@@ -70,9 +70,8 @@ class _Folder(NamedTuple):
 class AutoRunLookout:
     """Looks through roots for all commands of a server, and remembers the folders that have not changed since.
 
-    Args:
-        consented: Real paths that other tools have written with a person's consent, each with the monotonic time of the
-            last consent; whoever holds it adds to it.
+    `consented` has real paths that other tools have written with a person's consent, each with the monotonic time of
+    the last; whoever holds it adds to it.
     """
 
     def __init__(self, consented: Mapping[str, float] = MappingProxyType({})) -> None:

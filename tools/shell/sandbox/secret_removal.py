@@ -235,8 +235,7 @@ def _lines(text: str, place: str) -> str | None:
     shown: list[str] = []
     plain = PLAIN_NAMES.get(place)
     is_alias = is_secret_section = False
-    deeper: int | None = None
-    """What is indented by more belongs to a secret value, and so do entries of a list at the same depth."""
+    deeper: int | None = None  # what is indented by more is of a secret value, and so are entries of a list there
     for whole_line in lines:
         content = whole_line.strip()
         if not content or _COMMENT.match(whole_line):
