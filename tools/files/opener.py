@@ -8,6 +8,7 @@ it, since git's may stand above the root, and what is in them is never shown.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 import secrets
@@ -107,7 +108,6 @@ class _Mode(threading.local):
 
 
 _mode = _Mode()
-_resume_at = 0.0
 
 
 def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
@@ -120,14 +120,13 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
     Returns:
         What came of it; `None` if somebody would have to be waited for, and it must be done in a thread.
     """
-    global _resume_at  # noqa: PLW0603 - of the process, like the memory
-    if time.monotonic() < _resume_at or (by_kernel := _kernel_opener()) is None or not by_kernel.knows_memory:
+    if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
     _mode.is_memory_only = True
     try:
         return work()
     except NotInMemoryError:
-        _resume_at = time.monotonic() + PAUSE_SECONDS
+        by_kernel.memory_pause = time.monotonic() + PAUSE_SECONDS
         return None
     finally:
         _mode.is_memory_only = False
@@ -199,9 +198,10 @@ class _KernelOpener:
         os.close(self(os.sep, os.O_RDONLY | _FOLDER, 0))
         try:
             os.close(self._from_memory(os.fsencode(os.sep), JUST_LOOK, 0))
-            self.knows_memory = self._statx is not None
+            self.memory_pause = 0.0 if self._statx is not None else math.inf  # until when memory is not asked
+
         except (OSError, NotInMemoryError):
-            self.knows_memory = False
+            self.memory_pause = math.inf
 
     def __call__(self, path: str, flags: int, mode: int) -> int:
         name = os.fsencode(path)
@@ -246,6 +246,8 @@ class _KernelOpener:
         if device not in self._is_local and not self._fstatfs(descriptor, buffer := self._new_buffer(256)):
             (kind,) = struct.unpack_from("@l", buffer.raw)
             self._is_local[device] = kind & 0xFFFFFFFF in _LOCAL_FILE_SYSTEMS
+            if self.memory_pause < math.inf:
+                self.memory_pause = 0.0  # it was not known before
 
 
 @cache
