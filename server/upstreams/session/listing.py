@@ -134,7 +134,10 @@ async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list
             if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
                 # Many servers leave it out, and it can mean only one thing.
                 item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
-            encoded = _encoded(item)
+            try:
+                encoded = to_json(item)
+            except ValueError:  # half a character, which Python's own encoder lets pass
+                encoded = json.dumps(item).encode()
             # Looked at by the rules of another revision, an item may be another thing.
             digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
             known = before.get(name)
@@ -173,10 +176,3 @@ async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list
         logger.warning(message, alias, kind.method, MOST_BYTES, len(found))
     offer.digests[kind.field] = found
     return [item for _, item in found.values()]
-
-
-def _encoded(item: Json) -> bytes:
-    try:
-        return to_json(item)
-    except ValueError:  # half a character, which Python's own encoder lets pass
-        return json.dumps(item).encode()

@@ -19,8 +19,6 @@ MOST_TOGETHER = 1_000  # messages of one array that are taken
 
 _NOT_A_MESSAGE = "what it sent is not a valid JSON-RPC message"
 
-_TOO_LARGE = f"what it sent is larger than {MESSAGE_BYTES} bytes"
-
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
 """The beginning of an answer. What begins otherwise does not count as one: what is in it could look like anything."""
 
@@ -37,11 +35,6 @@ def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
     except ValueError:
         failure = _failure_for(line)
         return [] if failure is None else [failure], False
-
-
-def failure_for_oversized(ends: bytes) -> Failure | None:
-    """The error in place of an answer of which only the ends were taken; `None` for any other message."""
-    return _failure_for_ends(ends, _TOO_LARGE)
 
 
 def _messages_of_array(text: str) -> list[Message]:
@@ -64,7 +57,7 @@ def _failure_for(line: bytes) -> Failure | None:
     try:
         parsed = read_unreadable(line)
     except ValueError:
-        return _failure_for_ends(line[:KEPT_OF_OVERSIZED] + b"\n" + line[-KEPT_OF_OVERSIZED:], _NOT_A_MESSAGE)
+        return failure_for_ends(line[:KEPT_OF_OVERSIZED] + b"\n" + line[-KEPT_OF_OVERSIZED:], _NOT_A_MESSAGE)
     if parsed is None or not parsed.is_answer or parsed.identity is None:
         return None
     identity = parsed.identity
@@ -73,7 +66,8 @@ def _failure_for(line: bytes) -> Failure | None:
     return unusable(identity, _NOT_A_MESSAGE)
 
 
-def _failure_for_ends(ends: bytes, why: str) -> Failure | None:
+def failure_for_ends(ends: bytes, why: str = f"what it sent is larger than {MESSAGE_BYTES} bytes") -> Failure | None:
+    """The error in place of an answer of which only the ends were taken; `None` for any other message."""
     head, _, tail = ends.partition(b"\n")
     identity = certain_id(head, tail) if _ANSWER.match(ends) else None
     return None if identity is None else unusable(identity, why)

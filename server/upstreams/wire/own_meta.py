@@ -58,7 +58,13 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
                 continue
             fields = cast("Json", part)
             if isinstance(meta := fields.get("_meta"), dict):
-                _remove_from(cast("Json", meta), CHAIN_KEY if is_list and depth <= _LISTED else "", fields)
+                kept, meta = CHAIN_KEY if is_list and depth <= _LISTED else "", cast("Json", meta)
+                ours = [key for key in meta if key != kept and f"{key.lower()}/".startswith(OWN_KEYS)]
+                for key in ours:
+                    del meta[key]
+                # An empty one that was so may be a schema.
+                if ours and not meta:
+                    del fields["_meta"]
             for name, value in fields.items():
                 if not _is_compound(value):
                     continue
@@ -73,17 +79,6 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
 
 def _is_compound(value: Any) -> bool:
     return type(value) is dict or type(value) is list
-
-
-def _remove_from(meta: Json, kept: str, holder: Json) -> None:
-    ours = [
-        key for key in meta if key != kept and ((folded := key.lower()).startswith(OWN_KEYS) or folded == _OWN_NAME)
-    ]
-    for key in ours:
-        del meta[key]
-    # An empty one that was so may be a schema.
-    if ours and not meta:
-        del holder["_meta"]
 
 
 def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:

@@ -30,7 +30,7 @@ from server.transports.lines import (
     OutgoingLines,
     enlarge,
 )
-from server.upstreams.wire.malformed import MESSAGE_BYTES, failure_for_oversized, messages_in
+from server.upstreams.wire.malformed import MESSAGE_BYTES, failure_for_ends, messages_in
 from server.upstreams.wire.peer import Inbox
 from tools.contract.threads import THREADS
 from tools.shell.process import ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
@@ -252,7 +252,7 @@ class StdoutReader(PipeReader):
 
     def take_oversized(self, ends: bytes) -> None:
         self._log.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was not taken: ")
-        if (failure := failure_for_oversized(ends)) is not None:
+        if (failure := failure_for_ends(ends)) is not None:
             self.inbox.put(failure)
 
 
