@@ -71,6 +71,18 @@ def test_the_newest_version_of_the_changelog_is_the_one_that_is_built() -> None:
     assert versions[:2] == ["Unreleased", VERSION]
 
 
+@pytest.mark.requirement("project.wheels")
+@pytest.mark.parametrize(("system", "without_re2"), [("linux", True), ("darwin", True), ("win32", False)])
+def test_what_has_no_wheel_on_a_system_is_not_required_there(system: str, *, without_re2: bool) -> None:
+    from packaging.requirements import Requirement
+
+    found = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]
+    core = [each for each in found if each.marker is None or each.marker.evaluate({"sys_platform": system})]
+    assert ("google-re2" not in {each.name for each in core}) is without_re2
+    (html,) = [each.specifier for each in core if each.name == "html-to-markdown"]
+    assert ("3.21.2" not in html) is (system == "darwin")
+
+
 @pytest.mark.requirement("project.releases")
 def test_every_requirement_is_pinned_by_the_constraints_within_its_range() -> None:
     from packaging.requirements import Requirement
