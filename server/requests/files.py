@@ -127,7 +127,7 @@ class FileRequests:
 
     async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Wire:
         if params.name != AT:
-            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt. This server has one: {AT}.")
+            raise MCPError(code=types.INVALID_PARAMS, message="Unknown prompt. Use the exact names listed.")
         context = await self.context_of(ctx)
         confirmer = self.confirmers.of(ctx, context.client.key)
         outcome = await read_at(params.arguments, context, lambda call: self.flow.run(call, context, confirmer))

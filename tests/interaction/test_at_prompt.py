@@ -144,7 +144,7 @@ async def test_what_cannot_be_read_is_an_error_that_says_why(mode: str, root: Pa
             assert "classified" not in error.message
         with pytest.raises(MCPError, match="'paths' is required"):
             await client.get_prompt("at")
-        with pytest.raises(MCPError, match="Unknown prompt"):
+        with pytest.raises(MCPError, match=r"^Unknown prompt\. Use the exact names listed\.$"):
             await client.get_prompt("absent", {"paths": "a"})
 
 
