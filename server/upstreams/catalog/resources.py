@@ -183,7 +183,7 @@ def with_links(method: str, result: Json, published: Callable[[str, bool], str])
 
     `published` gives the URI for clients; its second argument says whether templates are compared with it.
     """
-    name = {"tools/call": "content", "prompts/get": "messages"}.get(method, "")
+    name = {"tools/call": "content", "prompts/get": "messages", "resources/read": "contents"}.get(method, "")
     before: Any = result.get(name)
     if not isinstance(before, list):
         return result
@@ -213,6 +213,10 @@ def with_links(method: str, result: Json, published: Callable[[str, bool], str])
         shown = linked(content)
         return message if shown is content else {**message, "content": shown}
 
-    change = linked if name == "content" else linked_message
+    def read(contents: Any) -> Any:
+        shown = with_published_uri(fields := as_mapping(contents))
+        return contents if shown is fields else shown
+
+    change = {"content": linked, "messages": linked_message, "contents": read}[name]
     after = [change(block) for block in cast("list[Any]", before)]
     return result if all(map(is_, cast("list[Any]", before), after)) else {**result, name: after}

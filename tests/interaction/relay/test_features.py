@@ -67,7 +67,7 @@ async def test_what_two_upstreams_have_under_one_uri_is_told_apart(remote: Entry
         resources = await client.listed("resources")
         assert {"a+test://text", "b+test://text"} <= set(resources)
         read = await client.request("resources/read", {"uri": "b+test://text"})
-        assert read["contents"][0]["uri"] == "test://text"
+        assert read["contents"][0]["uri"] == "b+test://text"
         with pytest.raises(AnswerError):
             await client.request("resources/read", {"uri": "nobody://has/this"})
 
@@ -94,7 +94,8 @@ async def test_links_in_results_lead_to_the_upstream_that_gave_them(
         assert [message["content"] for message in prompt["messages"]] == content
         assert prompt["messages"][0]["x-unknown"] == UNKNOWN["x-unknown"]
         read = await client.request("resources/read", {"uri": linked(content)[0]})
-        assert read["contents"][0]["text"] == "text of test://text"
+        (contents,) = read["contents"]
+        assert (contents["uri"], contents["text"]) == (linked(content)[0], "text of test://text")
 
 
 @pytest.mark.requirement("relay.features")
