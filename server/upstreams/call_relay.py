@@ -78,7 +78,8 @@ _THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters th
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be a question (2026-07-28)."""
 
-_OF_ROUNDS = frozenset({"requestState", "inputResponses"})  # what belongs to a round with us
+_NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
+"""What belongs to a round with us; and the wish for a task (2025-11-25), which who announces no tasks passes over."""
 STATE_MARK = "relay."  # states of rounds with an upstream begin so, which tells them from those of our own questions
 
 STALE: Json = {
@@ -441,8 +442,8 @@ class Relay:
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
-    """The parameters as they came, but for names of ours and what belongs to rounds."""
-    return {name: value for name, value in exchange.params.items() if name not in _OF_ROUNDS} | named
+    """The parameters as they came, but for names of ours and what is not passed."""
+    return {name: value for name, value in exchange.params.items() if name not in _NOT_PASSED} | named
 
 
 def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:

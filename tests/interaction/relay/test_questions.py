@@ -110,6 +110,20 @@ async def test_nothing_is_announced_that_the_client_has_not_announced(
         assert len(client.asked) == forms + ("url" in announced.get("elicitation", {})) + ("sampling" in announced)
 
 
+@pytest.mark.requirement("relay.announced")
+@by_eras
+async def test_tasks_reach_neither_side_and_who_wishes_one_gets_the_result(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    announced: Json = {"sampling": {}, "tasks": {"list": {}, "requests": {"sampling": {"createMessage": {}}}}}
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=announced) as client:
+        assert set((await client.told("up__whoami"))["capabilities"]) == {"sampling"}
+        called: Json = {"name": "up__echo", "arguments": {}, "task": {"ttl": 60_000}}
+        received = (await client.request("tools/call", called))["structuredContent"]["params"]
+        assert received["name"] == "echo"
+        assert "task" not in received
+
+
 UNKNOWN: dict[str, Json] = {"handshake": {"error": -32601}, "modern": {}}
 """What an upstream gets for what is no question, or for one that has no other refusal."""
 
