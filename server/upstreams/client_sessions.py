@@ -178,8 +178,12 @@ class ClientSessions:
                 async with open_session(transport, options, listener) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
-                    if not session.era.is_modern and options.is_asked_in_calls_alone:
-                        await session.flush()  # so that it asks for the roots before the first call
+                    if not session.era.is_modern and options.announced.get("roots") is not None:
+                        # Servers of files ask for the roots right after the greeting. A question that came beside the
+                        # first call would end with it, and the call would be made without them.
+                        await session.flush()
+                        if await session.questions.until_roots_are_told():
+                            await session.flush()
                     held.session = session
                     held.ready.set()
                     await self._until_unused(held, session)

@@ -98,9 +98,11 @@ class Question:
 class LiveQuestion:
     """A question that a client has, and answers while its call waits."""
 
+    method: str
     calls: list[InFlightCall]  # those of which one may have made the upstream ask; none where it asks of its own accord
     is_void: bool = False  # whether these are all over, so that no answer counts any more
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    is_settled: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Questions:
@@ -175,7 +177,7 @@ class Questions:
         if live is None and not calls and options.client is not None and options.client.can_be_asked(method, params):
             live = options.client
         if live is not None:
-            self._live[identity] = LiveQuestion(list(calls))
+            self._live[identity] = LiveQuestion(method, list(calls))
             self._tasks.start_soon(self._ask, identity, method, shown, live)
             return
         is_deferred = method == "roots/list" and not calls and options.is_asked_in_calls_alone
@@ -217,6 +219,14 @@ class Questions:
         """Those of these questions that are still open may be handed out again."""
         for question in self._unanswered(keys):
             question.is_handed_out = False
+
+    async def until_roots_are_told(self) -> bool:
+        """Wait for a client that is being asked for its roots, but not for long; whether it was asked."""
+        asked = [live for live in self._live.values() if live.method == "roots/list"]
+        with anyio.move_on_after(DOUBT_SECONDS):
+            for live in asked:
+                await live.is_settled.wait()
+        return bool(asked)
 
     def deferred(self) -> list[Question]:
         return [each for each in self._open.values() if each.is_deferred and not each.answer.done()]
@@ -294,6 +304,7 @@ class Questions:
             if live.is_void or not live.scope.cancelled_caught:
                 await self._reply(identity, refusal_of(method) if live.is_void else response)
         finally:
+            live.is_settled.set()
             del self._live[identity]
 
     async def _reply(self, identity: RequestId, response: Json) -> None:

@@ -51,6 +51,28 @@ async def test_the_roots_are_told_before_the_first_call_and_asked_for_once(era: 
         assert asked_for_roots(client) == 1
 
 
+@pytest.mark.parametrize("way", ["mcp", "sse"])
+async def test_over_the_network_the_first_call_is_made_with_the_roots(way: str, tmp_path: Path) -> None:
+    async with (
+        network(tmp_path, asking()) as served,
+        client_on(http_transport(f"{served.url}/{way}", TOKENS["ada"]), "handshake", ALL, answering(roots=ROOTED)) as c,
+    ):
+        for _ in range(2):
+            assert await c.told("up__roots") == [ROOTED]
+        assert asked_for_roots(c) == 1
+
+
+async def test_who_never_answers_over_the_network_holds_up_no_call_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "DOUBT_SECONDS", 0.2)
+    async with (
+        network(tmp_path, asking()) as served,
+        client_on(http_transport(f"{served.url}/mcp", TOKENS["ada"]), "handshake", ALL, silent) as client,
+    ):
+        assert await client.told("up__roots") == []
+
+
 async def test_the_question_has_the_alias_and_the_call_is_not_sent_before_it_is_answered(tmp_path: Path) -> None:
     async with proxied(tmp_path, asking(), "modern", answer=answering(roots=ROOTED)) as client:
         mark = tmp_path / "mark"
