@@ -16,21 +16,16 @@ from tools.contract.parameters import ToolParams, coerce
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 
-MAX_QUESTIONS = 4
-"""Both seeds' number, of options too."""
-
-MAX_HEADER_CHARS = 16
-"""Gemini CLI's number; models are told Qwen Code's, 12."""
-
+MAX_QUESTIONS = 4  # both seeds' number, of options too
+MAX_HEADER_CHARS = 16  # Gemini CLI's number; models are told Qwen Code's, 12
 MAX_LABEL_CHARS = 80
 MAX_DESCRIPTION_CHARS = 300
-MAX_QUESTION_CHARS = 1_000
-"""With all of them at their limits a question is still shown whole."""
-
+MAX_QUESTION_CHARS = 1_000  # with all of them at their limits a question is still shown whole
 YES_OR_NO = (Option("Yes"), Option("No"))
 
 Outcome = Literal["answered", "declined", "dismissed", "timed_out"]
 
+# What is told where no answer came, which is no failure of the call
 _OUTCOMES: Mapping[Channel, tuple[Outcome, str]] = {
     Channel.DECLINED: (
         "declined",
@@ -45,7 +40,6 @@ _OUTCOMES: Mapping[Channel, tuple[Outcome, str]] = {
         "Nobody answered in time. Go on as you think best and say what you assume, or ask in your reply.",
     ),
 }
-"""What is told where no answer came, which is no failure of the call."""
 
 OUTPUT_SCHEMA: dict[str, Any] = {
     "type": "object",

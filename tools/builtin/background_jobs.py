@@ -18,15 +18,12 @@ from tools.contract.results import ToolResult
 from tools.shell.jobs import Job, JobStatus, JobTable
 
 MAX_LINES = 10_000
-
+# The text beside structured content stays below this; the jobs that started last come first, so they are in it
 MAX_TEXT_BYTES = 8_000
-"""The text beside structured content stays below this; the jobs that started last come first, so they are in it."""
-
 LISTED_COMMAND_CHARS = 100
 STRUCTURED_COMMAND_CHARS = 500
-
+# Aliases of the parameter that names a job
 JOB_ALIASES = {"id": "job_id", "task_id": "job_id", "shell_id": "job_id", "bash_id": "job_id"}
-"""Aliases of the parameter that names a job."""
 
 _STATUS_PROPERTIES: Mapping[str, Any] = {
     "job_id": {"type": "string"},

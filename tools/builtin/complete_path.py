@@ -18,8 +18,7 @@ from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
 from tools.files.find.path_completion import entries_that_start_with, files_that_hold
 
-MAX_VALUES = 100
-"""Values of one completion; the protocol allows no more."""
+MAX_VALUES = 100  # values of one completion; the protocol allows no more
 
 
 class CompletePathParams(ToolParams):

@@ -38,16 +38,10 @@ if TYPE_CHECKING:
     from tools.discovery.declarations import Declarations
 
 
-GROUP = "DiscoveredTool"
-"""How rules call all custom tools."""
-
-GEMINI_PREFIX = "discovered_tool_"
-"""What Gemini CLI puts before the name of a custom tool, so its rules have it."""
-
+GROUP = "DiscoveredTool"  # how rules call all custom tools
+GEMINI_PREFIX = "discovered_tool_"  # what Gemini CLI puts before the name of a custom tool, so its rules have it
 RUN_BY = "This is a custom tool: it is run by the call command that the operator of this server has configured."
-
-DESCRIBED_CHARS = 200
-"""Characters of the parameters' names in the line that describes a call."""
+DESCRIBED_CHARS = 200  # characters of the parameters' names in the line that describes a call
 
 Arguments = Mapping[str, Any]
 
@@ -146,11 +140,8 @@ class DiscoveredTool(BaseTool[Arguments]):
 
 logger = logging.getLogger(__name__)
 
-SOURCE = "discovered tools"
-"""Their source in the registry."""
-
-LAST_WORDS = 500
-"""Characters of the end of standard error that stand in a problem."""
+SOURCE = "discovered tools"  # their source in the registry
+LAST_WORDS = 500  # characters of the end of standard error that stand in a problem
 
 
 class DiscoveryStatus(StrEnum):
@@ -165,21 +156,13 @@ class DiscoveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryState:
-    """What came of the discovery, for people.
+    """What came of the discovery, for people."""
 
-    Args:
-        status: How it stands.
-        tools: The names of the custom tools that are there.
-        warnings: What was left out or changed, and why.
-        problem: Why it failed, and what to do; empty if it did not.
-        seconds: How long it took.
-    """
-
-    status: DiscoveryStatus
-    tools: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    problem: str = ""
-    seconds: float = 0.0
+    status: DiscoveryStatus  # how it stands
+    tools: tuple[str, ...] = ()  # the names of the custom tools that are there
+    warnings: tuple[str, ...] = ()  # what was left out or changed, and why
+    problem: str = ""  # why it failed, and what to do; empty if it did not
+    seconds: float = 0.0  # how long it took
 
 
 class Discovery:
@@ -201,8 +184,7 @@ class Discovery:
         reserved: frozenset[str],
         first_list_seconds: float,
     ) -> None:
-        self.known = anyio.Event()
-        """Set once it is known what tools there are, or that none could be discovered."""
+        self.known = anyio.Event()  # set once it is known what tools there are, or that none could be discovered
         self._settings = settings
         self._registry = registry
         self._site = site

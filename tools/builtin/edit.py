@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile
 
 
-MAX_DESCRIBED_CHARS = 30
-"""Characters of each text in the description of an edit (as Qwen Code and Gemini CLI do)."""
+MAX_DESCRIBED_CHARS = 30  # characters of each text in the description of an edit (as Qwen Code and Gemini CLI do)
 
 
 class EditParams(ChangeParams):

@@ -15,8 +15,7 @@ from tools.contract.parameters import ToolParams
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 
-MAX_PLAN_CHARS = 30_000
-"""A person has to read it; a question shows about as much."""
+MAX_PLAN_CHARS = 30_000  # a person has to read it; a question shows about as much
 
 OUTPUT_SCHEMA = {
     "type": "object",

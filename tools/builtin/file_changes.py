@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from tools.files.workspace import Location
 
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
-
+# Content, old and new, that is held while a person is asked; a larger change is planned again after the answer
 MAX_PLAN_BYTES = 4_000_000
-"""Content, old and new, that is held while a person is asked; a larger change is planned again after the answer."""
 
+# Under these keys a call's memo holds where the file is and what was planned for the question, each with the parameters
+# it belongs to
 _LOCATION, _PLAN = "location", "plan"
-"""Under these keys a call's memo holds where the file is and what was planned for the question, each with the
-parameters it belongs to."""
 
 
 class ChangeParams(ToolParams):
@@ -45,8 +44,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
 
     kind = Kind.EDIT
 
-    text_parameter: str
-    """The parameter whose text a person may replace in the question."""
+    text_parameter: str  # the parameter whose text a person may replace in the question
 
     @abstractmethod
     def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:

@@ -19,11 +19,10 @@ _OPTION_ALIASES = {
 }
 
 
-MAX_PATTERNS = 200
-"""Patterns of one call; each costs a little for every file looked at."""
+MAX_PATTERNS = 200  # patterns of one call; each costs a little for every file looked at
 
+# A pattern of a length that somebody may have meant
 ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
-"""A pattern of a length that somebody may have meant."""
 
 
 class FileFilteringOptions(ToolParams):

@@ -28,9 +28,10 @@ from tools.files.read.media import FileKind
 from tools.files.read.reader import look_at, read
 from tools.files.workspace import explain
 
+# Bytes of a file that is not text; base64 makes 13 MB of them, as much as `read_many_files` gives of media
 MAX_BLOB_BYTES = 10_000_000
-"""Bytes of a file that is not text; base64 makes 13 MB of them, as much as `read_many_files` gives of media."""
 
+# Types of texts that clients show in their own way; any other text is `text/plain`. Notebooks come as their cells.
 _TEXT_TYPES = {
     ".md": "text/markdown",
     ".markdown": "text/markdown",
@@ -49,7 +50,6 @@ _TEXT_TYPES = {
     ".yml": "application/yaml",
     ".toml": "application/toml",
 }
-"""Types of texts that clients show in their own way; any other text is `text/plain`. Notebooks come as their cells."""
 
 
 class FileResourceParams(ToolParams):

@@ -19,8 +19,7 @@ from tools.contract.permission_subjects import Kind, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
 
-RECENT_SECONDS = 24 * 60 * 60
-"""Files changed within this time come first, as in Qwen Code and Gemini CLI."""
+RECENT_SECONDS = 24 * 60 * 60  # files changed within this time come first, as in Qwen Code and Gemini CLI
 
 
 class GlobParams(ToolParams):
@@ -50,8 +49,7 @@ class GlobParams(ToolParams):
 class GlobTool(BuiltinTool[GlobParams]):
     """Finds files by name."""
 
-    seconds = SEARCH_SECONDS
-    """How long one search may take before it returns what it has."""
+    seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has
 
     name = "glob"
     display_name = "FindFiles"

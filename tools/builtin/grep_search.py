@@ -18,11 +18,8 @@ from tools.contract.permission_subjects import Kind, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
 
-MAX_LIMIT = 1_000_000
-"""Matches that can be asked for; the characters of a result are limited long before."""
-
-MAX_CONTEXT = 1_000
-"""Neighbours of a match that are shown at most."""
+MAX_LIMIT = 1_000_000  # matches that can be asked for; the characters of a result are limited long before
+MAX_CONTEXT = 1_000  # neighbours of a match that are shown at most
 
 
 class GrepParams(ToolParams):
@@ -59,8 +56,7 @@ class GrepParams(ToolParams):
 class GrepTool(BuiltinTool[GrepParams]):
     """Searches the content of files."""
 
-    seconds = SEARCH_SECONDS
-    """How long one search may take before it returns what it has."""
+    seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has
 
     name = "grep_search"
     display_name = "SearchText"

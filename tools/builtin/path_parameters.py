@@ -11,11 +11,8 @@ from tools.contract.file_names_in_text import MAX_BRIEF_CHARS, one_line, shown_p
 from tools.contract.permission_subjects import Access, PathSubject
 from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
 
-FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}
-"""Other names of the parameter for a folder."""
-
-FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}
-"""Other names of the parameter for a file to change."""
+FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}  # other names of the parameter for a folder
+FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}  # other names of the parameter for a file to change
 
 
 def check_file_path(tool: str, path: str, parameter: str) -> None:

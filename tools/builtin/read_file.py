@@ -20,9 +20,8 @@ from tools.contract.threads import run_blocking
 from tools.files.opener import from_memory
 
 _INTEGER = {"type": "integer"}
-
+# What a person is told of a file that is shown as another text than it holds
 _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
-"""What a person is told of a file that is shown as another text than it holds."""
 
 
 class ReadFileParams(ToolParams):

@@ -19,8 +19,7 @@ from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
 
-MAX_PATHS = 1_000
-"""Paths and globs of one call."""
+MAX_PATHS = 1_000  # paths and globs of one call
 
 
 class ReadManyFilesParams(ToolParams):
@@ -49,8 +48,7 @@ class ReadManyFilesParams(ToolParams):
 class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
     """Reads several files at once."""
 
-    seconds = SEARCH_SECONDS
-    """How long finding the files may take, and then reading them."""
+    seconds = SEARCH_SECONDS  # how long finding the files may take, and then reading them
 
     name = "read_many_files"
     display_name = "ReadManyFiles"

@@ -22,16 +22,11 @@ from tools.contract.threads import run_blocking
 from tools.files.opener import PathKind
 from tools.files.workspace import Workspace, missing
 
-MAX_COMMAND_CHARS = 100_000
-"""No command line of this length was meant; Linux takes 128 kB."""
-
-DESCRIBED_CHARS = 200
-"""Characters of the command, and of what it is for, in the line that describes a call."""
-
+MAX_COMMAND_CHARS = 100_000  # no command line of this length was meant; Linux takes 128 kB
+DESCRIBED_CHARS = 200  # characters of the command, and of what it is for, in the line that describes a call
 _ALIASES = {"dir_path": "directory", "cwd": "directory", "workdir": "directory"}
-
+# The `&` at the end of a command that runs in the background anyway; with it, the shell would be all that is seen
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
-"""The `&` at the end of a command that runs in the background anyway; with it, the shell would be all that is seen."""
 
 
 class ShellParams(ToolParams):

@@ -22,11 +22,9 @@ from tools.memory.memory_files import MemoryFiles, MemoryScope
 if TYPE_CHECKING:
     from tools.files.change.file_change import TargetFile
 
-MAX_FACT_CHARS = 1_500
-"""A fact is a sentence or two. The result repeats it, within 8 kB whatever its characters are."""
-
+MAX_FACT_CHARS = 1_500  # a fact is a sentence or two. The result repeats it, within 8 kB whatever its characters are.
+# Under this key a call's memo tells that there was nothing to ask, because the file held the fact
 HELD_ALREADY = "memory_held_already"
-"""Under this key a call's memo tells that there was nothing to ask, because the file held the fact."""
 
 OUTPUT_SCHEMA = {
     "type": "object",

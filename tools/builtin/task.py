@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from tools.shell.runner import ProgramRunner
 
 
-MAX_PROMPT_CHARS = 24_000
-"""A person has to be shown all of it."""
-
+MAX_PROMPT_CHARS = 24_000  # a person has to be shown all of it
 MAX_DESCRIPTION_CHARS = 200
 
 PURPOSE = (

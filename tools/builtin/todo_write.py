@@ -17,15 +17,11 @@ from tools.contract.permission_subjects import Kind
 from tools.contract.results import TodoListDisplay, ToolResult
 from tools.planning.todo_lists import Todo, TodoLists, TodoStatus
 
-MAX_TODOS = 100
-"""A longer list is no plan that anybody follows."""
-
+MAX_TODOS = 100  # a longer list is no plan that anybody follows
 MAX_TODO_CHARS = 1_000
-
 MAX_ID_CHARS = 100
-
+# What the text for the model repeats of the todos, under 8 kB in any script; the structured result has all of it
 MAX_TEXT_CHARS = 2_000
-"""What the text for the model repeats of the todos, under 8 kB in any script; the structured result has all of it."""
 
 _TODO_SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -22,16 +22,10 @@ if TYPE_CHECKING:
     from tools.web.url import Target
 
 
-DEFAULT_CHARS = 25_000
-"""Characters of a page in one result; as many as of a file."""
-
-MAX_CHARS = 100_000
-"""Qwen Code's and Gemini CLI's limit."""
-
+DEFAULT_CHARS = 25_000  # characters of a page in one result; as many as of a file
+MAX_CHARS = 100_000  # Qwen Code's and Gemini CLI's limit
 MAX_PROMPT_CHARS = 10_000
-MAX_OTHERS = 20
-"""URLs beside the first one that are named (as many as Gemini CLI takes in one prompt)."""
-
+MAX_OTHERS = 20  # URLs beside the first one that are named (as many as Gemini CLI takes in one prompt)
 _URL_IN_TEXT = re.compile(r"https?://[^\s<>\"'`]{1,8000}", re.IGNORECASE)
 _GITHUB_FILE = re.compile(r"(/[^/?]+/[^/?]+)/(?:blob|raw)(/[^?]+)(?:\?.*)?")
 

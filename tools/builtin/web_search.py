@@ -22,14 +22,9 @@ if TYPE_CHECKING:
     from tools.web.search_providers import SearchProvider
 
 
-MAX_QUERY_CHARS = 400
-"""What Tavily and Brave take."""
-
-DEFAULT_LIMIT = 5
-"""Results of one search (Qwen Code's number)."""
-
-MAX_LIMIT = 20
-"""What Tavily and Brave give at a time."""
+MAX_QUERY_CHARS = 400  # what Tavily and Brave take
+DEFAULT_LIMIT = 5  # results of one search (Qwen Code's number)
+MAX_LIMIT = 20  # what Tavily and Brave give at a time
 
 *_FIRST, _LAST = SETUP
 

@@ -14,45 +14,30 @@ from tools.contract.secrets import HIDDEN, holds_secret, redact
 from tools.permissions.verdict import Permission
 
 _NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
+# How an object says what it names, and what that is, in whatever case: `{"name": "Cookie", "value": ...}`
 _VALUES = frozenset({"value", "values", "val"})
-"""How an object says what it names, and what that is, in whatever case: `{"name": "Cookie", "value": ...}`."""
-
 _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
-
 _SCHEMES = frozenset({"bearer", "basic", "digest", "negotiate"})
-
 _PRICE_OF_A_VALUE = 8
 _MAX_DEPTH = 20
-_MAX_BITS = 1_000
-"""Python writes no number of very many digits."""
-
+_MAX_BITS = 1_000  # Python writes no number of very many digits
 _LONGEST_PART = 20
-
 _LEFT_OUT = "..."
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One verdict on one call, or what came back for its question.
-
-    Args:
-        tool: The tool's name.
-        arguments: As they came.
-        description: What the call does, in one line.
-        client: Whose call it is.
-        permission: The verdict, with its reason.
-        time: Seconds since the epoch.
-        answer: What came back for the question, or `None` before it is asked and where there was none.
-        lasting: What the answer allowed beyond this call, or `None` where it was about this call alone.
-    """
+    """One verdict on one call, or what came back for its question."""
 
     tool: str
-    arguments: Mapping[str, Any]
-    description: str
-    client: str
-    permission: Permission
-    time: float
+    arguments: Mapping[str, Any]  # as they came
+    description: str  # what the call does, in one line
+    client: str  # whose call it is
+    permission: Permission  # the verdict, with its reason
+    time: float  # seconds since the epoch
+    # What came back for the question, or `None` before it is asked and where there was none
     answer: Answer | Unavailable | None = None
+    # What the answer allowed beyond this call, or `None` where it was about this call alone
     lasting: LastingAnswer | None = None
 
 

@@ -23,23 +23,15 @@ ParamsT = TypeVar("ParamsT")
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """The facts that clients decide by; published as MCP tool annotations and proved by tests.
+    """The facts that clients decide by; published as MCP tool annotations and proved by tests."""
 
-    Args:
-        read_only: The tool changes nothing.
-        destructive: What it changes may be lost.
-        idempotent: Calling it again with the same arguments changes nothing more.
-        open_world: It reaches beyond this machine.
-    """
-
-    read_only: bool
-    destructive: bool = False
-    idempotent: bool = False
-    open_world: bool = False
+    read_only: bool  # the tool changes nothing
+    destructive: bool = False  # what it changes may be lost
+    idempotent: bool = False  # calling it again with the same arguments changes nothing more
+    open_world: bool = False  # it reaches beyond this machine
 
 
-READS = Behaviour(read_only=True, idempotent=True)
-"""Looks at local files and changes nothing."""
+READS = Behaviour(read_only=True, idempotent=True)  # looks at local files and changes nothing
 
 
 class BaseTool(ABC, Generic[ParamsT]):
@@ -49,31 +41,25 @@ class BaseTool(ABC, Generic[ParamsT]):
     and may be called any number of times; `execute` runs at most once for each confirmed call.
     """
 
-    name: str
-    """The unique name used in calls."""
+    name: str  # the unique name used in calls
 
-    display_name: str
-    """The name for people."""
+    display_name: str  # the name for people
 
-    description: str
-    """What it does, told to the model."""
+    description: str  # what it does, told to the model
 
-    kind: Kind
-    """What permission rules and approval modes group tools by."""
+    kind: Kind  # what permission rules and approval modes group tools by
 
     behaviour: Behaviour
 
-    aliases: tuple[str, ...] = ()
-    """Older wire names, class names and display names that calls may use; never listed."""
+    aliases: tuple[str, ...] = ()  # older wire names, class names and display names that calls may use; never listed
 
-    is_builtin: bool = False
-    """Whether it is one of this server's own."""
+    is_builtin: bool = False  # whether it is one of this server's own
 
+    # What it is made from, where that may change while it is in use; an answer to a question is bound to it
     version: str = ""
-    """What it is made from, where that may change while it is in use; an answer to a question is bound to it."""
 
+    # JSON Schema of `ToolResult.structured`, where the tool always fills it
     output_schema: Mapping[str, Any] | None = None
-    """JSON Schema of `ToolResult.structured`, where the tool always fills it."""
 
     @property
     @abstractmethod
@@ -166,8 +152,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         return FunctionDeclaration(self.name, self.description, self.parameter_schema)
 
 
-_OF_PROGRAMS = frozenset({"wait_for_previous"})
-"""What programs give to every tool, for themselves (Gemini CLI)."""
+_OF_PROGRAMS = frozenset({"wait_for_previous"})  # what programs give to every tool, for themselves (Gemini CLI)
 
 BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
 
@@ -180,10 +165,9 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
     is_builtin = True
     params_model: type[BuiltinParamsT]
-    parameter_aliases: Mapping[str, str] = {}
-    """Accepted spelling -> published name."""
+    parameter_aliases: Mapping[str, str] = {}  # accepted spelling -> published name
+    # What the tools of other programs have besides, and what has nothing to say here
     unused_parameters: frozenset[str] = frozenset()
-    """What the tools of other programs have besides, and what has nothing to say here."""
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:

@@ -41,8 +41,7 @@ from tools.permissions.verdict import Grant, Permission
 
 logger = logging.getLogger(__name__)
 
-MAX_GRANTS = 4
-"""Rules that a title names; where more would be needed, nothing is offered for always."""
+MAX_GRANTS = 4  # rules that a title names; where more would be needed, nothing is offered for always
 
 PLAN_CHOICES = (
     Choice(Decision.ONCE, "Carry out the plan, asking before each change"),
@@ -53,23 +52,14 @@ PLAN_CHOICES = (
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What would happen to a call.
-
-    Args:
-        tool: The tool.
-        params: Its parameters.
-        permission: The verdict, with its reason.
-        details: What the tool itself would ask, where it was asked.
-        choices: Where the verdict is to ask: the answers that are offered.
-        written: Where the verdict is to ask: real paths of the files that are written.
-    """
+    """What would happen to a call."""
 
     tool: BaseTool[Any]
     params: Any
-    permission: Permission
-    details: ConfirmationDetails | None = None
-    choices: tuple[Choice, ...] = ()
-    written: tuple[str, ...] = ()
+    permission: Permission  # the verdict, with its reason
+    details: ConfirmationDetails | None = None  # what the tool itself would ask, where it was asked
+    choices: tuple[Choice, ...] = ()  # where the verdict is to ask: the answers that are offered
+    written: tuple[str, ...] = ()  # where the verdict is to ask: real paths of the files that are written
 
 
 class Scope(StrEnum):
@@ -97,17 +87,11 @@ class RuleKeeper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LastingAnswer:
-    """What became of an answer that allows more than its call.
+    """What became of an answer that allows more than its call."""
 
-    Args:
-        rules: The rules that it allows.
-        scope: How far they count.
-        note: Told beside the call's result, where they count less far than the person wanted; else empty.
-    """
-
-    rules: tuple[str, ...]
-    scope: Scope
-    note: str = ""
+    rules: tuple[str, ...]  # the rules that it allows
+    scope: Scope  # how far they count
+    note: str = ""  # told beside the call's result, where they count less far than the person wanted; else empty
 
 
 def grants_for(

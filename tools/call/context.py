@@ -20,35 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services that tools are given: for each, what makes it when it is first called and then gives the same one.
+    """The services that tools are given: each is made when it is first called, and then the same one is given."""
 
-    Args:
-        commands: Runs shell commands; `None` where none can be run.
-        consented: Real paths of files that programs obey and that tools have written with a person's consent, each with
-            the monotonic time of the last consent.
-    """
-
-    commands: Callable[[], CommandRunner] | None = None
+    commands: Callable[[], CommandRunner] | None = None  # runs shell commands; `None` where none can be run
+    # Real paths of files that programs obey and that tools have written with a person's consent, each with the
+    # monotonic time of the last consent
     consented: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(slots=True)
 class ClientState:
-    """What belongs to one client between its calls.
+    """What belongs to one client between its calls."""
 
-    Args:
-        key: Whose state this is: the process over stdio, a token's name, a session's id. Empty for a client that cannot
-            be told from others, so that nothing is kept for it: `reads`, `jobs` and `grants` are `None` then.
-        approval_mode: How much may happen without a question.
-        reads: What this client has read.
-        jobs: What this client runs in the background, `None` where there is no background.
-        grants: What a person has allowed it from now on, as permission rules.
-    """
-
+    # Whose state this is: the process over stdio, a token's name, a session's id. Empty for a client that cannot be
+    # told from others, so that nothing is kept for it: `reads`, `jobs` and `grants` are `None` then.
     key: str
-    approval_mode: ApprovalMode = ApprovalMode.DEFAULT
-    reads: ReadLedger | None = field(default_factory=ReadLedger)
-    jobs: JobTable | None = None
+    approval_mode: ApprovalMode = ApprovalMode.DEFAULT  # how much may happen without a question
+    reads: ReadLedger | None = field(default_factory=ReadLedger)  # what this client has read
+    jobs: JobTable | None = None  # what this client runs in the background, `None` where there is no background
+    # What a person has allowed it from now on, as permission rules
     grants: list[str] | None = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
@@ -63,32 +53,19 @@ class ClientState:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What `should_confirm_execute` and `execute` are given.
+    """What `should_confirm_execute` and `execute` are given."""
 
-    Args:
-        workspace: The folders that tools may touch, and the one way to open anything in them.
-        limits: How much one call may return.
-        client: What belongs to the calling client.
-        services: What outlives a call and is shared by all clients.
-        answer: What a person answered to this call's question, or `None`.
-        confirmed: The details that were answered; the tool acts only while their `state` still holds.
-        media: What becomes of images, sounds and other media.
-        memo: What one call's `should_confirm_execute` leaves for its `execute`, so that work is not done twice.
-        progress: Tells the client how far the work is (done, total or `None`, message).
-        signal: Set when the client has cancelled.
-        waiver: What of the sandbox's protection a command is let off.
-        clock: Seconds since the epoch.
-    """
-
-    workspace: Workspace
-    limits: Limits
-    client: ClientState
-    services: Services = field(default_factory=Services)
-    answer: Answer | None = None
+    workspace: Workspace  # the folders that tools may touch, and the one way to open anything in them
+    limits: Limits  # how much one call may return
+    client: ClientState  # what belongs to the calling client
+    services: Services = field(default_factory=Services)  # what outlives a call and is shared by all clients
+    answer: Answer | None = None  # what a person answered to this call's question, or `None`
+    # The details that were answered; the tool acts only while their `state` still holds
     confirmed: ConfirmationDetails | None = None
-    media: MediaHandling = MediaHandling.INLINE
+    media: MediaHandling = MediaHandling.INLINE  # what becomes of images, sounds and other media
+    # What one call's `should_confirm_execute` leaves for its `execute`, so that work is not done twice
     memo: dict[str, object] = field(default_factory=dict[str, object])
-    progress: Progress = no_progress
-    signal: AbortSignal = field(default_factory=AbortSignal)
-    waiver: Waiver = NO_WAIVER
-    clock: Callable[[], float] = time.time
+    progress: Progress = no_progress  # tells the client how far the work is (done, total or `None`, message)
+    signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client has cancelled
+    waiver: Waiver = NO_WAIVER  # what of the sandbox's protection a command is let off
+    clock: Callable[[], float] = time.time  # seconds since the epoch

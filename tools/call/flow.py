@@ -47,19 +47,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What every call goes through.
+    """What every call goes through."""
 
-    Args:
-        registry: Where tools are found.
-        policy: Decides whether a call may run, has to be asked about, or is refused.
-        keeper: Saves rules for good, where there is a place for them.
-        audit: Is told of every decision.
-    """
-
-    registry: ToolRegistry
-    policy: PermissionPolicy
-    keeper: RuleKeeper | None = None
-    audit: Audit | None = None
+    registry: ToolRegistry  # where tools are found
+    policy: PermissionPolicy  # decides whether a call may run, has to be asked about, or is refused
+    keeper: RuleKeeper | None = None  # saves rules for good, where there is a place for them
+    audit: Audit | None = None  # is told of every decision
 
     async def run(self, call: FunctionCall, context: ToolContext, confirmer: Confirmer) -> ToolResult | Question:
         """Run one call.

@@ -35,8 +35,7 @@ class ToolRegistry:
         self._aliases: dict[str, str] = {}
         self._sources: dict[str, _Source] = {}
         self._visible: dict[str, AnyTool] = {}
-        self._others: dict[str, AnyTool] = {}
-        """By the further names of what sources hold."""
+        self._others: dict[str, AnyTool] = {}  # by the further names of what sources hold
         self._listeners: list[Callable[[], None]] = []
         self._discoveries: list[Callable[[], Awaitable[None]]] = []
 

@@ -14,137 +14,83 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditConfirmation:
-    """A file is about to be written.
+    """A file is about to be written."""
 
-    Args:
-        title: One line: what will happen.
-        state: Digest of the content the diff was made against, or "absent"; the answer is bound to it.
-        file_path: The real path of the file.
-        file_diff: The change as a unified diff; empty for a creation without content.
-        added: Lines added.
-        removed: Lines removed.
-        truncated: Whether the diff was cut.
-        editable: The text that the person may change before it is written, or `None` where it is too long.
-    """
-
-    title: str
-    state: str
-    file_path: str
-    file_diff: str
-    added: int
-    removed: int
-    truncated: bool = False
+    title: str  # one line: what will happen
+    state: str  # digest of the content the diff was made against, or "absent"; the answer is bound to it
+    file_path: str  # the real path of the file
+    file_diff: str  # the change as a unified diff; empty for a creation without content
+    added: int  # lines added
+    removed: int  # lines removed
+    truncated: bool = False  # whether the diff was cut
+    # The text that the person may change before it is written, or `None` where it is too long
     editable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Details:
-    """What a person is asked about, where nothing beside the tool and its arguments binds the answer.
+    """What a person is asked about, where nothing beside the tool and its arguments binds the answer."""
 
-    Args:
-        title: One line: what will happen.
-        state: Always empty.
-    """
-
-    title: str
-    state: str = ""
+    title: str  # one line: what will happen
+    state: str = ""  # always empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecConfirmation(_Details):
-    """A shell command is about to run.
+    """A shell command is about to run."""
 
-    Args:
-        command: The whole command, as given.
-        directory: The real path of the folder it runs in.
-        description: What the model says it is for.
-        is_background: Whether it goes on after the call.
-    """
-
-    command: str
-    directory: str
-    description: str = ""
-    is_background: bool = False
+    command: str  # the whole command, as given
+    directory: str  # the real path of the folder it runs in
+    description: str = ""  # what the model says it is for
+    is_background: bool = False  # whether it goes on after the call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpConfirmation(_Details):
-    """A tool of an upstream server is about to be called.
+    """A tool of an upstream server is about to be called."""
 
-    Args:
-        server_name: The alias in our configuration.
-        tool_name: The tool's name at the upstream.
-        arguments: What it will be called with.
-    """
-
-    server_name: str
-    tool_name: str
+    server_name: str  # the alias in our configuration
+    tool_name: str  # the tool's name at the upstream
     arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfoConfirmation(_Details):
-    """Something is about to happen that a sentence says completely.
+    """Something is about to happen that a sentence says completely."""
 
-    Args:
-        prompt: What a person has to know, as text.
-    """
-
-    prompt: str
+    prompt: str  # what a person has to know, as text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanConfirmation(_Details):
-    """A plan is about to be carried out: plan mode ends.
+    """A plan is about to be carried out: plan mode ends."""
 
-    Args:
-        plan: The plan, as Markdown.
-    """
-
-    plan: str
+    plan: str  # the plan, as Markdown
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One answer that a question of the model proposes.
+    """One answer that a question of the model proposes."""
 
-    Args:
-        label: The answer, in a few words; unlike those of the other options.
-        description: What choosing it means.
-    """
-
-    label: str
-    description: str = ""
+    label: str  # the answer, in a few words; unlike those of the other options
+    description: str = ""  # what choosing it means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserQuestion:
-    """One question of the model to the user.
+    """One question of the model to the user."""
 
-    Args:
-        header: What it is about, in a word or two; unlike the headers of the other questions.
-        question: The whole question.
-        options: The answers proposed; none where a text is asked for.
-        is_multiple: Whether several options may be chosen.
-        takes_text: Whether words of one's own may be given, beside the options or instead.
-        placeholder: An example of a text.
-    """
-
-    header: str
+    header: str  # what it is about, in a word or two; unlike the headers of the other questions
     question: str
-    options: tuple[Option, ...] = ()
-    is_multiple: bool = False
-    takes_text: bool = True
-    placeholder: str = ""
+    options: tuple[Option, ...] = ()  # the answers proposed; none where a text is asked for
+    is_multiple: bool = False  # whether several options may be chosen
+    takes_text: bool = True  # whether words of one's own may be given, beside the options or instead
+    placeholder: str = ""  # an example of a text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUserConfirmation(_Details):
-    """The model wants to know something. Not consent is asked for but answers, in a form of its own.
-
-    Args:
-        questions: In order.
-    """
+    """The model wants to know something. Not consent is asked for but answers, in a form of its own."""
 
     questions: tuple[UserQuestion, ...]
 
@@ -166,17 +112,11 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer that a question offers.
-
-    Args:
-        decision: Its value.
-        title: What a person reads; names what it covers.
-        rules: What it allows beyond this call, as permission rules.
-    """
+    """One answer that a question offers."""
 
     decision: Decision
-    title: str
-    rules: tuple[str, ...] = ()
+    title: str  # what a person reads; names what it covers
+    rules: tuple[str, ...] = ()  # what it allows beyond this call, as permission rules
 
 
 ONCE = Choice(Decision.ONCE, "Allow once")
@@ -191,47 +131,31 @@ class Channel(StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     MALFORMED = "malformed"
-    EARLIER = "earlier"
-    """Given before, for a call that goes on."""
+    EARLIER = "earlier"  # given before, for a call that goes on
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back for a question.
+    """What came back for a question."""
 
-    Args:
-        decision: Whether the action may happen. Everything but a valid acceptance is a denial.
-        channel: How the answer came about.
-        reason: What the person wrote beside a denial.
-        content: The text the person put in place of the proposed one, or `None`.
-        answers: To the questions of an `AskUserConfirmation`, in order: for each what was chosen and written, nothing
-            where it was left out.
-    """
-
-    decision: Decision
-    channel: Channel = Channel.FORM
-    reason: str = ""
-    content: str | None = None
+    decision: Decision  # whether the action may happen. Everything but a valid acceptance is a denial.
+    channel: Channel = Channel.FORM  # how the answer came about
+    reason: str = ""  # what the person wrote beside a denial
+    content: str | None = None  # the text the person put in place of the proposed one, or `None`
+    # To the questions of an `AskUserConfirmation`, in order: for each what was chosen and written, nothing where it was
+    # left out
     answers: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked before a call can go on.
+    """What a person is asked before a call can go on."""
 
-    Args:
-        description: What this call will do, in one line.
-        details: What the person has to know.
-        fingerprint: Binds the answer to exactly this action and this state of the world.
-        choices: The answers it offers, in order. No other one is taken.
-        reason: Why it is asked, as a sentence.
-    """
-
-    description: str
-    details: ConfirmationDetails
-    fingerprint: str
-    choices: tuple[Choice, ...] = (ONCE, DENY)
-    reason: str = ""
+    description: str  # what this call will do, in one line
+    details: ConfirmationDetails  # what the person has to know
+    fingerprint: str  # binds the answer to exactly this action and this state of the world
+    choices: tuple[Choice, ...] = (ONCE, DENY)  # the answers it offers, in order. No other one is taken.
+    reason: str = ""  # why it is asked, as a sentence
 
     def choice(self, decision: Decision) -> Choice | None:
         """The answer of this kind, if it is offered."""
@@ -244,15 +168,10 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """Nobody can be asked.
+    """Nobody can be asked."""
 
-    Args:
-        client_decides: The operator lets the client's own approval dialog decide instead.
-        way_out: A sentence that names the setting or the mode which would allow the call.
-    """
-
-    client_decides: bool
-    way_out: str
+    client_decides: bool  # the operator lets the client's own approval dialog decide instead
+    way_out: str  # a sentence that names the setting or the mode which would allow the call
 
 
 class Confirmer(Protocol):

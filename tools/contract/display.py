@@ -21,42 +21,29 @@ from tools.contract.confirmation import (
 from tools.contract.file_names_in_text import UNSEEN
 from tools.contract.results import FileDiff, ReturnDisplay, TodoListDisplay
 
+# A longer diff or argument text is cut in a question, and the cut is told. Clients cut far earlier or not at all.
 MAX_QUESTION_BYTES = 32_000
-"""A longer diff or argument text is cut in a question, and the cut is told. Clients cut far earlier or not at all."""
-
+# A display shown beside the result for the model stays this small: most clients give every block to the model
 MAX_BLOCK_BYTES = 4_096
-"""A display shown beside the result for the model stays this small: most clients give every block to the model."""
-
-ROOM_FOR_TOTALS = 80
-"""Bytes kept free in the block for the line that tells the totals."""
-
-MAX_DROPPED_CHARS = 200
-"""Of the last line that does not fit whole; of a longer one the beginning is shown."""
-
+ROOM_FOR_TOTALS = 80  # bytes kept free in the block for the line that tells the totals
+MAX_DROPPED_CHARS = 200  # of the last line that does not fit whole; of a longer one the beginning is shown
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
-
+# Blanks of every width and lines of nothing else, which push what follows them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
-"""Blanks of every width and lines of nothing else, which push what follows them out of sight."""
-
-MAX_HOST_CHARS = 253
-"""Of a host, and of what stands before it (RFC 1035: no name is longer)."""
-
+MAX_HOST_CHARS = 253  # of a host, and of what stands before it (RFC 1035: no name is longer)
 MAX_HOSTS_TOLD = 5
 
+# What a URL begins with. Of the usual schemes browsers need no slash, and take any number of both kinds.
 _URL = re.compile(
     r"(?i)(?P<usual>\b(?:https?|wss?|ftp):[/\\]*)|\b(?P<scheme>[a-z][a-z0-9+.-]{0,30}):[/\\]{2}|(?<![\w:/\\])[/\\]{2}"
 )
-"""What a URL begins with. Of the usual schemes browsers need no slash, and take any number of both kinds."""
 
+# As browsers read it, to whom a backslash is a slash, and as others do
 _ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
-"""As browsers read it, to whom a backslash is a slash, and as others do."""
-
+# In quotes too: a shell takes them away
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
-"""In quotes too: a shell takes them away."""
-
+# No name of a user has these; `ssh://git@host` leads where it seems to
 _LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
-"""No name of a user has these; `ssh://git@host` leads where it seems to."""
-
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
 
@@ -226,8 +213,8 @@ def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
     return f"{block}\nThis is not all of it: it is too long to be shown whole." if is_cut or is_cut_here else block
 
 
+# How a person sees the status of a todo; an empty box is what is still to be done
 _BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked": "[!]"}
-"""How a person sees the status of a todo; an empty box is what is still to be done."""
 
 
 def render_display(display: ReturnDisplay) -> str:

@@ -22,14 +22,12 @@ _TABLE = (
     # For private use, where each font shows something else; what is no character; planes of tags or nothing.
     "\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0003fffe-\U0010ffff"
 )
+# Where the symbols are that have a form as emoji (emoji-variation-sequences.txt of Unicode)
 _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-"""Where the symbols are that have a form as emoji (emoji-variation-sequences.txt of Unicode)."""
-
+# What nobody sees, or everybody sees differently. The emoji selector is seen where it makes an emoji of a symbol.
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
-"""What nobody sees, or everybody sees differently. The emoji selector is seen where it makes an emoji of a symbol."""
-
+# The emoji selector everywhere: two names with and without it look the same to many
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
-"""The emoji selector everywhere: two names with and without it look the same to many."""
 
 
 def is_seen_in_name(name: str) -> bool:
@@ -37,12 +35,9 @@ def is_seen_in_name(name: str) -> bool:
     return name.isprintable() and (name.isascii() or not _UNSEEN_IN_NAMES.search(name))
 
 
-MAX_SHOWN_PATH = 200
-"""Characters of a path that an error repeats."""
-
+MAX_SHOWN_PATH = 200  # characters of a path that an error repeats
+# Characters of a pattern or a path in the one line that describes a call (Qwen Code's and Gemini CLI's number)
 MAX_BRIEF_CHARS = 80
-"""Characters of a pattern or a path in the one line that describes a call (Qwen Code's and Gemini CLI's number)."""
-
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"': '\\"'}

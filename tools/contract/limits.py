@@ -21,25 +21,15 @@ class ApprovalMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one call may return. Every cut is announced in the result.
+    """How much one call may return. Every cut is announced in the result."""
 
-    Args:
-        read_lines: Lines of one read without an explicit limit (Gemini CLI's 2,000).
-        read_chars: Characters of one read (Qwen Code's 25,000).
-        line_chars: Characters of one line before it is cut (Gemini CLI's 2,000).
-        list_entries: Entries of one listing, and files of one glob (Qwen Code's 100).
-        grep_matches: Matching lines of one search (Gemini CLI's 100).
-        read_many_files: Files of one `read_many_files`.
-        read_many_chars: Characters of one `read_many_files`.
-    """
-
-    read_lines: int = 2_000
-    read_chars: int = 25_000
-    line_chars: int = 2_000
-    list_entries: int = 100
-    grep_matches: int = 100
-    read_many_files: int = 100
-    read_many_chars: int = 100_000
+    read_lines: int = 2_000  # lines of one read without an explicit limit (Gemini CLI's 2,000)
+    read_chars: int = 25_000  # characters of one read (Qwen Code's 25,000)
+    line_chars: int = 2_000  # characters of one line before it is cut (Gemini CLI's 2,000)
+    list_entries: int = 100  # entries of one listing, and files of one glob (Qwen Code's 100)
+    grep_matches: int = 100  # matching lines of one search (Gemini CLI's 100)
+    read_many_files: int = 100  # files of one `read_many_files`
+    read_many_chars: int = 100_000  # characters of one `read_many_files`
 
 
 class MediaHandling(StrEnum):
@@ -50,8 +40,7 @@ class MediaHandling(StrEnum):
     NOTICE = "notice"
 
 
-MAX_COMMAND_TIMEOUT = 600_000
-"""The longest time a command may be given, in milliseconds (Qwen Code's number)."""
+MAX_COMMAND_TIMEOUT = 600_000  # the longest time a command may be given, in milliseconds (Qwen Code's number)
 
 
 class AbortSignal:
@@ -81,8 +70,7 @@ class AbortSignal:
             raise ToolError(ToolErrorType.CANCELLED, "The call was cancelled before it was finished.")
 
 
-SEARCH_SECONDS = 30.0
-"""How long one search may take before it returns what it has."""
+SEARCH_SECONDS = 30.0  # how long one search may take before it returns what it has
 
 
 class Deadline:
@@ -120,8 +108,8 @@ class Deadline:
         return self.is_over
 
 
+# Tells how far something is: done, total or `None`, message
 Progress = Callable[[float, float | None, str], Awaitable[None]]
-"""Tells how far something is: done, total or `None`, message."""
 
 
 async def no_progress(done: float, total: float | None, message: str) -> None:

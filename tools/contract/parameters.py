@@ -15,29 +15,15 @@ from tools.contract.file_names_in_text import brief
 
 logger = logging.getLogger(__name__)
 
-MAX_INTEGER_DIGITS = 18
-"""Digits that still fit 64 bits; a longer string is not an integer that anybody meant."""
-
-MAX_INTEGER = 2**53
-"""Of either sign; beyond it not every reader of JSON keeps a whole number exactly."""
-
-MAX_SHOWN_VALUE = 80
-"""Characters of a wrong value that an error repeats."""
-
-MAX_SHOWN_UNKNOWN = 10
-"""Unknown properties that an error names."""
-
-MAX_TOLD_IGNORED = 5
-"""Unknown properties that a result names."""
-
+MAX_INTEGER_DIGITS = 18  # digits that still fit 64 bits; a longer string is not an integer that anybody meant
+MAX_INTEGER = 2**53  # of either sign; beyond it not every reader of JSON keeps a whole number exactly
+MAX_SHOWN_VALUE = 80  # characters of a wrong value that an error repeats
+MAX_SHOWN_UNKNOWN = 10  # unknown properties that an error names
+MAX_TOLD_IGNORED = 5  # unknown properties that a result names
+# Characters of a string that is read as a list or an object; parsing a million takes some 10 milliseconds
 MAX_JSON_CHARS = 1_000_000
-"""Characters of a string that is read as a list or an object; parsing a million takes some 10 milliseconds."""
-
-MAX_ITEMS = 10_000
-"""Items of a list whose schema names no limit; validating them takes milliseconds."""
-
-MAX_UNKNOWN = 1_000
-"""Properties of a call or of an object in it; more are no slip of a model."""
+MAX_ITEMS = 10_000  # items of a list whose schema names no limit; validating them takes milliseconds
+MAX_UNKNOWN = 1_000  # properties of a call or of an object in it; more are no slip of a model
 
 
 class ToolParams(BaseModel):

@@ -24,23 +24,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ToolTraits:
-    """What permissions go by of a tool, whatever a call of it touches.
+    """What permissions go by of a tool, whatever a call of it touches."""
 
-    Args:
-        name: The name used in calls.
-        kind: What rules and approval modes group tools by.
-        rule_names: The names that permission rules may call it by. The first one is nobody else's, now and later.
-        loose_rule_names: Names that may be another tool's tomorrow: only rules that ask or refuse count them.
-        read_only: It changes nothing.
-        is_builtin: It is one of this server's own.
-    """
-
-    name: str
-    kind: Kind
+    name: str  # the name used in calls
+    kind: Kind  # what rules and approval modes group tools by
+    # The names that permission rules may call it by. The first one is nobody else's, now and later.
     rule_names: tuple[str, ...]
+    # Names that may be another tool's tomorrow: only rules that ask or refuse count them
     loose_rule_names: tuple[str, ...] = ()
-    read_only: bool = False
-    is_builtin: bool = False
+    read_only: bool = False  # it changes nothing
+    is_builtin: bool = False  # it is one of this server's own
 
 
 class Access(StrEnum):
@@ -53,30 +46,19 @@ class Access(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PathSubject:
-    """A file or folder.
+    """A file or folder."""
 
-    Args:
-        access: What it is touched for.
-        path: Its real path, every link resolved.
-        named: The absolute path as it was named, links not resolved; a rule about either one holds.
-    """
-
-    access: Access
-    path: str
-    named: str
+    access: Access  # what it is touched for
+    path: str  # its real path, every link resolved
+    named: str  # the absolute path as it was named, links not resolved; a rule about either one holds
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSubject:
-    """A shell command.
+    """A shell command."""
 
-    Args:
-        command: The whole text.
-        directory: The real path of the folder it starts in.
-    """
-
-    command: str
-    directory: str
+    command: str  # the whole text
+    directory: str  # the real path of the folder it starts in
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +80,12 @@ Subject = PathSubject | CommandSubject | HostSubject | AgentSubject
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """What of a sandbox's protection a command is let off, because its words say so and it may run.
+    """What of a sandbox's protection a command is let off, because its words say so and it may run."""
 
-    Args:
-        auto_run_files: Files and folders that programs outside the sandbox obey and that it writes; those that are
-            relative are meant in every folder of the workspace.
-        is_git: Whether nothing but git changes anything: git is trusted to do what its words say.
-    """
-
+    # Files and folders that programs outside the sandbox obey and that it writes; those that are relative are meant in
+    # every folder of the workspace
     auto_run_files: tuple[str, ...] = ()
-    is_git: bool = False
+    is_git: bool = False  # whether nothing but git changes anything: git is trusted to do what its words say
 
 
 NO_WAIVER = Waiver()

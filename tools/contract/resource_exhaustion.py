@@ -18,20 +18,13 @@ _SCARCE = {
     errno.ENFILE: "too many files are open",
 }
 
-ARENAS = 2
-"""From so many places threads take their memory where the address space is limited."""
+ARENAS = 2  # from so many places threads take their memory where the address space is limited
+_M_ARENA_MAX = -8  # what `mallopt` of glibc calls them
+_MOST_OPEN_FILES = 16_384  # open files that a server asks the system to allow
 
-_M_ARENA_MAX = -8
-"""What `mallopt` of glibc calls them."""
-
-_MOST_OPEN_FILES = 16_384
-"""Open files that a server asks the system to allow."""
-
-_usual_open_files: list[int] = []
-"""What the system allowed before."""
+_usual_open_files: list[int] = []  # what the system allowed before
 
 NOTHING_DONE = "Nothing was done."
-
 UNKNOWN_EFFECT = "Whether it had an effect is not known: look before you try again."
 
 

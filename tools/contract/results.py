@@ -22,75 +22,49 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class InlineDataPart:
-    """Bytes with their MIME type: an image, a sound, a PDF.
+    """Bytes with their MIME type: an image, a sound, a PDF."""
 
-    Args:
-        mime_type: For example `image/png`; decides the kind of content block.
-        data: The raw bytes, not base64.
-        uri: Where they came from (`file://...`), for kinds that travel as an embedded resource.
-    """
-
-    mime_type: str
-    data: bytes
-    uri: str
+    mime_type: str  # for example `image/png`; decides the kind of content block
+    data: bytes  # the raw bytes, not base64
+    uri: str  # where they came from (`file://...`), for kinds that travel as an embedded resource
 
 
 @dataclass(frozen=True, slots=True)
 class FileDataPart:
-    """A file by reference: the client fetches it if it wants to.
+    """A file by reference: the client fetches it if it wants to."""
 
-    Args:
-        uri: The file's URI.
-        name: Its name for people.
-        mime_type: Its type, where known.
-        size: Its size in bytes, where known.
-    """
-
-    uri: str
-    name: str
-    mime_type: str | None = None
-    size: int | None = None
+    uri: str  # the file's URI
+    name: str  # its name for people
+    mime_type: str | None = None  # its type, where known
+    size: int | None = None  # its size in bytes, where known
 
 
 Part = TextPart | InlineDataPart | FileDataPart
+# What `llm_content` may be: a string, a part, or a list that mixes both; order is kept
 PartListUnion = str | Part | Sequence["str | Part"]
-"""What `llm_content` may be: a string, a part, or a list that mixes both; order is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """A change of one file, for people.
+    """A change of one file, for people."""
 
-    Args:
-        file_name: The file's base name.
-        file_diff: A unified diff, cut where it is very long.
-        added: Lines added.
-        removed: Lines removed.
-        is_new_file: Whether the file did not exist before.
-        truncated: Whether the diff was cut.
-    """
-
-    file_name: str
-    file_diff: str
-    added: int
-    removed: int
-    is_new_file: bool = False
-    truncated: bool = False
+    file_name: str  # the file's base name
+    file_diff: str  # a unified diff, cut where it is very long
+    added: int  # lines added
+    removed: int  # lines removed
+    is_new_file: bool = False  # whether the file did not exist before
+    truncated: bool = False  # whether the diff was cut
 
 
 @dataclass(frozen=True, slots=True)
 class TodoListDisplay:
-    """A todo list, for people.
+    """A todo list, for people."""
 
-    Args:
-        todos: For each todo its id, its content and its status, in order.
-    """
-
-    todos: tuple[Mapping[str, str], ...]
+    todos: tuple[Mapping[str, str], ...]  # for each todo its id, its content and its status, in order
 
 
+# What a person is shown: a text (often Markdown), or an object that says more than the text
 ReturnDisplay = str | FileDiff | TodoListDisplay
-"""What a person is shown: a text (often Markdown), or an object that says more than the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +77,17 @@ class ToolFailure:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The outcome of one execution.
+    """The outcome of one execution."""
 
-    Args:
-        llm_content: What goes into the model's history.
-        return_display: What a person is shown.
-        structured: The `structuredContent`; complete by itself, or `None`.
-        facts: Small facts for programs, published under `_meta`.
-        error: Present exactly when the call failed; the model then reads `error.message`.
-        verbatim: A result that is in wire shape already (an upstream's) and passes through untouched.
-        note: A line to be told after the content, also of a call that failed; not the tool's but the flow's.
-    """
-
-    llm_content: PartListUnion = ""
-    return_display: ReturnDisplay = ""
-    structured: Mapping[str, Any] | None = None
+    llm_content: PartListUnion = ""  # what goes into the model's history
+    return_display: ReturnDisplay = ""  # what a person is shown
+    structured: Mapping[str, Any] | None = None  # the `structuredContent`; complete by itself, or `None`
+    # Small facts for programs, published under `_meta`
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    error: ToolFailure | None = None
+    error: ToolFailure | None = None  # present exactly when the call failed; the model then reads `error.message`
+    # A result that is in wire shape already (an upstream's) and passes through untouched
     verbatim: Mapping[str, Any] | None = None
-    note: str = ""
+    note: str = ""  # a line to be told after the content, also of a call that failed; not the tool's but the flow's
 
     @classmethod
     def failed(cls, error: ToolError) -> ToolResult:
@@ -139,17 +105,11 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class FunctionResponse:
-    """What goes back to the model for one call.
+    """What goes back to the model for one call."""
 
-    Args:
-        name: The tool's registered name.
-        parts: The content in order; never empty.
-        error: Why the call failed, or `None`.
-    """
-
-    name: str
-    parts: tuple[Part, ...]
-    error: ToolFailure | None = None
+    name: str  # the tool's registered name
+    parts: tuple[Part, ...]  # the content in order; never empty
+    error: ToolFailure | None = None  # why the call failed, or `None`
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,16 @@ from itertools import zip_longest
 from unicodedata import category, normalize
 from urllib.parse import unquote_plus
 
-HIDDEN = "[hidden]"
-"""What stands in place of a secret."""
+HIDDEN = "[hidden]"  # what stands in place of a secret
 
+# Ends of the words of a name (`API_KEY`, `dbPassword`, `MYTOKENS`)
 _WORDS = (
     *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "KEY", "AUTH", "AUTHORIZATION", "CREDENTIAL"),
     *("CRED", "PRIVATE", "CERT", "COOKIE", "JWT", "OTP", "SESSID", "SESSIONID", "PASSWORT", "KENNWORT"),
 )
-"""Ends of the words of a name (`API_KEY`, `dbPassword`, `MYTOKENS`)."""
 
+# Words that end so and mean something else
 _EVERYDAY = frozenset({"MONKEY", "DONKEY", "TURKEY", "WHISKEY", "HOCKEY", "JOCKEY", "HOTKEY", "CONCERT", "SACRED"})
-"""Words that end so and mean something else."""
 
 _WHOLE_WORDS = frozenset(
     {
@@ -33,6 +32,7 @@ _WHOLE_WORDS = frozenset(
     }
 )
 
+# A secret where nothing follows that says of what kind it is (`session`, `pinCode`, and not `session_name`)
 _LAST_WORDS = frozenset(
     word + plural
     for word in (
@@ -41,14 +41,13 @@ _LAST_WORDS = frozenset(
     )
     for plural in ("", "S")
 )
-"""A secret where nothing follows that says of what kind it is (`session`, `pinCode`, and not `session_name`)."""
 
+# Whole names of what is a secret only where it looks like one: `key` is what a list is sorted by, too
 _BY_VALUE = frozenset({"KEY", "SEED"})
-"""Whole names of what is a secret only where it looks like one: `key` is what a list is sorted by, too."""
-
+# What may follow one of these
 _HOLDING = frozenset({"ID", "CODE", "NUMBER", "VALUE", "DATA", "HEADER", "HASH", "STRING", "TEXT"})
-"""What may follow one of these."""
 
+# Words that are none by themselves
 _PAIRS = frozenset(
     {
         *(
@@ -62,30 +61,25 @@ _PAIRS = frozenset(
         *(("SAML", "RESPONSE"), ("PASS", "WORD"), ("PASS", "WORT"), ("PASS", "CODE"), ("KENN", "WORT")),
     }
 )
-"""Words that are none by themselves."""
 
+# What stands before `key` where it opens nothing
 _KEYS_OF_DATA = frozenset(
     {
         *("SORT", "PRIMARY", "FOREIGN", "PARTITION", "UNIQUE", "CACHE", "PUBLIC", "GROUP", "ORDER", "INDEX", "OBJECT"),
         *("ROW", "MAP", "LOOKUP", "ROUTING", "SHARD", "COLUMN", "ITEM", "DICT", "JSON", "REGISTRY", "SHORTCUT", "THE"),
     }
 )
-"""What stands before `key` where it opens nothing."""
 
+# Names of numbers: `max_tokens`, `key_size`, `prompt_tokens`
 _FIRST_OF_COUNTS = frozenset({"MAX", "MIN", "NUM", "TOTAL"})
 _LAST_OF_COUNTS = frozenset({"COUNT", "LIMIT", "LENGTH", "SIZE", "BUDGET", "TTL"})
 _COUNTED_TOKENS = frozenset({"INPUT", "OUTPUT", "PROMPT", "COMPLETION", "REASONING", "THINKING", "NEW", "CONTEXT"})
-"""Names of numbers: `max_tokens`, `key_size`, `prompt_tokens`."""
-
-_SHORTEST_TOKEN = 12
-"""Characters; a shorter word has no form of a secret."""
-
+_SHORTEST_TOKEN = 12  # characters; a shorter word has no form of a secret
+# A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder, or a password that is not a path.
 _LAST_WORD = "PWD"
-"""A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder, or a password that is not a path."""
+_MAX_NAME_CHARS = 200  # of a longer name the two ends are looked at
 
-_MAX_NAME_CHARS = 200
-"""Of a longer name the two ends are looked at."""
-
+# Names of certificate stores, paths of what everybody may see; the number of a login; which key git signs with
 _PUBLIC = frozenset(
     {
         "SSL_CERT_FILE",
@@ -100,14 +94,10 @@ _PUBLIC = frozenset(
         "user.signingKey",
     }
 )
-"""Names of certificate stores, paths of what everybody may see; the number of a login; which key
-git signs with."""
 
+# Letters of other scripts that look like ours
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕкмтнвԁӏАВЕКМНОРСТУХІЈЅɡıοανρτυκι", "aeopcyxijskmthbdlABEKMHOPCTYXIJSgioavptuki")
-"""Letters of other scripts that look like ours."""
-
-_PLACE = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")
-"""How a path begins that is a working folder."""
+_PLACE = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")  # how a path begins that is a working folder
 
 _BEGIN, _END, _DASHES = "-----BEGIN ", "-----END ", "-----"
 _KEY_HEADER_LENGTH = 64
@@ -171,14 +161,15 @@ def _later(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
     return cache(partial(re.compile, pattern, flags))
 
 
+# Letters and digits without a meaning, and the words of a seed phrase
 _MADE_UP = _later(
     r"(?=[A-Za-z+=]{0,99}[0-9])(?=[0-9+=]{0,99}[A-Za-z])[A-Za-z0-9+=]{16,}+(?![\w./:-])"
     r"|(?:[a-z]{3,8}[ ,]{1,2}){11,}[a-z]{3,8}"
 )
-"""Letters and digits without a meaning, and the words of a seed phrase."""
 
 _USERINFO = _later(r"://(?:[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+|[^\s/@?#:\"'<>]{16,}+)@")
 
+# Forms that their issuers chose so that they can be recognised
 _TOKENS = _later(
     r"""(?<![A-Za-z0-9_\-])(?:
         eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*      # JSON Web Token
@@ -198,10 +189,9 @@ _TOKENS = _later(
     )""",
     re.VERBOSE,
 )
-"""Forms that their issuers chose so that they can be recognised."""
 
+# In quotes, where it may hold blanks, or one word. Within JSON of JSON the quotes have a backslash.
 _QUOTED_OR_WORD = r"(?P<value>\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
-"""In quotes, where it may hold blanks, or one word. Within JSON of JSON the quotes have a backslash."""
 
 _HEADERS = _later(
     r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]{0,40}cookie)[\"']?[ ]{0,4}[:=](?:\\{0,4}[ ]){0,4}[\"']?"
@@ -211,6 +201,8 @@ _HEADERS = _later(
 )
 
 _SENSITIVE = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
+# `password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`. `PWD` is
+# also the working folder, which is a path.
 _ASSIGNMENTS = _later(
     rf"(?:{_SENSITIVE}\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){_SENSITIVE}[ ]{{1,4}}(?=[^\s\-])"
     rf"|(?<=-)(?:pwd?|bearer)(?:=|[ ]{{1,4}}(?=[^\s\-]))|(?<![\w$-])pwd[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}(?=[^\s/~.$])"
@@ -218,11 +210,8 @@ _ASSIGNMENTS = _later(
     rf"{_QUOTED_OR_WORD}",
     re.IGNORECASE,
 )
-"""`password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`.
 
-`PWD` is also the working folder, which is a path.
-"""
-
+# What may be the name of a value behind it, up to the value
 _NAMES = _later(
     r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
     r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
@@ -232,58 +221,54 @@ _NAMES = _later(
     r"(?P<variable>[\w.:/@-]{1,64})[ ]{1,4}(?=[^\s=-])"
     r"|<(?P<tag>\w[\w.:-]{0,63})>"
 )
-"""What may be the name of a value behind it, up to the value."""
 
 _HARMLESS = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negotiate"
 _BLOCK_SCALAR = r"(?P<value>[|>][+-]?[ ]{0,4}(?:(?:\n|\\{1,3}n)(?:[ \t]+(?:[^\\\n]|\\(?!\\{0,2}n))*+)?+)++"
 _VALUE = _later(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f'{_BLOCK_SCALAR}|', 1)}", re.IGNORECASE)
-
+# A parameter of a query
 _ESCAPES = _later(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
-"""A parameter of a query."""
-
 _QUOTE = r"\\?[\"']?"
+# `"name": "...", "value": "..."`, as JSON and as attributes
 _NAME_AND_VALUE = _later(
     rf"\b(?:name|key|header|id)\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}\\?[\"']?(?P<name>[\w. -]{{1,64}}+)"
     rf"{_QUOTE}[ ]{{0,4}}[,;]?\s{{0,4}}{_QUOTE}val(?:ue)?{_QUOTE}[ ]{{0,4}}[=:][ ]{{0,4}}{_QUOTED_OR_WORD}",
     re.IGNORECASE,
 )
-"""`"name": "...", "value": "..."`, as JSON and as attributes."""
 
+# `PASSWORD 'x'` and `IDENTIFIED BY 'x'` of SQL, and logins that take nothing but a token
 _STATEMENTS = _later(
     r"\b(?:(?:password|identified(?: with [\w\"']{1,64})?(?: by| as)(?: password)?)[ ]{1,4}(?=\\?[\"'])"
     rf"|(?:(?:vault|bao|cargo|wandb) login|(?:add-)?authtoken)[ ]{{1,4}}(?=[\w\"'][^\s=]*+(?!=))){_QUOTED_OR_WORD}",
     re.IGNORECASE,
 )
-"""`PASSWORD 'x'` and `IDENTIFIED BY 'x'` of SQL, and logins that take nothing but a token."""
 
-_MAX_ESCAPES = 3
-"""A URL in a URL in a URL."""
+_MAX_ESCAPES = 3  # a URL in a URL in a URL
 
+# Commands that take a secret from their input
 _READER = (
     r"\bsudo\b[^|;&\n]{0,99}? -\w{0,9}S\b|-stdin\b|-fd[ =]0|--with-token|\bchpasswd\b|\bpasswd\b|\bssh-add\b"
     r"|\bcryptsetup\b|\blogin\b|\bsecrets? (?:set|create|add|put|versions)\b"
 )
-"""Commands that take a secret from their input."""
 
+# What is given to such a command by a pipe
 _ECHOES = _later(
     r"\b(?:echo|printf)[ ]{1,4}(?:-\w{1,9}[ ]{1,4})?(?P<value>[^|;&\n]{1,1000}+)"
     rf"(?=\|[^|;&\n]{{0,99}}(?:{_READER}))"
 )
-"""What is given to such a command by a pipe."""
 
 _HERE_STRINGS = _later(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
 
+# `Bearer ...` and `Basic ...` under whatever name; a word of prose has neither digits nor capitals within
 _SCHEMES = _later(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
-"""`Bearer ...` and `Basic ...` under whatever name; a word of prose has neither digits nor capitals within."""
 
+# Options that mean a password, or a name with one, to every program that has them
 _OPTIONS = _later(
     r"(?<![\w-])(?:(?:-u|-U|--user|--proxy-user)[ =]?(?P<quote>[\"'])?(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
     r"|--cookie[ =]|-b[ ]?(?=[\"']?[\w-]{1,64}=)|\bpass:)"
     r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
 )
-"""Options that mean a password, or a name with one, to every program that has them."""
 
 _PASSWORD_LETTERS = {
     "databases": "p",
@@ -297,13 +282,13 @@ _PASSWORD_LETTERS = {
     "secrets": "(?:b|-body|v|-value)",
 }
 
+# A command line of a program that takes a password by a letter, to its end
 _PROGRAMS = _later(
     r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
     r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp)|(?P<directories>ldap\w++|security)"
     r"|(?P<logins>(?:docker|podman|helm|oc|az|npm|buildah|skopeo) (?:registry )?login)|(?P<requests>https?|xhs?)"
     r"|(?P<secrets>secrets? (?:set|create|put|add)))(?![\w:-])[^\n;|&]*+"
 )
-"""A command line of a program that takes a password by a letter, to its end."""
 
 
 def redact(text: str) -> str:

@@ -20,23 +20,15 @@ from tools.contract.resource_exhaustion import ExhaustedError, exhaustion_of, st
 
 OutcomeT = TypeVar("OutcomeT")
 
-MOST = 32
-"""Threads whose work somebody waits for."""
-
+MOST = 32  # threads whose work somebody waits for
+# Further threads, in place of those whose work nobody waits for any more: a file system may never answer
 MOST_STUCK = 64
-"""Further threads, in place of those whose work nobody waits for any more: a file system may never answer."""
-
+# Where the address space is limited, there is a thread for so much of it: an eighth of it goes into their stacks
 SPACE_OF_A_THREAD = 64 << 20
-"""Where the address space is limited, there is a thread for so much of it: an eighth of it goes into their stacks."""
-
-TURN_SECONDS = 0.005
-"""How long work waits for a thread that is at work before it gets one of its own."""
-
+TURN_SECONDS = 0.005  # how long work waits for a thread that is at work before it gets one of its own
+# How often it is looked whether work that waits for a thread can still hope for one, once there are no more
 LOOK_SECONDS = 10.0
-"""How often it is looked whether work that waits for a thread can still hope for one, once there are no more."""
-
-AGAIN_SECONDS = 0.05
-"""Where there is no memory to tell the event loop what came of some work, it is told so much later."""
+AGAIN_SECONDS = 0.05  # where there is no memory to tell the event loop what came of some work, it is told so much later
 
 
 class _Inbox:
@@ -91,8 +83,7 @@ class _Job(Generic[OutcomeT]):
         self._inbox = inbox
         self._context = copy_context()
         self.future: asyncio.Future[OutcomeT] = inbox.loop.create_future()
-        self.since = inbox.loop.time()
-        """When it came."""
+        self.since = inbox.loop.time()  # when it came
         self.is_begun = self.is_over = self.is_abandoned = False
 
     def do(self) -> None:
@@ -122,17 +113,13 @@ class Threads:
         self._most = most
         self._lock = Lock()
         self._waiting: deque[_Job[Any]] = deque()
-        self._begun: SimpleQueue[_Job[Any] | None] = SimpleQueue()
-        """Work for threads that have none."""
+        self._begun: SimpleQueue[_Job[Any] | None] = SimpleQueue()  # work for threads that have none
         self._inbox: _Inbox | None = None
-        self._turn: asyncio.TimerHandle | None = None
-        """When it is looked next whether work has waited too long."""
+        self._turn: asyncio.TimerHandle | None = None  # when it is looked next whether work has waited too long
         self._is_closed = False
         self._count = 0
-        self._busy = 0
-        """Of them, those that work."""
-        self._stuck = 0
-        """Of these, those whose work nobody waits for any more."""
+        self._busy = 0  # of them, those that work
+        self._stuck = 0  # of these, those whose work nobody waits for any more
 
     def start(self) -> None:
         """Start the first thread, if there is none.
@@ -281,8 +268,7 @@ class Threads:
                 self._turn = loop.call_later(seconds, self._look)
 
 
-THREADS = Threads()
-"""Those of this process. The blocking work of a call goes through `run_blocking`."""
+THREADS = Threads()  # those of this process. The blocking work of a call goes through `run_blocking`.
 
 
 def lend_threads() -> None:

@@ -11,6 +11,8 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.threads import THREADS
 from tools.web.url import PORTS, Address, Target
 
+# IANA's special addresses, multicast and reserved ones; what `ipaddress` knows depends on its version. One looks
+# public: 168.63.129.16 is how each machine in Azure talks to its host.
 _V4_CLOSED = tuple(
     map(
         IPv4Network,
@@ -33,21 +35,16 @@ _V4_CLOSED = tuple(
         ),
     )
 )
-"""IANA's special addresses, multicast and reserved ones; what `ipaddress` knows depends on its version. One looks
-public: 168.63.129.16 is how each machine in Azure talks to its host."""
 
-_V6_GLOBAL = IPv6Network("2000::/3")
-"""All that is assigned as global unicast; everything else is closed."""
-
+_V6_GLOBAL = IPv6Network("2000::/3")  # all that is assigned as global unicast; everything else is closed
+# Protocols (Teredo among them) and documentation
 _V6_CLOSED = (IPv6Network("2001::/23"), IPv6Network("2001:db8::/32"), IPv6Network("3fff::/20"))
-"""Protocols (Teredo among them) and documentation."""
-
 _NAT64 = IPv6Network("64:ff9b::/96")
 _6TO4 = IPv6Network("2002::/16")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 _V4_MASK = 0xFFFF_FFFF
+# Names of this machine, and of the services that tell a machine in a cloud its secrets. They are never looked up.
 _CLOSED_NAMES = frozenset({"localhost", "metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
-"""Names of this machine, and of the services that tell a machine in a cloud its secrets. They are never looked up."""
 
 
 def is_public(address: Address) -> bool:
@@ -154,31 +151,20 @@ class SystemResolver:
 
 @dataclass(frozen=True, slots=True)
 class WebRules:
-    """What may be opened, and how much of it is read.
+    """What may be opened, and how much of it is read."""
 
-    Args:
-        allow_private_hosts: Hosts, addresses and networks that may be opened although they are private; the forms are
-            those of `PrivateHosts`.
-        allowed_ports: Ports that may be connected to.
-        max_bytes: Content of one answer, unpacked and raw (Gemini CLI's 10 MiB).
-        max_ratio: How many times larger than its packed form the content may be, once it is larger than
-            `free_bytes`; ordinary text is packed to a tenth, gzip's limit is about a thousandth.
-        free_bytes: Content below which the ratio does not count.
-        max_redirects: Redirects that are followed.
-        header_bytes: All headers of one answer together.
-        connect_seconds: For each address that is tried, TLS included.
-        total_seconds: From the look-up of the name to the last byte, redirects included.
-    """
-
+    # Hosts, addresses and networks that may be opened although they are private; the forms are those of `PrivateHosts`
     allow_private_hosts: tuple[str, ...] = ()
-    allowed_ports: tuple[int, ...] = tuple(PORTS.values())
-    max_bytes: int = 10 << 20
+    allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # ports that may be connected to
+    max_bytes: int = 10 << 20  # content of one answer, unpacked and raw (Gemini CLI's 10 MiB)
+    # How many times larger than its packed form the content may be, once it is larger than `free_bytes`; ordinary text
+    # is packed to a tenth, gzip's limit is about a thousandth
     max_ratio: int = 200
-    free_bytes: int = 1 << 20
-    max_redirects: int = 5
-    header_bytes: int = 64 << 10
-    connect_seconds: float = 8.0
-    total_seconds: float = 30.0
+    free_bytes: int = 1 << 20  # content below which the ratio does not count
+    max_redirects: int = 5  # redirects that are followed
+    header_bytes: int = 64 << 10  # all headers of one answer together
+    connect_seconds: float = 8.0  # for each address that is tried, TLS included
+    total_seconds: float = 30.0  # from the look-up of the name to the last byte, redirects included
 
 
 class AddressGuard:

@@ -7,8 +7,7 @@ import re
 import time
 from typing import Any
 
-SNIFFED_BYTES = 4_096
-"""Where a page has to name its encoding (the HTML standard asks for the first 1,024)."""
+SNIFFED_BYTES = 4_096  # where a page has to name its encoding (the HTML standard asks for the first 1,024)
 
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -26,6 +25,7 @@ _SINGLE_BYTE = (
     "koi8-r",
     "koi8-u",
 )
+# Labels of the WHATWG encoding standard that are in use, with the codec that reads them as browsers do
 _LABELS = {
     **{name: name for name in _SINGLE_BYTE},
     **{f"cp{page}": f"windows-{page}" for page in range(1250, 1259)},
@@ -44,18 +44,14 @@ _LABELS = {
     "iso-2022-jp": "iso-2022-jp",
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "korean", "windows-949"), "cp949"),
 }
-"""Labels of the WHATWG encoding standard that are in use, with the codec that reads them as browsers do."""
 
+# Codecs, beside those of Unicode, in which a character may have several bytes
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
-"""Codecs, beside those of Unicode, in which a character may have several bytes."""
-
+# A codec keeps all other threads waiting, and takes a third of a microsecond for each byte that is wrong: five
+# milliseconds
 DECODED_AT_ONCE = 1 << 14
-"""A codec keeps all other threads waiting, and takes a third of a microsecond for each byte that is wrong: five
-milliseconds."""
-
+# For one text; after that, only ASCII is read of the rest. Only millions of wrong bytes take as long.
 DECODE_SECONDS = 2.0
-"""For one text; after that, only ASCII is read of the rest. Only millions of wrong bytes take as long."""
-
 _LONGEST_CHARACTER = 4
 
 

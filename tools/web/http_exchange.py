@@ -26,33 +26,19 @@ if TYPE_CHECKING:
     from tools.contract.limits import Progress
 
 
-MAX_ADDRESSES = 4
-"""Addresses of a host that are tried."""
-
+MAX_ADDRESSES = 4  # addresses of a host that are tried
 REDIRECTS = (301, 302, 303, 307, 308)
-
-PIECE_BYTES = 1 << 16
-"""Unpacked at a time, so that others have their turn and a limit is noticed soon."""
-
-TURN_BYTES = 1 << 16
-"""Work after which others have their turn."""
-
-PIECE_WORK = 128
-"""What a piece costs beside its bytes, in bytes: it may be empty, or one of very many."""
-
-PROGRESS_BYTES = 1 << 18
-"""Content after which progress is told again."""
-
+PIECE_BYTES = 1 << 16  # unpacked at a time, so that others have their turn and a limit is noticed soon
+TURN_BYTES = 1 << 16  # work after which others have their turn
+PIECE_WORK = 128  # what a piece costs beside its bytes, in bytes: it may be empty, or one of very many
+PROGRESS_BYTES = 1 << 18  # content after which progress is told again
+# Read at a time; as many interim answers as fit in there hold the event loop for some 20 milliseconds
 READ_BYTES = 1 << 14
-"""Read at a time; as many interim answers as fit in there hold the event loop for some 20 milliseconds."""
-
+# Bytes of an answer's body that are not content: the sizes and the ends of its chunks. A page of 10 MB in chunks of 128
+# bytes has as many. Chunks of one byte use them up within a second or two of work, and no page consists of these.
 FRAMING_BYTES = 512 << 10
-"""Bytes of an answer's body that are not content: the sizes and the ends of its chunks. A page of 10 MB in chunks of
-128 bytes has as many. Chunks of one byte use them up within a second or two of work, and no page consists of these."""
-
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD = 0x08
-
 _FAILURES = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError)
 
 
@@ -67,19 +53,12 @@ class Cut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back.
-
-    Args:
-        status: The HTTP status.
-        headers: By their names in lower case; several of one name are joined by commas.
-        body: The content, unpacked; empty for a redirect that is to be followed.
-        cut: Why it is not all of it, or `None`.
-    """
+    """What came back."""
 
     status: int
-    headers: Mapping[str, str]
-    body: bytes = b""
-    cut: Cut | None = None
+    headers: Mapping[str, str]  # by their names in lower case; several of one name are joined by commas
+    body: bytes = b""  # the content, unpacked; empty for a redirect that is to be followed
+    cut: Cut | None = None  # why it is not all of it, or `None`
 
 
 async def exchange(
@@ -223,8 +202,7 @@ class _Unpacker:
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
         self._stream: Any = None  # made with the first bytes, since an answer may have none
-        self.taken = 0
-        """Raw bytes that the content so far is made of."""
+        self.taken = 0  # raw bytes that the content so far is made of
 
     @property
     def is_complete(self) -> bool:

@@ -29,14 +29,11 @@ if TYPE_CHECKING:
     from tools.contract.limits import Progress
     from tools.web.http_exchange import Cut
 
+# Requests at the same time, so that their bodies together stay below 200 MB; others wait for their turn
 MAX_CONCURRENT = 16
-"""Requests at the same time, so that their bodies together stay below 200 MB; others wait for their turn."""
-
 MAX_CONCURRENT_PER_CLIENT = 4
-
+# The client that requests to these count for: they are not strangers, and all clients need them
 ENDPOINTS = "endpoints of the settings"
-"""The client that requests to these count for: they are not strangers, and all clients need them."""
-
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
 
 
@@ -74,52 +71,33 @@ class FairLimit:
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """What to ask for.
+    """What to ask for."""
 
-    Args:
-        url: As it was given.
-        method: The HTTP method. Only a GET follows redirects.
-        headers: Beside those that the opener sends itself (`Host`, `Connection`, `Accept-Encoding`).
-        body: What to send.
-        is_trusted_endpoint: The operator's settings name this address, so it may be private and have any port. No
-            redirect is followed, since whoever answers there names another address.
-        client_key: Whose request it is, so that no client takes all turns; empty for one that cannot be told from
-            others.
-    """
-
-    url: str
-    method: str = "GET"
+    url: str  # as it was given
+    method: str = "GET"  # only a GET follows redirects
+    # Beside those that the opener sends itself (`Host`, `Connection`, `Accept-Encoding`)
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
+    # The operator's settings name this address, so it may be private and have any port. No redirect is followed, since
+    # whoever answers there names another address.
     is_trusted_endpoint: bool = False
+    # Whose request it is, so that no client takes all turns; empty for one that cannot be told from others
     client_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WebResponse:
-    """What came back. Every status is a response.
+    """What came back. Every status is a response."""
 
-    Args:
-        url: Where it came from, after all redirects.
-        status: The HTTP status.
-        headers: By their names in lower case; several of one name are joined by commas.
-        media_type: In lower case, without parameters; empty where there is none.
-        charset: What `Content-Type` says, or `None`.
-        body: The content, unpacked.
-        cut: Why it is not all of it, or `None`.
-        redirects: The URLs that led on, in order; empty where the first one answered.
-        moved_to: Where a redirect leads that was not followed because it is another host, or `None`.
-    """
-
-    url: str
-    status: int
-    headers: Mapping[str, str]
-    media_type: str
-    charset: str | None
-    body: bytes
-    cut: Cut | None = None
-    redirects: tuple[str, ...] = ()
-    moved_to: str | None = None
+    url: str  # where it came from, after all redirects
+    status: int  # the HTTP status
+    headers: Mapping[str, str]  # by their names in lower case; several of one name are joined by commas
+    media_type: str  # in lower case, without parameters; empty where there is none
+    charset: str | None  # what `Content-Type` says, or `None`
+    body: bytes  # the content, unpacked
+    cut: Cut | None = None  # why it is not all of it, or `None`
+    redirects: tuple[str, ...] = ()  # the URLs that led on, in order; empty where the first one answered
+    moved_to: str | None = None  # where a redirect leads that was not followed because it is another host, or `None`
 
 
 def system_trust() -> ssl.SSLContext:

@@ -43,29 +43,18 @@ class Format(StrEnum):
 
 logger = logging.getLogger(__name__)
 
-MAX_SECONDS = 5.0
-"""Time for one page; two megabytes of an ordinary one take a tenth of a second."""
-
-MAX_MEMORY = 1 << 30
-"""Address space of the process; the largest page that is taken (10 MiB) needs half of it."""
-
-MAX_TEXT_BYTES = 64 << 20
-"""A text that is longer was made to be."""
+MAX_SECONDS = 5.0  # time for one page; two megabytes of an ordinary one take a tenth of a second
+MAX_MEMORY = 1 << 30  # address space of the process; the largest page that is taken (10 MiB) needs half of it
+MAX_TEXT_BYTES = 64 << 20  # a text that is longer was made to be
 
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """What a page says.
+    """What a page says."""
 
-    Args:
-        title: Its title, on one line; empty where it has none.
-        text: Its text as Markdown.
-        is_partial: Whether elements are missing that are nested too deep.
-    """
-
-    title: str
-    text: str
-    is_partial: bool = False
+    title: str  # its title, on one line; empty where it has none
+    text: str  # its text as Markdown
+    is_partial: bool = False  # whether elements are missing that are nested too deep
 
 
 class Unconverted(StrEnum):
@@ -112,33 +101,22 @@ def page_text(
     return PageText(answer["title"], answer["text"], answer["is_partial"])
 
 
-ERROR_CHARS = 10_000
-"""Characters that are shown of what comes with a status from 400 on (Gemini CLI's number)."""
-
+ERROR_CHARS = 10_000  # characters that are shown of what comes with a status from 400 on (Gemini CLI's number)
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
+# Types that say nothing, or that servers send for what they do not know
 _VAGUE_TYPES = ("", "application/octet-stream")
-"""Types that say nothing, or that servers send for what they do not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What was fetched.
+    """What was fetched."""
 
-    Args:
-        response: Where it came from and how; its body is gone.
-        size: Bytes of the body.
-        title: Of an HTML page, on one line; it is the page's word.
-        text: What it says, harmless; empty where it is not text.
-        notes: Sentences about how it is shown.
-        media: A picture, a sound or a document, instead of text.
-    """
-
-    response: WebResponse
-    size: int
-    title: str = ""
-    text: str = ""
-    notes: tuple[str, ...] = ()
-    media: tuple[Part, ...] = ()
+    response: WebResponse  # where it came from and how; its body is gone
+    size: int  # bytes of the body
+    title: str = ""  # of an HTML page, on one line; it is the page's word
+    text: str = ""  # what it says, harmless; empty where it is not text
+    notes: tuple[str, ...] = ()  # sentences about how it is shown
+    media: tuple[Part, ...] = ()  # a picture, a sound or a document, instead of text
 
     @property
     def is_error(self) -> bool:

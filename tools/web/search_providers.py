@@ -24,31 +24,18 @@ from tools.web.url import Target, UrlError, parse_url
 if TYPE_CHECKING:
     from tools.web.opener import UrlOpener, WebResponse
 
+# Twenty results have some 10 to 100 kB. Parsing as much as this holds the event loop for at most 80 milliseconds, and
+# an honest answer for less than one.
 MAX_REPLY_BYTES = 512 << 10
-"""Twenty results have some 10 to 100 kB. Parsing as much as this holds the event loop for at most 80 milliseconds, and
-an honest answer for less than one."""
-
 MAX_TITLE_CHARS = 200
-MAX_URL_CHARS = 2_000
-"""As it is shown, which is nine times as long for Chinese as it is written."""
-
-MAX_SNIPPET_CHARS = 1_000
-"""Some hundred words of each page are enough to decide whether to fetch it."""
-
+MAX_URL_CHARS = 2_000  # as it is shown, which is nine times as long for Chinese as it is written
+MAX_SNIPPET_CHARS = 1_000  # some hundred words of each page are enough to decide whether to fetch it
 MAX_ANSWER_CHARS = 4_000
 MAX_DATE_CHARS = 40
-MAX_LISTED = 50
-"""Entries of a list that are looked at."""
-
-MAX_READ_CHARS = 10_000
-"""Of a text; blanks shrink it, but seldom to a tenth."""
-
-MIN_SECRET_CHARS = 8
-"""A shorter key would also be found where it is none."""
-
-MAX_SHOWN_QUERY = 200
-"""Characters of the query that the heading repeats."""
-
+MAX_LISTED = 50  # entries of a list that are looked at
+MAX_READ_CHARS = 10_000  # of a text; blanks shrink it, but seldom to a tenth
+MIN_SECRET_CHARS = 8  # a shorter key would also be found where it is none
+MAX_SHOWN_QUERY = 200  # characters of the query that the heading repeats
 _SENDABLE = re.compile(r"[!-~]*")
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
 
@@ -57,65 +44,41 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """One page that was found.
+    """One page that was found."""
 
-    Args:
-        title: On one line; may be empty.
-        url: Where it is, in the form that the opener uses.
-        snippet: What the page says about the query, on one line; may be empty.
-        score: How well it fits, from 0 to 1, or `None` where the provider does not say so.
-        published: When it was published, as the provider writes it, or empty.
-    """
-
-    title: str
-    url: str
-    snippet: str
-    score: float | None = None
-    published: str = ""
+    title: str  # on one line; may be empty
+    url: str  # where it is, in the form that the opener uses
+    snippet: str  # what the page says about the query, on one line; may be empty
+    score: float | None = None  # how well it fits, from 0 to 1, or `None` where the provider does not say so
+    published: str = ""  # when it was published, as the provider writes it, or empty
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """What a provider found.
+    """What a provider found."""
 
-    Args:
-        answer: The provider's own answer to the query; empty where it gives none.
-        results: The pages, best first.
-        left_out: How many pages had no address that could be opened.
-    """
-
-    answer: str
-    results: tuple[SearchResult, ...]
-    left_out: int = 0
+    answer: str  # the provider's own answer to the query; empty where it gives none
+    results: tuple[SearchResult, ...]  # the pages, best first
+    left_out: int = 0  # how many pages had no address that could be opened
 
 
 @dataclass(frozen=True, slots=True)
 class _Interface:
-    """What a provider documents of its interface.
+    """What a provider documents of its interface."""
 
-    Args:
-        title: The provider, as people call it.
-        url: Its address.
-        asks: The parameters of a search, from the query, the limit and the settings.
-        lists: The path of names to the list of pages in an answer.
-        is_empty: Whether an answer without that list has found nothing; else it cannot be understood.
-        page: The fields of a page: its title, address, text, score and date.
-        refusals: What a status means, where that is something of its own.
-        headers: What carries the key, if a header does.
-        is_post: Whether the parameters are sent as an object.
-        answer: The provider's own answer.
-    """
-
-    title: str
+    title: str  # the provider, as people call it
     url: str
+    # The parameters of a search, from the query, the limit and the settings
     asks: Callable[[str, int, ProviderSettings], dict[str, Any]]
-    lists: Sequence[str]
+    lists: Sequence[str]  # the path of names to the list of pages in an answer
+    # Whether an answer without that list has found nothing; else it cannot be understood
     is_empty: Callable[[Json], bool]
+    # The fields of a page: its title, address, text, score and date
     page: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
-    refusals: Mapping[int, str]
-    headers: Callable[[str], dict[str, str]] = lambda _key: {}
-    is_post: bool = False
-    answer: Callable[[Json], Any] = lambda _reply: None
+    refusals: Mapping[int, str]  # what a status means, where that is something of its own
+    headers: Callable[[str], dict[str, str]] = lambda _key: {}  # what carries the key, if a header does
+    is_post: bool = False  # whether the parameters are sent as an object
+    answer: Callable[[Json], Any] = lambda _reply: None  # the provider's own answer
 
 
 def _at(value: Any, *path: str | int) -> Any:

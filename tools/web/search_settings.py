@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# All providers there are, each with the settings, and the environment variables, that it cannot do without
 SETUP: Mapping[str, str] = {
     "tavily": "web.search.tavily.apiKey (or TAVILY_API_KEY)",
     "brave": "web.search.brave.apiKey (or BRAVE_API_KEY)",
@@ -12,36 +13,25 @@ SETUP: Mapping[str, str] = {
     "GOOGLE_SEARCH_ENGINE_ID)",
     "searxng": "web.search.searxng.url, the address of an instance that answers in JSON",
 }
-"""All providers there are, each with the settings, and the environment variables, that it cannot do without."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """One provider that is set up.
+    """One provider that is set up."""
 
-    Args:
-        name: One of `SETUP`.
-        url: Where to ask instead of the provider's own address, whole, or `None`; of SearXNG the instance's address.
-        api_key: The key; empty for SearXNG.
-        search_engine_id: Google's name for what is searched.
-    """
-
-    name: str
+    name: str  # one of `SETUP`
+    # Where to ask instead of the provider's own address, whole, or `None`; of SearXNG the instance's address
     url: str | None = None
-    api_key: str = field(default="", repr=False)
-    search_engine_id: str = ""
+    api_key: str = field(default="", repr=False)  # the key; empty for SearXNG
+    search_engine_id: str = ""  # Google's name for what is searched
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """All providers that are set up.
+    """All providers that are set up."""
 
-    Args:
-        providers: In the order of preference.
-        default: The name of the one that is asked where a call names none; the first if it is not set up.
-    """
-
-    providers: tuple[ProviderSettings, ...] = ()
+    providers: tuple[ProviderSettings, ...] = ()  # in the order of preference
+    # The name of the one that is asked where a call names none; the first if it is not set up
     default: str | None = None
 
     @property

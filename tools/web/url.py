@@ -15,23 +15,16 @@ from tools.contract.file_names_in_text import brief, one_line
 
 Address = IPv4Address | IPv6Address
 
-MAX_URL_CHARS = 8_000
-"""Servers refuse longer ones; RFC 9110 asks for 8,000 to be understood."""
-
-PORTS = {"http": 80, "https": 443}
-"""The schemes that there are, with their ports."""
-
+MAX_URL_CHARS = 8_000  # servers refuse longer ones; RFC 9110 asks for 8,000 to be understood
+PORTS = {"http": 80, "https": 443}  # the schemes that there are, with their ports
 MAX_HOST_CHARS = 253
-
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?#]*))?(?P<rest>[^#]*)(?:#.*)?")
 _AMBIGUOUS = re.compile(r"[\s\\\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
-"""Without leading zeros, which some parsers take for octal."""
+_PORT = re.compile(r"[1-9][0-9]{0,4}")  # without leading zeros, which some parsers take for octal
 _LAST_PORT = 65_535
-_UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"
-"""Characters of a path and a query that stay as they are."""
+_UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters of a path and a query that stay as they are
 
 
 class UrlError(ValueError):
@@ -40,19 +33,12 @@ class UrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a URL leads.
+    """Where a URL leads."""
 
-    Args:
-        scheme: `http` or `https`.
-        host: A name in ASCII and lower case without a final dot, or an address without brackets.
-        port: Given or implied.
-        path: Path and query, as they are sent.
-    """
-
-    scheme: str
-    host: str
-    port: int
-    path: str
+    scheme: str  # `http` or `https`
+    host: str  # a name in ASCII and lower case without a final dot, or an address without brackets
+    port: int  # given or implied
+    path: str  # path and query, as they are sent
 
     @property
     def address(self) -> Address | None:
