@@ -19,20 +19,12 @@ from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.resource_exhaustion import ExhaustedError, start_thread
 from tools.files import document_worker
 
-WATCH_SECONDS = 0.05
-"""How often cancellation and the time limit are looked at while the child is silent."""
-
-REAP_SECONDS = 0.0002
-"""A process that has closed its output is gone within a few times this."""
-
-FINISH_SECONDS = 2.0
-"""A process that is still there so long after it has closed its output hangs."""
-
+WATCH_SECONDS = 0.05  # how often cancellation and the time limit are looked at while the child is silent
+REAP_SECONDS = 0.0002  # a process that has closed its output is gone within a few times this
+FINISH_SECONDS = 2.0  # a process that is still there so long after it has closed its output hangs
+# What a process may write to stderr before it is ended; of its failure, the first lines tell
 MAX_STDERR_BYTES = 1 << 20
-"""What a process may write to stderr before it is ended; of its failure, the first lines tell."""
-
-_WINDOWS_VARIABLES = ("SYSTEMROOT", "TEMP", "TMP")
-"""What a process on Windows does not start without."""
+_WINDOWS_VARIABLES = ("SYSTEMROOT", "TEMP", "TMP")  # what a process on Windows does not start without
 
 
 class ChildFailedError(Exception):

@@ -31,22 +31,16 @@ if TYPE_CHECKING:
     from html_to_markdown import ConversionResult
 
 
-MAX_PAGE_CHARS = 500_000
-"""Characters of one page of a PDF that are passed on; a page of a book has about 3,000."""
+MAX_PAGE_CHARS = 500_000  # characters of one page of a PDF that are passed on; a page of a book has about 3,000
+MAX_GROWTH = 8  # a page whose links make its text so many times as long, by a long `<base>`, is shown without links
+FREE_CHARS = 100_000  # a text of this length is no reason for that
 
-MAX_GROWTH = 8
-"""A page whose links make its text so many times as long, by a long `<base>`, is shown without links."""
-
-FREE_CHARS = 100_000
-"""A text of this length is no reason for that."""
-
+# What nobody reads on a page
 NOISE = (
     "nav", "[role=navigation]", "button", "select", "textarea", "iframe", "svg", "template", "[aria-hidden=true]",
 )  # fmt: skip
-"""What nobody reads on a page."""
 
-NICENESS = 10
-"""The server, which is waited for, comes first where processors are scarce."""
+NICENESS = 10  # the server, which is waited for, comes first where processors are scarce
 
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")

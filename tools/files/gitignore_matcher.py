@@ -28,52 +28,40 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# git's `core.ignoreCase` as it is set when a repository is made on these systems
 IGNORE_CASE = sys.platform in ("win32", "darwin")
-"""git's `core.ignoreCase` as it is set when a repository is made on these systems."""
-
-MAX_COST = 150_000
-"""What the rules of one file that count may cost: some thousands of rules as people write them."""
-
-COST_OF_RULE = 25
-"""What a rule costs in time and memory, in addition to its characters, each of which counts as one."""
-
+MAX_COST = 150_000  # what the rules of one file that count may cost: some thousands of rules as people write them
+COST_OF_RULE = 25  # what a rule costs in time and memory, in addition to its characters, each of which counts as one
+# More rules than these are matched by RE2 where that is installed: all in one pass, with memory of its own
 MAX_RULES_FOR_RE = 16
-"""More rules than these are matched by RE2 where that is installed: all in one pass, with memory of its own."""
-
-MAX_CACHED_BYTES = 64_000_000
-"""Memory, about, for rules that are kept in case the same file is read again."""
+MAX_CACHED_BYTES = 64_000_000  # memory, about, for rules that are kept in case the same file is read again
 
 _BYTES_OF_COST = 60
+# What rules take in memory for each unit of their cost (measured, and rounded up), and what RE2 may take for them
 _BYTES_OF_RE2 = 8 << 20
-"""What rules take in memory for each unit of their cost (measured, and rounded up), and what RE2 may take for them."""
-
-MAX_PATTERN_CHARS = 4_096
-"""As long as a path may be; a longer line is not understood."""
-
+MAX_PATTERN_CHARS = 4_096  # as long as a path may be; a longer line is not understood
+# Bytes that Latin-1 takes for white space or the end of a line, as letters that stand for them. UTF-8 is full of them:
+# the last one of `à` is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
-"""Bytes that Latin-1 takes for white space or the end of a line, as letters that stand for them.
 
-UTF-8 is full of them: the last one of `à` is 0xA0, which `pathspec` would trim.
-"""
-
+# Lines that `pathspec` reads as git does. It takes a backslash within brackets literally, knows no `[:alpha:]`, and
+# leaves the rest to Python's or RE2's brackets, where `--`, `&&` and a range over the slash mean something else. Ranges
+# are those of letters and digits.
 _UNDERSTOOD = re.compile(
     r"""(?: [^\\[] | \\[^/]
     | \[ [!^]?+ \]?+ -?+ (?: [^\W_]-[^\W_] | (?!([&|~])\1) [^]\\[-] )*+ -? \]
     )*+""",
     re.DOTALL | re.VERBOSE,
 )
-"""Lines that `pathspec` reads as git does. It takes a backslash within brackets literally, knows no `[:alpha:]`, and
-leaves the rest to Python's or RE2's brackets, where `--`, `&&` and a range over the slash mean something else. Ranges
-are those of letters and digits."""
 
 _BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
+# How `pathspec` ends its expressions for `x/**`, `x/` and `x`, and how it writes `/**` between two names
 _TREE = "(?:/.+)?"
-"""How `pathspec` ends its expressions for `x/**`, `x/` and `x`, and how it writes `/**` between two names."""
 
+# A star with what follows it in the same name, where another star comes next
 _STAR_BEFORE_STAR = re.compile(
     r"\[\^//\]\*((?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*+)(?=\[\^//\]\*)", re.DOTALL
 )
-"""A star with what follows it in the same name, where another star comes next."""
 
 
 def bytes_text(name: str) -> str:
@@ -106,8 +94,7 @@ class RuleList:
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
-        self._any: re.Pattern[str] | None = None
-        """Tells quickly that no rule fits; RE2 needs no such thing."""
+        self._any: re.Pattern[str] | None = None  # tells quickly that no rule fits; RE2 needs no such thing
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - starting up does not need it
 
         if len(rules) > MAX_RULES_FOR_RE:

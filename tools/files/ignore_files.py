@@ -30,23 +30,19 @@ from tools.files.workspace import Forbidden, Location, Workspace
 
 logger = logging.getLogger(__name__)
 
+# In the root of a workspace and in any folder below it; in one folder, a later one overrules an earlier one
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
-"""In the root of a workspace and in any folder below it; in one folder, a later one overrules an earlier one."""
 
 GIT_IGNORE_FILE = ".gitignore"
 
-GIT_FOLDER = ".git"
-"""A repository's own folder, or a file that says where it is."""
-
+GIT_FOLDER = ".git"  # a repository's own folder, or a file that says where it is
+# Rules are read from the first megabyte of an ignore file; the longest real ones have some kilobytes
 MAX_IGNORE_FILE_BYTES = 1 << 20
-"""Rules are read from the first megabyte of an ignore file; the longest real ones have some kilobytes."""
-
+# What the rules of git that one folder comes under may cost: files below those do not count. The same for agents, where
+# a file below those hides all of its folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
-"""What the rules of git that one folder comes under may cost: files below those do not count. The same for agents,
-where a file below those hides all of its folder."""
-
+# Bytes that no text holds which is neither UTF-8 nor UTF-16
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
-"""Bytes that no text holds which is neither UTF-8 nor UTF-16."""
 
 
 class HiddenBy(StrEnum):
@@ -58,37 +54,22 @@ class HiddenBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """One ignore file in force.
+    """One ignore file in force."""
 
-    Args:
-        rules: What it says.
-        base: Length of the path, from the top on, of the folder it stands in.
-        path: Its own path.
-        hidden_by: Whose rule it is.
-    """
-
-    rules: RuleList
-    base: int
+    rules: RuleList  # what it says
+    base: int  # length of the path, from the top on, of the folder it stands in
     path: str
-    hidden_by: HiddenBy
+    hidden_by: HiddenBy  # whose rule it is
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The rules in force in one folder.
+    """The rules in force in one folder."""
 
-    Args:
-        prefix: The folder below the top, as bytes text with a slash at its end; empty for the top.
-        git: Files of git, weakest first, or `None` where git's rules are not asked for.
-        agent: Agent-ignore files, weakest first, or `None` where they are not asked for.
-        forbidden: What permission rules forbid, if there are such rules.
-        folder: The folder's real path.
-    """
-
-    prefix: str
-    git: tuple[IgnoreFile, ...] | None
-    agent: tuple[IgnoreFile, ...] | None
-    forbidden: Forbidden | None
+    prefix: str  # the folder below the top, as bytes text with a slash at its end; empty for the top
+    git: tuple[IgnoreFile, ...] | None  # files of git, weakest first, or `None` where git's rules are not asked for
+    agent: tuple[IgnoreFile, ...] | None  # agent-ignore files, weakest first, or `None` where they are not asked for
+    forbidden: Forbidden | None  # what permission rules forbid, if there are such rules
     folder: str
 
     def hides(self, name: str, *, is_folder: bool) -> HiddenBy | None:

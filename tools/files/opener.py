@@ -29,26 +29,15 @@ from tools.files.read_ledger import FileIdentity
 
 WorkT = TypeVar("WorkT")
 
-MAX_LINKS = 40
-"""Links followed to find a real path (Linux's limit)."""
-
+MAX_LINKS = 40  # links followed to find a real path (Linux's limit)
+# Names followed to find a real path, those in links included: twice as many as the longest path has. Each costs a look
+# at the disk, and forty links can hold so many of them that one path takes a tenth of a second.
 MAX_NAMES = 4_096
-"""Names followed to find a real path, those in links included: twice as many as the longest path has.
-
-Each costs a look at the disk, and forty links can hold so many of them that one path takes a tenth of a second.
-"""
-
-BLOCK_BYTES = 1 << 20
-"""Read at a time where a whole file is read."""
-
-WHOLE_BLOCK_BYTES = 16 << 20
-"""Read at a time where the content is kept anyway."""
-
+BLOCK_BYTES = 1 << 20  # read at a time where a whole file is read
+WHOLE_BLOCK_BYTES = 16 << 20  # read at a time where the content is kept anyway
+# Whether folders can be opened as descriptors; Windows has none, there a path is checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd
-"""Whether folders can be opened as descriptors; Windows has none, there a path is checked and then opened."""
-
-JUST_LOOK: int = getattr(os, "O_PATH", 0)
-"""The flag of a descriptor that reads nothing; 0 where there is none."""
+JUST_LOOK: int = getattr(os, "O_PATH", 0)  # the flag of a descriptor that reads nothing; 0 where there is none
 
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: int = getattr(os, "O_DIRECTORY", 0)
@@ -61,30 +50,24 @@ _OPEN_FLAGS = (
     | getattr(os, "O_NONBLOCK", 0)
 )
 
-_OPENAT2 = 437
-"""Number of the system call, the same on every processor that Linux supports but Alpha."""
+_OPENAT2 = 437  # number of the system call, the same on every processor that Linux supports but Alpha
 _AT_FDCWD = -100
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_CACHED = 0x20
+# `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: what is known of a descriptor, a server not asked
 _OF_DESCRIPTOR = 0x1000 | 0x4000
-"""`AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: what is known of a descriptor, a server not asked."""
-_STATX_DEVICE = slice(136, 144)
-"""Where `struct statx` has the numbers of the device."""
+_STATX_DEVICE = slice(136, 144)  # where `struct statx` has the numbers of the device
 
+# Numbers of those that open a file without asking anybody: ext, XFS, Btrfs, F2FS, ZFS, bcachefs, tmpfs, overlay
 _LOCAL_FILE_SYSTEMS = frozenset(
     {0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E, 0x01021994, 0x794C7630}
 )
-"""Numbers of those that open a file without asking anybody: ext, XFS, Btrfs, F2FS, ZFS, bcachefs, tmpfs, overlay."""
 
-MEMORY_BYTES = 1 << 14
-"""Up to this size a file is read on the event loop; to decode more would be felt there."""
-
-PAUSE_SECONDS = 0.1
-"""How long nothing is sought in memory after something was not found there."""
-
+MEMORY_BYTES = 1 << 14  # up to this size a file is read on the event loop; to decode more would be felt there
+PAUSE_SECONDS = 0.1  # how long nothing is sought in memory after something was not found there
+# The kernel asks to try again where folders were moved meanwhile; nobody moves them so many times in a row
 _ATTEMPTS = 100
-"""The kernel asks to try again where folders were moved meanwhile; nobody moves them so many times in a row."""
 
 _TEMPORARY = re.compile(r"\.coretools-[0-9a-f]{16}\.tmp")
 
@@ -190,8 +173,8 @@ class _KernelOpener:
         self._hows: list[OpenHow] = []
         self._how, self._size, self._errno = how, ctypes.sizeof(OpenHow), ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
+        # Keeps the interpreter's lock: what never blocks is not worth giving it away
         self._quick_call = system_call(library)
-        """Keeps the interpreter's lock: what never blocks is not worth giving it away."""
         self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
         self._new_buffer = ctypes.create_string_buffer
         self._is_local: dict[int, bool] = {}
@@ -384,8 +367,7 @@ class PathKind(Enum):
     FOLDER = "folder"
     FILE = "file"
     LINK = "link"
-    OTHER = "other"
-    """A device, a pipe or a socket."""
+    OTHER = "other"  # a device, a pipe or a socket
 
     @classmethod
     def of_mode(cls, mode: int) -> PathKind:
@@ -449,8 +431,7 @@ class OpenedFile:
     __slots__ = ("_descriptor", "_stream", "info")
 
     def __init__(self, descriptor: int) -> None:
-        self.info = os.fstat(descriptor)
-        """Its stat when it was opened."""
+        self.info = os.fstat(descriptor)  # its stat when it was opened
         if not stat.S_ISREG(self.info.st_mode):
             os.close(descriptor)
             raise NotRegularError(PathKind.of_mode(self.info.st_mode))
@@ -540,8 +521,8 @@ class OpenedFile:
             wanted = max(wanted - len(piece), BLOCK_BYTES)
 
 
+# One entry of a folder: its name and what it is. A plain pair, since a walk makes one for each file.
 Entry = tuple[str, PathKind]
-"""One entry of a folder: its name and what it is. A plain pair, since a walk makes one for each file."""
 
 
 class Folder:

@@ -6,8 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-MAX_FILES = 10_000
-"""Files remembered for one client; the oldest reads are forgotten first."""
+MAX_FILES = 10_000  # files remembered for one client; the oldest reads are forgotten first
 
 
 class FileIdentity(NamedTuple):
@@ -24,15 +23,10 @@ class FileIdentity(NamedTuple):
 
 
 class SeenFile(NamedTuple):
-    """A file as it was when it was read or written.
-
-    Args:
-        identity: The fingerprint at that moment.
-        sha256: Hex digest of the whole content, where it is known.
-    """
+    """A file as it was when it was read or written."""
 
     identity: FileIdentity
-    sha256: str | None
+    sha256: str | None  # hex digest of the whole content, where it is known
 
 
 class ReadLedger:

@@ -18,36 +18,23 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief
 from tools.files.opener import may_block
 
-SNIFFED_BYTES = 4096
-"""How much of a file's beginning decides whether it is text (Qwen Code looks at the first 4 KB)."""
-
-MAX_CONTROL_SHARE = 0.3
-"""Text with more control characters than this is taken for binary data (Qwen Code's 30 %)."""
-
+SNIFFED_BYTES = 4096  # how much of a file's beginning decides whether it is text (Qwen Code looks at the first 4 KB)
+MAX_CONTROL_SHARE = 0.3  # text with more control characters than this is taken for binary data (Qwen Code's 30 %)
+# What an undecodable byte is shown as. Never a sign of failure by itself: a file may hold this character.
 REPLACEMENT = "\ufffd"
-"""What an undecodable byte is shown as. Never a sign of failure by itself: a file may hold this character."""
-
-UNKNOWN_8BIT = "unknown-8bit"
-"""The name of an encoding that we do not know (as registered by IANA for exactly this)."""
+UNKNOWN_8BIT = "unknown-8bit"  # the name of an encoding that we do not know (as registered by IANA for exactly this)
 
 _CONTROLS = bytes([*range(9), *range(14, 32)])
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How text is kept in bytes.
+    """How text is kept in bytes."""
 
-    Args:
-        name: As told to the model, for example `utf-8`, `utf-8-bom`, `utf-16-le`.
-        codec: Python's codec for the bytes after the mark.
-        bom: The byte order mark, or nothing.
-        shown_as: Of an unknown encoding, the codec that the text is shown in; a guess, never written by.
-    """
-
-    name: str
-    codec: str
-    bom: bytes = b""
-    shown_as: str = "utf-8"
+    name: str  # as told to the model, for example `utf-8`, `utf-8-bom`, `utf-16-le`
+    codec: str  # python's codec for the bytes after the mark
+    bom: bytes = b""  # the byte order mark, or nothing
+    shown_as: str = "utf-8"  # of an unknown encoding, the codec that the text is shown in; a guess, never written by
 
     @property
     def is_known(self) -> bool:
@@ -62,8 +49,8 @@ class Encoding:
 
 UTF_8 = Encoding("utf-8", "utf-8")
 
+# Latin-1 maps each byte to one character and back, so the bytes stay what they are whatever they mean
 UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1")
-"""Latin-1 maps each byte to one character and back, so the bytes stay what they are whatever they mean."""
 
 _MARKED = (
     Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8),
@@ -79,16 +66,12 @@ _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A whole file as text.
+    """A whole file as text."""
 
-    Args:
-        text: Without the byte order mark; line endings as they are. For an unknown encoding one character for
-            each byte, of which only the ASCII ones mean what they say.
-        encoding: `encode` with it gives back the bytes, every one of them.
-    """
-
+    # Without the byte order mark; line endings as they are. For an unknown encoding one character for each byte, of
+    # which only the ASCII ones mean what they say.
     text: str
-    encoding: Encoding
+    encoding: Encoding  # `encode` with it gives back the bytes, every one of them
 
     def shown(self) -> str:
         """The text as a person or a model may see it."""
@@ -144,43 +127,32 @@ def encode(text: str, encoding: Encoding) -> bytes:
     return encoding.bom + text.encode(encoding.codec)
 
 
-SAMPLE_BYTES = 4_000
-"""How much of a text is compared; more takes longer than others may wait, and says little new."""
-
-STEP_BYTES = 1 << 20
-"""Decoded at a time, so that nobody waits for a whole file."""
-
-MAX_CHARACTER_BYTES = 4
-"""The longest character of any of these encodings, in GB18030."""
-
-CONTEXT_BYTES = 32
-"""ASCII before a word that is compared with it."""
-
+SAMPLE_BYTES = 4_000  # how much of a text is compared; more takes longer than others may wait, and says little new
+STEP_BYTES = 1 << 20  # decoded at a time, so that nobody waits for a whole file
+MAX_CHARACTER_BYTES = 4  # the longest character of any of these encodings, in GB18030
+CONTEXT_BYTES = 32  # ASCII before a word that is compared with it
+# By how much the best encoding leads where the guess is called likely (1 is the difference of sense and nonsense)
 CLEAR_LEAD = 0.1
-"""By how much the best encoding leads where the guess is called likely (1 is the difference of sense and nonsense)."""
-
-MAX_OTHERS = 3
-"""Other encodings that are named beside the best."""
-
+MAX_OTHERS = 3  # other encodings that are named beside the best
+# As many times more valid characters than invalid bytes make it damaged UTF-8; in other encodings few are valid
 VALID_SHARE = 2
-"""As many times more valid characters than invalid bytes make it damaged UTF-8; in other encodings few are valid."""
-
+# Assumed where nothing is known: what web browsers assume, and what any bytes are valid in
 _ASSUMED = ("windows-1252", "iso-8859-1")
-"""Assumed where nothing is known: what web browsers assume, and what any bytes are valid in."""
 
+# Encodings that are proposed, those in frequent use first
 _RANKED = (
     ("windows-1252", "windows-1251", "gb18030", "cp932"),
     ("windows-1250", "koi8-r", "big5", "cp950", "cp949", "euc-jp"),
     ("windows-1253", "windows-1254", "windows-1255", "windows-1256", "cp874", "cp866", "iso-8859-2"),
     ("windows-1257", "windows-1258", "iso-8859-15", "koi8-u", "mac-roman", "cp437", "cp850"),
 )
-"""Encodings that are proposed, those in frequent use first."""
 
-RANK_PENALTY = 0.03
-"""What each rank costs an encoding: a rare one is proposed only if it makes better sense."""
+RANK_PENALTY = 0.03  # what each rank costs an encoding: a rare one is proposed only if it makes better sense
 
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
 
+# Codecs that can be named as well. All of these contain ASCII, have no state, and encode character by character, so
+# that a part of a text has the same bytes wherever it stands.
 _ALSO_NAMED = frozenset(
     (  # noqa: SIM905 - as a list it would be forty lines
         "iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 "
@@ -189,31 +161,23 @@ _ALSO_NAMED = frozenset(
         "mac-turkish mac-iceland tis-620"
     ).split()
 )
-"""Codecs that can be named as well. All of these contain ASCII, have no state, and encode character by character, so
-that a part of a text has the same bytes wherever it stands."""
 
 _MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
 
+# What speaks for two bytes to a character where bytes that are not ASCII stand together, and against it elsewhere
 RUN_BONUS = 0.04
-"""What speaks for two bytes to a character where bytes that are not ASCII stand together, and against it elsewhere."""
 
 _HIGH = re.compile(rb"[\x80-\xff]")
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
-_LOW = re.compile(rb"[\x00-\x2f]")
-"""Bytes that are characters by themselves in each of these encodings."""
+_LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are characters by themselves in each of these encodings
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """An encoding that a text may be in.
+    """An encoding that a text may be in."""
 
-    Args:
-        decoded: The text in it.
-        how: How it was found out, for the model.
-    """
-
-    decoded: Decoded
-    how: str
+    decoded: Decoded  # the text in it
+    how: str  # how it was found out, for the model
 
     @property
     def name(self) -> str:

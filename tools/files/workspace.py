@@ -37,26 +37,18 @@ from tools.files.opener import (
     remove_folders,
 )
 
-MAX_PATH_CHARS = 4096
-"""Linux's PATH_MAX; resolving a longer path takes time and leads nowhere."""
-
+MAX_PATH_CHARS = 4096  # linux's PATH_MAX; resolving a longer path takes time and leads nowhere
+# A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
-"""A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A path that lies inside a root, whether or not it exists.
+    """A path that lies inside a root, whether or not it exists."""
 
-    Args:
-        root: Real path of the root it lies in.
-        path: Its own real path; equal to `root` for the root itself.
-        spelled: How the caller wrote it.
-    """
-
-    root: str
-    path: str
-    spelled: str
+    root: str  # real path of the root it lies in
+    path: str  # its own real path; equal to `root` for the root itself
+    spelled: str  # how the caller wrote it
 
     @property
     def shown(self) -> str:

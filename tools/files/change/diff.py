@@ -14,63 +14,41 @@ from itertools import accumulate, chain, zip_longest
 from tools.contract.file_names_in_text import shown_name
 from tools.files.line_endings import count_lines
 
-CONTEXT_LINES = 3
-"""Unchanged lines around each change (the usual unified diff)."""
-
-MAX_DIFF_CHARS = 64_000
-"""Where a diff is cut for display."""
-
+CONTEXT_LINES = 3  # unchanged lines around each change (the usual unified diff)
+MAX_DIFF_CHARS = 64_000  # where a diff is cut for display
+# Of either side, between the first and the last difference. `difflib` takes half a second for as many of which every
+# other one is changed, and the square of that for more.
 MAX_COMPARED_LINES = 4_000
-"""Of either side, between the first and the last difference. `difflib` takes half a second for as many of which every
-other one is changed, and the square of that for more."""
-
+# Of a longer line the diff shows parts: its beginning, what differs from the line that it replaces, and its end
 MAX_LINE_CHARS = 2_000
-"""Of a longer line the diff shows parts: its beginning, what differs from the line that it replaces, and its end."""
-
+# Of these differences; each has the same share, and of a longer one its beginning and its end are shown
 MAX_CHANGED_CHARS = 12_000
-"""Of these differences; each has the same share, and of a longer one its beginning and its end are shown."""
-
-MAX_PARTS = 40
-"""Differences of a line that are shown."""
-
+MAX_PARTS = 40  # differences of a line that are shown
+# Of a line in which differences are looked for; what differs in a longer one counts as one difference
 MAX_COMPARED_CHARS = 100_000
-"""Of a line in which differences are looked for; what differs in a longer one counts as one difference."""
+_SYNC_WORDS = 50  # so far is looked for a place where two lines agree again
+_MAX_SYNC_WORK = 1_000_000  # comparisons of words for that; afterwards the rest of the line counts as one difference
 
-_SYNC_WORDS = 50
-"""So far is looked for a place where two lines agree again."""
-
-_MAX_SYNC_WORK = 1_000_000
-"""Comparisons of words for that; afterwards the rest of the line counts as one difference."""
-
+# Characters of the other parts: the beginning, what stands around a difference, the end
 _HEAD, _AROUND, _TAIL = 300, 200, 100
-"""Characters of the other parts: the beginning, what stands around a difference, the end."""
 
-_NEAR = 20
-"""Characters between two differences that count as one."""
+_NEAR = 20  # characters between two differences that count as one
 
 _WORD = re.compile(r"\w+|\W")
 
-_IN_PART = " characters, shown in part]"
-"""Ends such a line."""
+_IN_PART = " characters, shown in part]"  # ends such a line
 
 _RULE = "=" * 67
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A change of one text.
+    """A change of one text."""
 
-    Args:
-        hunks: The unified diff below its header, cut at `MAX_DIFF_CHARS` with a mark; empty if nothing changed.
-        added: Lines added.
-        removed: Lines removed.
-        truncated: Whether the hunks were cut, or a line in them.
-    """
-
-    hunks: str
+    hunks: str  # the unified diff below its header, cut at `MAX_DIFF_CHARS` with a mark; empty if nothing changed
     added: int
     removed: int
-    truncated: bool = False
+    truncated: bool = False  # whether the hunks were cut, or a line in them
 
     def text(self, name: str, labels: tuple[str, str]) -> str:
         """The whole diff.
@@ -85,11 +63,10 @@ class Diff:
         return f"Index: {name}\n{_RULE}\n--- {name}\t{labels[0]}\n+++ {name}\t{labels[1]}\n{self.hunks}"
 
 
+# Behind a last line without an ending; no line holds a line feed, so it makes that line differ from one with it
 _NO_ENDING = "\n\\ No newline at end of file"
-"""Behind a last line without an ending; no line holds a line feed, so it makes that line differ from one with it."""
 
-_Change = tuple[int, int, int, int]
-"""Where the changed lines begin and end in the old text, and where in the new one."""
+_Change = tuple[int, int, int, int]  # where the changed lines begin and end in the old text, and where in the new one
 
 
 def lines_back(text: str, line_start: int, lines: int, separator: str) -> int:

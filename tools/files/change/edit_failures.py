@@ -27,26 +27,13 @@ from tools.files.line_endings import to_lf
 from tools.files.text_encodings import Decoded
 from tools.files.workspace import Location
 
-MAX_LISTED_LINES = 10
-"""Line numbers of matches that an error lists."""
-
-MAX_REGION_LINES = 10
-"""Lines of the nearest region."""
-
-MAX_LINE_CHARS = 300
-"""Characters of each of them."""
-
-MAX_SECONDS = 0.5
-"""Time for the comparison of single lines."""
-
-MIN_RATIO = 0.5
-"""Similarity below which a line does not help."""
-
-MAX_LINES = 300_000
-"""Lines of the file that are considered."""
-
-MAX_CHARS = 4_000_000
-"""Characters of the file that causes are looked for in."""
+MAX_LISTED_LINES = 10  # line numbers of matches that an error lists
+MAX_REGION_LINES = 10  # lines of the nearest region
+MAX_LINE_CHARS = 300  # characters of each of them
+MAX_SECONDS = 0.5  # time for the comparison of single lines
+MIN_RATIO = 0.5  # similarity below which a line does not help
+MAX_LINES = 300_000  # lines of the file that are considered
+MAX_CHARS = 4_000_000  # characters of the file that causes are looked for in
 
 _MAX_COMPARED = 200
 _MAX_CANDIDATES = 20
@@ -227,17 +214,11 @@ def _squeezed(haystack: Haystack, text: str) -> str:
 
 
 class Nearest(NamedTuple):
-    """The part of a file that is most like a text.
+    """The part of a file that is most like a text."""
 
-    Args:
-        first: Number of its first line, from 1.
-        last: Number of its last line.
-        text: Its lines, long ones cut.
-    """
-
-    first: int
+    first: int  # number of its first line, from 1
     last: int
-    text: str
+    text: str  # its lines, long ones cut
 
 
 def nearest_region(haystack: Haystack, old: str) -> Nearest | None:

@@ -33,39 +33,23 @@ from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
 from tools.files.text_encodings import Encoding, encode
 from tools.files.workspace import Location, Workspace, explain
 
-MAX_CHANGED_BYTES = 64_000_000
-"""Size of a file that is held in memory to change it."""
-
-ABSENT = "absent"
-"""The state of a file that does not exist."""
-
+MAX_CHANGED_BYTES = 64_000_000  # size of a file that is held in memory to change it
+ABSENT = "absent"  # the state of a file that does not exist
+# A larger content is worth a thread: hashing and syncing take about as long, and neither holds up the other
 BACKGROUND_HASH_BYTES = 1 << 18
-"""A larger content is worth a thread: hashing and syncing take about as long, and neither holds up the other."""
-
-EDITABLE_BYTES = 16_000
-"""Size of a text that a person may change in the question."""
-
-SHOWN_BYTES = 5_000
-"""Size of what a result repeats of a change; with its sentences it stays under 8 kB."""
-
+EDITABLE_BYTES = 16_000  # size of a text that a person may change in the question
+SHOWN_BYTES = 5_000  # size of what a result repeats of a change; with its sentences it stays under 8 kB
+# What the two sides of a diff are called in a question (the words of both Qwen Code and Gemini CLI)
 PROPOSED = ("Current", "Proposed")
-"""What the two sides of a diff are called in a question (the words of both Qwen Code and Gemini CLI)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFile:
-    """The file that a call changes: its path resolved once, and what it is read and written with.
-
-    Args:
-        workspace: Opens it.
-        location: Where it is.
-        reads: What the calling client has seen of it, where that is remembered.
-        signal: Set when the call is cancelled.
-    """
+    """The file that a call changes: its path resolved once, and what it is read and written with."""
 
     workspace: Workspace
     location: Location
-    reads: ReadLedger | None
+    reads: ReadLedger | None  # what the calling client has seen of it, where that is remembered
     signal: AbortSignal
 
     @property
@@ -176,6 +160,7 @@ def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
         ) from None
 
 
+# A whole line of the form "rest of code ..." (Gemini CLI's phrases)
 _OMISSION = re.compile(
     r"""[ \t]*
     (?://|\#|--|;|/\*|<!--)?[ \t]*                             # as a comment, or bare
@@ -185,7 +170,6 @@ _OMISSION = re.compile(
     \)?[ \t]*(?:\*/|-->)?[ \t]*""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""A whole line of the form "rest of code ..." (Gemini CLI's phrases)."""
 
 _MAX_OMISSION_CHARS = 80
 
@@ -211,36 +195,22 @@ def first_new_omission(text: str, known: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange(ABC):
-    """A change that is ready to be made.
+    """A change that is ready to be made."""
 
-    Args:
-        target: The file.
-        snapshot: What it is now.
-        text: Its text afterwards.
-        encoding: Of the bytes afterwards.
-        data: Its bytes afterwards.
-        diff: The change for people.
-        hidden_by: The agent-ignore file that hides the file, or `None`; also `None` for a new file.
-        notes: What else the model should know of the change.
-    """
+    title: ClassVar[str]  # the first words of the question's title
 
-    title: ClassVar[str]
-    """The first words of the question's title."""
+    labels: ClassVar[tuple[str, str]]  # what the two sides of the diff in a result are called
 
-    labels: ClassVar[tuple[str, str]]
-    """What the two sides of the diff in a result are called."""
-
-    proposal_noun: ClassVar[str]
-    """What a person may have changed."""
+    proposal_noun: ClassVar[str]  # what a person may have changed
 
     target: TargetFile
     snapshot: Snapshot
     text: str
-    encoding: Encoding
+    encoding: Encoding  # of the bytes afterwards
     data: bytes
     diff: Diff
-    hidden_by: str | None = None
-    notes: tuple[str, ...] = ()
+    hidden_by: str | None = None  # the agent-ignore file that hides the file, or `None`; also `None` for a new file
+    notes: tuple[str, ...] = ()  # what else the model should know of the change
 
     @property
     @abstractmethod

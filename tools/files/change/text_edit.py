@@ -48,30 +48,21 @@ from tools.files.text_encodings import (
 )
 from tools.files.workspace import Location
 
-MAX_STRUCTURED_LINES = 100
-"""Line numbers of replacements in the structured result."""
-
-CONTEXT_LINES = 5
-"""Unchanged lines shown around each change (Gemini CLI's)."""
+MAX_STRUCTURED_LINES = 100  # line numbers of replacements in the structured result
+CONTEXT_LINES = 5  # unchanged lines shown around each change (Gemini CLI's)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextEdit(FileChange):
-    """An edit that is ready to be made.
-
-    Args:
-        match: What was found, or `None` for a creation.
-        spans: What was put in, in the new text.
-        lines: Where the matches began, in the old text; the first `MAX_STRUCTURED_LINES`.
-    """
+    """An edit that is ready to be made."""
 
     title: ClassVar[str] = "Confirm Edit"
     labels: ClassVar[tuple[str, str]] = PROPOSED
     proposal_noun: ClassVar[str] = "new text"
 
-    match: Match | None = None
-    spans: tuple[Span, ...] = ()
-    lines: tuple[int, ...] = ()
+    match: Match | None = None  # what was found, or `None` for a creation
+    spans: tuple[Span, ...] = ()  # what was put in, in the new text
+    lines: tuple[int, ...] = ()  # where the matches began, in the old text; the first `MAX_STRUCTURED_LINES`
 
     @property
     def sentence(self) -> str:

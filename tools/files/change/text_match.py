@@ -19,30 +19,24 @@ from itertools import accumulate
 from tools.files.line_endings import LineEndings, to_lf
 from tools.files.text_encodings import UTF_8, Encoding
 
-BLANKS = " \t"
-"""The white space that is forgiven; other characters that look like it are look-alikes."""
+BLANKS = " \t"  # the white space that is forgiven; other characters that look like it are look-alikes
 
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _SINGLE_QUOTES = "\u2018\u2019\u201a\u201b"
 _DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
 _SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+# Characters that models write in their ASCII form, one for one (Qwen Code's list)
 LOOK_ALIKES = (("-", _DASHES), ("'", _SINGLE_QUOTES), ('"', _DOUBLE_QUOTES), (" ", _SPACES))
-"""Characters that models write in their ASCII form, one for one (Qwen Code's list)."""
-
+# Places that are looked for, but for one more that tells that there are too many: about 50 MB and a second
 MAX_MATCHES = 200_000
-"""Places that are looked for, but for one more that tells that there are too many: about 50 MB and a second."""
-
-PIECE_CHARS = 1 << 16
-"""Searched at once: some milliseconds at worst, when both texts repeat themselves."""
-
+PIECE_CHARS = 1 << 16  # searched at once: some milliseconds at worst, when both texts repeat themselves
+# Characters of a text that is compared line by line; with its copies some 100 MB at worst
 MAX_RELAXED_CHARS = 8_000_000
-"""Characters of a text that is compared line by line; with its copies some 100 MB at worst."""
-
+# Line endings of a text that is compared line by line: about 50 MB of lines and half a second
 MAX_RELAXED_LINES = 300_000
-"""Line endings of a text that is compared line by line: about 50 MB of lines and half a second."""
 
+# ASCII bytes in this range may be the second half of a character in GB18030, Shift JIS or Big5
 _FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
-"""ASCII bytes in this range may be the second half of a character in GB18030, Shift JIS or Big5."""
 
 
 class Strategy(StrEnum):
@@ -72,17 +66,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """All matches of one strategy, in order and without overlap.
-
-    Args:
-        strategy: Which one.
-        spans: Where, in the raw text; none only if all were skipped.
-        skipped: Places left out because the first character may be half of another one (unknown encodings).
-    """
+    """All matches of one strategy, in order and without overlap."""
 
     strategy: Strategy
-    spans: tuple[Span, ...]
-    skipped: int = 0
+    spans: tuple[Span, ...]  # where, in the raw text; none only if all were skipped
+    skipped: int = 0  # places left out because the first character may be half of another one (unknown encodings)
 
 
 def never_ends() -> None:

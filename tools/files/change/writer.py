@@ -24,14 +24,12 @@ from tools.files.opener import Folder, identity_of, is_temporary, temporary_name
 from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 
-CANCEL_POLL_SECONDS = 0.05
-"""How often a call that waits for another one's write checks whether it was cancelled."""
+CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another one's write checks whether it was cancelled
 
+# By real path; a lock that nobody holds or waits for is gone by itself
 _file_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-"""By real path; a lock that nobody holds or waits for is gone by itself."""
 
-_guard = threading.Lock()
-"""Held for a moment to look something up in the tables of this module."""
+_guard = threading.Lock()  # held for a moment to look something up in the tables of this module
 
 
 @contextmanager
@@ -58,14 +56,13 @@ def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
         lock.release()
 
 
+# How long a write waits for its turn in a folder. A turn makes or renames one file, in less than a millisecond, and at
+# most some tens of our threads wait for one; only a process that was stopped within its turn takes so long.
 BUSY_SECONDS = 5.0
-"""How long a write waits for its turn in a folder. A turn makes or renames one file, in less than a millisecond, and
-at most some tens of our threads wait for one; only a process that was stopped within its turn takes so long."""
 
 POLL_SECONDS = 0.001
 
-FolderId = tuple[int, int]
-"""Device and inode: which folder it is, whatever path leads to it."""
+FolderId = tuple[int, int]  # device and inode: which folder it is, whatever path leads to it
 
 _folder_locks: WeakValueDictionary[FolderId, threading.Lock] = WeakValueDictionary()
 
@@ -131,17 +128,13 @@ def alone_in(folder: Folder) -> Generator[None]:
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
+# Names in a folder that is not searched for leftovers at each write. A smaller one takes less than a millisecond.
 LARGE_FOLDER = 1_000
-"""Names in a folder that is not searched for leftovers at each write. A smaller one takes less than a millisecond."""
+REST_SECONDS = 10.0  # how long a large folder is not searched again; one of 150,000 files takes a tenth of a second
+MAX_RESTING = 1_000  # large folders remembered; those that nobody wrote in for longest are forgotten first
 
-REST_SECONDS = 10.0
-"""How long a large folder is not searched again; one of 150,000 files takes a tenth of a second."""
-
-MAX_RESTING = 1_000
-"""Large folders remembered; those that nobody wrote in for longest are forgotten first."""
-
+# When this process last began to search a folder that is large, or is being searched
 _last_searched: dict[FolderId, float] = {}
-"""When this process last began to search a folder that is large, or is being searched."""
 
 
 class Temporary:
@@ -239,13 +232,12 @@ def _find_leftovers(folder: Folder) -> list[str]:
     return [name for name in names if is_temporary(name)]
 
 
+# Rights of a program, which new content must not have; it goes as the set-id bits do
 _DROPPED_ATTRIBUTE = "security.capability"
-"""Rights of a program, which new content must not have; it goes as the set-id bits do."""
 
 _ACCESS_LIST = "system.posix_acl_access"
 
-_LABELS = frozenset({"security.selinux"})
-"""Attributes that the system gives to every file."""
+_LABELS = frozenset({"security.selinux"})  # attributes that the system gives to every file
 
 
 def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_result) -> None:
@@ -351,39 +343,26 @@ def _rename_new() -> Callable[[int | None, str, str], bool] | None:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What a write asks of the disk, and what may fail there at any time.
+    """What a write asks of the disk, and what may fail there at any time."""
 
-    Args:
-        write: Writes some of the bytes to a descriptor and tells how many.
-        sync: Brings a descriptor's content to the disk.
-        rename: As `rename_in`.
-    """
-
-    write: Callable[[int, memoryview], int] = os.write
-    sync: Callable[[int], None] = os.fsync
+    write: Callable[[int, memoryview], int] = os.write  # writes some of the bytes to a descriptor and tells how many
+    sync: Callable[[int], None] = os.fsync  # brings a descriptor's content to the disk
     rename: Callable[[Folder, str, str, bool], None] = rename_in
 
 
 REAL_DISK = Disk()
 
-NEW_FILE_MODE = 0o666
-"""Mode of a created file before the umask."""
-
+NEW_FILE_MODE = 0o666  # mode of a created file before the umask
+# Mode of a temporary file until it has that of the file it replaces: nobody else may read it meanwhile
 PRIVATE_MODE = 0o600
-"""Mode of a temporary file until it has that of the file it replaces: nobody else may read it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write did.
-
-    Args:
-        identity: The file's fingerprint afterwards.
-        links_broken: How many other names still hold the old content (hard links), usually 0.
-    """
+    """What a write did."""
 
     identity: FileIdentity
-    links_broken: int
+    links_broken: int  # how many other names still hold the old content (hard links), usually 0
 
 
 def replace_file(

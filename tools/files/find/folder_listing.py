@@ -22,26 +22,18 @@ from tools.files.ignore_files import HiddenBy, refuse_hidden, scope_of
 from tools.files.opener import Entry, PathKind
 from tools.files.workspace import Location, Workspace, missing
 
-CHECK_EVERY = 1_000
-"""Entries between two looks at the signal."""
-
+CHECK_EVERY = 1_000  # entries between two looks at the signal
+# Links that are followed before a page is shown, so that those to folders stand among the folders; where a folder has
+# more, all of them stand among the files. A link costs microseconds, but one made to cost much some milliseconds.
 MAX_SORTED_LINKS = 500
-"""Links that are followed before a page is shown, so that those to folders stand among the folders; where a folder
-has more, all of them stand among the files. A link costs microseconds, but one made to cost much some milliseconds."""
 
 
 class _Link(NamedTuple):
-    """What a link leads to.
+    """What a link leads to."""
 
-    Args:
-        type: `directory` or `file`; `link` where it is broken or leads out of the workspace.
-        target: What is there, inside the workspace.
-        note: What else there is to say.
-    """
-
-    type: str
-    target: Location | None = None
-    note: str = ""
+    type: str  # `directory` or `file`; `link` where it is broken or leads out of the workspace
+    target: Location | None = None  # what is there, inside the workspace
+    note: str = ""  # what else there is to say
 
 
 def list_folder(

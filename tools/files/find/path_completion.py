@@ -22,8 +22,8 @@ _PIECE = re.compile(
     r"""\\(?P<escaped>[\s,"'])|"(?P<quoted>[^"]*)"|(?P<braces>\{[^{}\s"']*\})|(?P<plain>[^\s,"])|"(?P<open>[^"]*)\Z""",
     re.DOTALL,
 )
+# Where the backslash separates folders it protects nothing
 _PIECE_WITHOUT_ESCAPES = re.compile(_PIECE.pattern.removeprefix(r"""\\(?P<escaped>[\s,"'])|"""), re.DOTALL)
-"""Where the backslash separates folders it protects nothing."""
 
 _SINGLE_QUOTED = re.compile(r"'(?P<quoted>[^']*)'(?=[\s,]|\Z)|'(?P<open>[^']*)\Z", re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]*")
@@ -32,19 +32,12 @@ _NEEDS_QUOTES = re.compile(r"[\s,\"']")
 
 @dataclass(frozen=True, slots=True)
 class TypedPath:
-    """One path of a line.
+    """One path of a line."""
 
-    Args:
-        path: What is meant, without quotes, protecting backslashes and a leading `@`.
-        start: Where it begins in the line, the `@` included.
-        has_at: Whether an `@` stood before it.
-        is_open: Whether its quote is not closed (yet).
-    """
-
-    path: str
-    start: int
-    has_at: bool = False
-    is_open: bool = False
+    path: str  # what is meant, without quotes, protecting backslashes and a leading `@`
+    start: int  # where it begins in the line, the `@` included
+    has_at: bool = False  # whether an `@` stood before it
+    is_open: bool = False  # whether its quote is not closed (yet)
 
 
 def typed_paths(line: str) -> list[TypedPath]:
@@ -100,29 +93,19 @@ def _after_separators(line: str, position: int) -> int:
     return found.end() if found else position
 
 
-LIST_SECONDS = 1.0
-"""How long one folder is examined; a person waits for it between two keys."""
-
-BELOW_SECONDS = 0.2
-"""How long a look below takes at most; enough for some ten thousand files."""
-
-MAX_BELOW = 1_000
-"""Files found below among which the best are chosen."""
+LIST_SECONDS = 1.0  # how long one folder is examined; a person waits for it between two keys
+BELOW_SECONDS = 0.2  # how long a look below takes at most; enough for some ten thousand files
+MAX_BELOW = 1_000  # files found below among which the best are chosen
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What a path may become.
+    """What a path may become."""
 
-    Args:
-        names: Relative to the folder, best first, with forward slashes, folders with a slash at their end.
-        total: How many there are; `names` may hold fewer.
-        partial: There may be more than `total`: the time was up.
-    """
-
+    # Relative to the folder, best first, with forward slashes, folders with a slash at their end
     names: tuple[str, ...] = ()
-    total: int = 0
-    partial: bool = False
+    total: int = 0  # how many there are; `names` may hold fewer
+    partial: bool = False  # there may be more than `total`: the time was up
 
 
 def entries_that_start_with(

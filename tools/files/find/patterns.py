@@ -13,14 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-MAX_ALTERNATIVES = 256
-"""Patterns that braces may stand for."""
-
+MAX_ALTERNATIVES = 256  # patterns that braces may stand for
+# Characters of all those together: eight of the longest patterns, or 128 for each of the most
 MAX_EXPANDED_CHARS = 32_768
-"""Characters of all those together: eight of the longest patterns, or 128 for each of the most."""
-
-_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)
-"""What braces are made of; a backslash takes the character behind it along."""
+_BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # what braces are made of; a backslash takes the character behind it along
 
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
 
@@ -98,8 +94,7 @@ def _check_size(count: int, chars: int) -> None:
         raise PatternRefusedError(f"its braces stand for more than {MAX_EXPANDED_CHARS} characters; use fewer")
 
 
-MAX_PATTERN_CHARS = 4_096
-"""As long as a path may be."""
+MAX_PATTERN_CHARS = 4_096  # as long as a path may be
 
 _EXTENDED = re.compile(r"[@?]\(([^()/]*+)\)")
 _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
@@ -107,8 +102,7 @@ _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
 _WILDCARDS = re.compile(r"[*?\[\\]")
 _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
 
-Names = Callable[[str], bool]
-"""Whether one name between slashes fits, or a path of several."""
+Names = Callable[[str], bool]  # whether one name between slashes fits, or a path of several
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +116,12 @@ _Step = Names | _Tree
 
 @dataclass(slots=True)
 class Position:
-    """Where in a pattern a folder is: what may come next. Folders of equal standing share one position.
+    """Where in a pattern a folder is: what may come next. Folders of equal standing share one position."""
 
-    Args:
-        steps: The steps of the pattern that may come next: what each wants, the number of the step behind it, whether
-            it is the last one.
-        pattern: Whose steps they are.
-    """
-
+    # The steps of the pattern that may come next: what each wants, the number of the step behind it, whether it is the
+    # last one
     steps: tuple[tuple[_Step, int, bool], ...]
-    pattern: PathPattern
+    pattern: PathPattern  # whose steps they are
 
     def accepts(self, name: str) -> bool:
         """Whether a file of this name in the folder fits the pattern."""
@@ -177,8 +167,8 @@ class PathPattern:
         self.alternatives = alternatives
         self.literals = literals
         self._positions: dict[frozenset[int], Position] = {}
+        # Those of all alternatives one after the other, and `None` behind the last one of each
         self._steps: list[_Step | None] = []
-        """Those of all alternatives one after the other, and `None` behind the last one of each."""
         firsts: list[int] = []
         for steps in alternatives:
             firsts.append(len(self._steps))

@@ -16,6 +16,7 @@ from tools.files.ignore_files import agent_ignore_file
 from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
 
+# Gemini CLI's default excludes that are folders
 EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {
     ".vscode",
     ".idea",
@@ -24,21 +25,18 @@ EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {
     "coverage",
     "__pycache__",
 }
-"""Gemini CLI's default excludes that are folders."""
 
-_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")
-"""What makes an entry that does not exist more than the name of a file."""
-
+_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # what makes an entry that does not exist more than the name of a file
+# Secrets, and context files that an agent has read already
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
-"""Secrets, and context files that an agent has read already."""
 
+# Binary formats other than media
 _EXCLUDED_SUFFIXES = frozenset(
     (  # noqa: SIM905 - as a list it would be forty lines
         ".bin .exe .dll .so .dylib .class .jar .war .zip .tar .gz .bz2 .rar .7z .doc .docx .xls .xlsx .ppt .pptx "
         ".odt .ods .odp .pak .rpa .pyc .pyo .dat .obj .o .a .lib .wasm"
     ).split()
 )
-"""Binary formats other than media."""
 
 
 class _DefaultExcludes:
@@ -59,15 +57,10 @@ class _DefaultExcludes:
 
 
 class Candidate(NamedTuple):
-    """A file to read. There may be very many of them, so where it lies is worked out only for those that are read.
-
-    Args:
-        path: Its real path.
-        named: Where it is, if it was named outright, not found.
-    """
+    """A file to read. There may be very many of them, so where it lies is worked out only for those that are read."""
 
     path: str
-    named: Location | None
+    named: Location | None  # where it is, if it was named outright, not found
 
     @property
     def is_named(self) -> bool:
@@ -119,9 +112,8 @@ class FileSelection:
         self._exclude = _compiled(exclude, None, at_any_depth=True) if exclude else None
         self._use_defaults = use_defaults
         self.files: dict[str, Candidate] = {}
-        """What was found, by real path."""
+        # What was asked for and is not read: path or pattern, and the reason; each pair once
         self.skipped: dict[tuple[str, str], None] = {}
-        """What was asked for and is not read: path or pattern, and the reason; each pair once."""
 
     def choose(self, entries: Sequence[str]) -> None:
         """Find the files.

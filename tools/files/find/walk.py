@@ -15,15 +15,10 @@ from tools.files.ignore_files import HiddenBy, Scope, is_hidden_target, refuse_h
 from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
 
+# Folders of other people's code and of version control that searches leave out (the five of Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
-"""Folders of other people's code and of version control that searches leave out (the five of Qwen Code and Gemini
-CLI)."""
-
-CHECK_EVERY = 500
-"""Entries of one folder between two looks at the clock and the signal."""
-
-MAX_REFUSALS = 3
-"""Folders for which the result says why nothing in them is read."""
+CHECK_EVERY = 500  # entries of one folder between two looks at the clock and the signal
+MAX_REFUSALS = 3  # folders for which the result says why nothing in them is read
 
 
 class Selection(Protocol):
@@ -89,35 +84,21 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a walk leaves out.
+    """What a walk leaves out."""
 
-    Args:
-        git: Whether the rules of git apply.
-        agent: Whether the agent-ignore files apply.
-        folders: Names of folders that are never entered.
-        links: Whether links to files are given out as well.
-        stats: Whether the stat of each file is asked for; it costs as much as the walk.
-    """
-
-    git: bool = True
-    agent: bool = True
-    folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS
-    links: bool = False
-    stats: bool = False
+    git: bool = True  # whether the rules of git apply
+    agent: bool = True  # whether the agent-ignore files apply
+    folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS  # names of folders that are never entered
+    links: bool = False  # whether links to files are given out as well
+    stats: bool = False  # whether the stat of each file is asked for; it costs as much as the walk
 
 
 class Found(NamedTuple):
-    """A file that a walk came by.
+    """A file that a walk came by."""
 
-    Args:
-        path: Below the folder that the walk started from, with forward slashes.
-        is_link: Whether it is a link, where links are asked for; otherwise a regular file.
-        info: Its stat where that is asked for; `None` also if it has gone meanwhile.
-    """
-
-    path: str
-    is_link: bool
-    info: os.stat_result | None
+    path: str  # below the folder that the walk started from, with forward slashes
+    is_link: bool  # whether it is a link, where links are asked for; otherwise a regular file
+    info: os.stat_result | None  # its stat where that is asked for; `None` also if it has gone meanwhile
 
 
 class _FolderAhead(NamedTuple):
@@ -131,24 +112,17 @@ class _FolderAhead(NamedTuple):
 
 @dataclass(slots=True)
 class Walk:
-    """One or more walks with one time budget; afterwards, what they left out.
-
-    Args:
-        workspace: Whose folders are read.
-        filters: What is left out.
-        deadline: The budget; `timed_out` tells that it did not suffice.
-        hidden: Files that were wanted, and folders, that ignore files hide.
-        folders_excluded: Names of folders that were not entered because of their name, with their number.
-        unreadable: Folders that could not be read.
-        refusals: Why nothing is read in a folder whose agent-ignore file is not understood, for the first of them.
-    """
+    """One or more walks with one time budget; afterwards, what they left out."""
 
     workspace: Workspace
     filters: Filters
-    deadline: Deadline
+    deadline: Deadline  # the budget; `timed_out` tells that it did not suffice
+    # Files that were wanted, and folders, that ignore files hide
     hidden: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
+    # Names of folders that were not entered because of their name, with their number
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
-    unreadable: int = 0
+    unreadable: int = 0  # folders that could not be read
+    # Why nothing is read in a folder whose agent-ignore file is not understood, for the first of them
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
 
@@ -335,8 +309,7 @@ def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within:
     return None if kind is None or is_hidden_target(workspace, location, agent=agent) else kind
 
 
-MAX_TEXT_BYTES = 7_800
-"""A text beside structured content stays under 8 kB; this leaves room for what closes it."""
+MAX_TEXT_BYTES = 7_800  # a text beside structured content stays under 8 kB; this leaves room for what closes it
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

@@ -21,29 +21,17 @@ from tools.files.read.media import FileKind
 from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import REPLACEMENT, UNKNOWN, Encoding
 
-BLOCK = 1 << 20
-"""Bytes read and counted at a time."""
-
+BLOCK = 1 << 20  # bytes read and counted at a time
+# How much one call reads on its way to a line or to its end (half a second); what was counted is remembered
 SOUGHT_BYTES = 1 << 29
-"""How much one call reads on its way to a line or to its end (half a second); what was counted is remembered."""
-
-STEP = 1 << 16
-"""Bytes between two counts that are remembered: what is split into lines to find the beginning of one."""
-
-MAX_INDEXES = 64
-"""Files whose line counts are remembered, 128 bytes for each MB of a file."""
-
+STEP = 1 << 16  # bytes between two counts that are remembered: what is split into lines to find the beginning of one
+MAX_INDEXES = 64  # files whose line counts are remembered, 128 bytes for each MB of a file
+# A file changed more recently than this may change again without its times showing it, so it is not remembered
 SETTLED_NS = 100_000_000
-"""A file changed more recently than this may change again without its times showing it, so it is not remembered."""
-
-TAKEN_BYTES = 1 << 16
-"""Bytes read at a time where lines are taken out; a window has rarely more."""
-
+TAKEN_BYTES = 1 << 16  # bytes read at a time where lines are taken out; a window has rarely more
+# How much is read only to tell the number of lines; in a larger rest the lines are not counted (about 10 ms)
 COUNTED_BYTES = 16 << 20
-"""How much is read only to tell the number of lines; in a larger rest the lines are not counted (about 10 ms)."""
-
-CUT_MARK = "... [truncated]"
-"""Stands at the end of a line that was cut (the mark of Qwen Code and Gemini CLI)."""
+CUT_MARK = "... [truncated]"  # stands at the end of a line that was cut (the mark of Qwen Code and Gemini CLI)
 
 MAX_UTF8_BYTES = 4
 
@@ -83,17 +71,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class LineIndex:
-    """How many line endings there are up to the end of each step, from the beginning on.
+    """How many line endings there are up to the end of each step, from the beginning on."""
 
-    Args:
-        counts: Running totals; never changed.
-        is_complete: Whether the last step is the last one of the file.
-        ends_open: Whether the file ends without a line ending, in a line of its own.
-    """
-
-    counts: array[int] = field(default_factory=lambda: array("Q"))
-    is_complete: bool = False
-    ends_open: bool = False
+    counts: array[int] = field(default_factory=lambda: array("Q"))  # running totals; never changed
+    is_complete: bool = False  # whether the last step is the last one of the file
+    ends_open: bool = False  # whether the file ends without a line ending, in a line of its own
 
     @property
     def counted(self) -> int:
@@ -160,46 +142,27 @@ def _too_far(what: str, side: str, known: str) -> ToolError:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody asked to see of a file.
+    """What somebody asked to see of a file."""
 
-    Args:
-        offset: The first line, from 0; a negative one counts from the end.
-        limit: How many lines at most.
-        limits: `line_chars` cuts a line, `read_chars` ends the window before the line that does not fit.
-        signal: Looked at between blocks.
-    """
-
-    offset: int
+    offset: int  # the first line, from 0; a negative one counts from the end
     limit: int
-    limits: Limits
-    signal: AbortSignal
+    limits: Limits  # `line_chars` cuts a line, `read_chars` ends the window before the line that does not fit
+    signal: AbortSignal  # looked at between blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A run of lines.
+    """A run of lines."""
 
-    Args:
-        text: The lines with their endings; the last line has one only if it is the last of the file.
-        first: Number of the first line, from 0; negative, counted from the end, where lines were not counted.
-        count: How many lines; 0 if the window lies past the end.
-        total: Lines in the file, or `None` where they were not counted.
-        at_least: Lines there are for certain.
-        reaches_end: No line follows.
-        shortened: A line was cut.
-        is_decodable: All of it is valid UTF-8.
-        chars: Characters of `text` that come from the file.
-    """
-
-    text: str
-    first: int
-    count: int
-    total: int | None
-    at_least: int
+    text: str  # the lines with their endings; the last line has one only if it is the last of the file
+    first: int  # number of the first line, from 0; negative, counted from the end, where lines were not counted
+    count: int  # how many lines; 0 if the window lies past the end
+    total: int | None  # lines in the file, or `None` where they were not counted
+    at_least: int  # lines there are for certain
     reaches_end: bool
     shortened: bool
-    is_decodable: bool
-    chars: int
+    is_decodable: bool  # all of it is valid UTF-8
+    chars: int  # characters of `text` that come from the file
 
 
 def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None) -> Window:
@@ -375,42 +338,31 @@ def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
 
 @dataclass(slots=True)
 class Reading:
-    """What one read of a file gives. Never changed; freezing it would only triple what it costs to make one.
+    """What one read of a file gives. Never changed; freezing it would only triple what it costs to make one."""
 
-    Args:
-        parts: The content for the model, never empty. For text exactly one `TextPart`: the lines as they are in
-            the file, after a header where something was left out.
-        kind: What the file was shown as.
-        start: Number of the first line shown, from 1; 0 where no line is shown (empty files, media). Negative,
-            counted from the end (-1 is the last line), where the file is too large to be counted.
-        end: Number of the last line shown, counted like `start`.
-        total: Lines in the file, or `None` where it is not known (or not text). A final line ending ends the last
-            line and starts no other one.
-        truncated: Lines after `end` were left out; `next_offset` continues there.
-        shortened: At least one line was cut at `Limits.line_chars`.
-        chars: Characters of the file's text in `parts`, header not counted; 0 for media.
-        encoding: Name of the encoding, `unknown-8bit` where we do not know it, `None` for media and binary files.
-        sha256: Hex digest of the whole content where the whole file was read or it is at most 8 MB, else `None`.
-        eol: `lf`, `crlf`, `cr` or `mixed` as far as it was looked at; `None` where there is no line ending.
-        next_offset: The `offset` that continues after `end`, or `None` where nothing follows.
-        pages: How many pages a PDF has whose text is shown, else `None`.
-        is_guess: `encoding` is a guess; the text says so.
-    """
-
+    # The content for the model, never empty. For text exactly one `TextPart`: the lines as they are in the file, after
+    # a header where something was left out.
     parts: tuple[Part, ...]
-    kind: FileKind
+    kind: FileKind  # what the file was shown as
+    # Number of the first line shown, from 1; 0 where no line is shown (empty files, media). Negative, counted from the
+    # end (-1 is the last line), where the file is too large to be counted.
     start: int = 0
-    end: int = 0
+    end: int = 0  # number of the last line shown, counted like `start`
+    # Lines in the file, or `None` where it is not known (or not text). A final line ending ends the last line and
+    # starts no other one.
     total: int | None = None
-    truncated: bool = False
-    shortened: bool = False
-    chars: int = 0
+    truncated: bool = False  # lines after `end` were left out; `next_offset` continues there
+    shortened: bool = False  # at least one line was cut at `Limits.line_chars`
+    chars: int = 0  # characters of the file's text in `parts`, header not counted; 0 for media
+    # Name of the encoding, `unknown-8bit` where we do not know it, `None` for media and binary files
     encoding: str | None = None
+    # Hex digest of the whole content where the whole file was read or it is at most 8 MB, else `None`
     sha256: str | None = None
+    # `lf`, `crlf`, `cr` or `mixed` as far as it was looked at; `None` where there is no line ending
     eol: str | None = None
-    next_offset: int | None = None
-    pages: int | None = None
-    is_guess: bool = False
+    next_offset: int | None = None  # the `offset` that continues after `end`, or `None` where nothing follows
+    pages: int | None = None  # how many pages a PDF has whose text is shown, else `None`
+    is_guess: bool = False  # `encoding` is a guess; the text says so
 
     @property
     def is_text(self) -> bool:

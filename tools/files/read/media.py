@@ -18,8 +18,8 @@ from tools.files.opener import OpenedFile
 from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding
 from tools.files.workspace import Location
 
+# Raw bytes of one piece of media inside a result; above it becomes a link (base64 makes 4 MB of it)
 MAX_INLINE_BYTES = 3_000_000
-"""Raw bytes of one piece of media inside a result; above it becomes a link (base64 makes 4 MB of it)."""
 
 
 class FileKind(StrEnum):
@@ -55,6 +55,7 @@ TEXT = FileType(FileKind.TEXT, "text/plain")
 BINARY = FileType(FileKind.BINARY, "application/octet-stream")
 PDF = FileType(FileKind.PDF, "application/pdf")
 
+# First bytes that no text begins with
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -71,8 +72,8 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\0\0\x01\xba", "video/mpeg"),
     (b"\0\0\x01\xb3", "video/mpeg"),
 )
-"""First bytes that no text begins with."""
 
+# First four bytes, and the four at position 8
 _CONTAINERS = {
     (b"RIFF", b"WAVE"): "audio/wav",
     (b"RIFF", b"WEBP"): "image/webp",
@@ -80,8 +81,8 @@ _CONTAINERS = {
     (b"FORM", b"AIFF"): "audio/aiff",
     (b"FORM", b"AIFC"): "audio/aiff",
 }
-"""First four bytes, and the four at position 8."""
 
+# The brand of an ISO media file, after `ftyp`; any other one is MP4 video
 _ISO_BRANDS = {
     b"avif": "image/avif",
     b"avis": "image/avif",
@@ -92,13 +93,11 @@ _ISO_BRANDS = {
     b"M4B ": "audio/mp4",
     b"qt  ": "video/quicktime",
 }
-"""The brand of an ISO media file, after `ftyp`; any other one is MP4 video."""
 
 _OGG = b"OggS\0"
 _ID3 = b"ID3"
 _MATROSKA = b"\x1a\x45\xdf\xa3"
-_ISO_MARK = b"ftyp"
-"""At position 4."""
+_ISO_MARK = b"ftyp"  # at position 4
 
 _BEGINNINGS = (
     *(signature for signature, _ in _SIGNATURES),
@@ -108,6 +107,7 @@ _BEGINNINGS = (
     _MATROSKA,
 )
 
+# Media whose first bytes are too weak a sign: the name counts, where the content is not text
 _NAMED = {
     ".mp3": "audio/mpeg",
     ".aac": "audio/aac",
@@ -117,8 +117,8 @@ _NAMED = {
     ".mpg": "video/mpeg",
     ".mpeg": "video/mpeg",
 }
-"""Media whose first bytes are too weak a sign: the name counts, where the content is not text."""
 
+# Names of binary formats
 _BINARY_NAMES = frozenset(
     (  # noqa: SIM905 - as a list it would be fifty lines
         ".zip .tar .gz .tgz .bz2 .xz .zst .lz4 .rar .7z .jar .war .class .exe .dll .so .dylib .bin .o .a .lib .obj "
@@ -126,10 +126,8 @@ _BINARY_NAMES = frozenset(
         ".ttf .otf .png .jpg .jpeg .gif .webp .pdf"
     ).split()
 )
-"""Names of binary formats."""
 
-_DOUBTED_NAMES = _BINARY_NAMES.union(_NAMED)
-"""What has one of these and is not valid text is not tried as text."""
+_DOUBTED_NAMES = _BINARY_NAMES.union(_NAMED)  # what has one of these and is not valid text is not tried as text
 
 _NAMED_TEXT = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),

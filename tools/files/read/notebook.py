@@ -9,23 +9,16 @@ from typing import Any, cast
 
 from tools.contract.display import fenced
 
+# A larger notebook is not parsed but shown as the JSON text it is; parsing stops everything else for up to 50 ms
 MAX_NOTEBOOK_BYTES = 16_000_000
-"""A larger notebook is not parsed but shown as the JSON text it is; parsing stops everything else for up to 50 ms."""
-
+# Values in a notebook, about; one with more is shown as JSON too, for the same reason. A line is one value.
 MAX_VALUES = 300_000
-"""Values in a notebook, about; one with more is shown as JSON too, for the same reason. A line is one value."""
-
-MAX_OUTPUT_CHARS = 10_000
-"""Characters of one cell's outputs (Qwen Code's)."""
-
-MAX_NOTEBOOK_CHARS = 100_000
-"""Characters of a whole notebook (Qwen Code's)."""
-
+MAX_OUTPUT_CHARS = 10_000  # characters of one cell's outputs (Qwen Code's)
+MAX_NOTEBOOK_CHARS = 100_000  # characters of a whole notebook (Qwen Code's)
+# Characters of one output that terminal sequences are taken out of; what is behind them is not shown anyway
 CLEANED_CHARS = 4 * MAX_OUTPUT_CHARS
-"""Characters of one output that terminal sequences are taken out of; what is behind them is not shown anyway."""
-
+# Terminal sequences: CSI, OSC, and two-character ones
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-"""Terminal sequences: CSI, OSC, and two-character ones."""
 
 _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 

@@ -27,32 +27,19 @@ from tools.files.read.media import PDF, FileKind, media_parts
 from tools.files.text_encodings import UTF_8
 from tools.files.workspace import Location
 
+# Time for one document: some hundred ordinary pages (about 30 ms each), and short enough to wait for
 MAX_SECONDS = 20.0
-"""Time for one document: some hundred ordinary pages (about 30 ms each), and short enough to wait for."""
-
+# Address space of the child: several times what a large ordinary document takes, and no machine is lost by it
 MAX_MEMORY = 512 << 20
-"""Address space of the child: several times what a large ordinary document takes, and no machine is lost by it."""
-
-MAX_CHARS = 4_000_000
-"""Characters taken from one document; the longest books have about as many."""
-
-MAX_AT_ONCE = 2
-"""Children that run at the same time, so that many calls together do not take all memory."""
-
-MAX_WAITING = 4
-"""Calls that wait for their turn; more are refused at once."""
-
+MAX_CHARS = 4_000_000  # characters taken from one document; the longest books have about as many
+MAX_AT_ONCE = 2  # children that run at the same time, so that many calls together do not take all memory
+MAX_WAITING = 4  # calls that wait for their turn; more are refused at once
+# How long a call waits for its turn: with `MAX_AT_ONCE` others before it, three times as long as they may take
 MAX_WAIT_SECONDS = 60.0
-"""How long a call waits for its turn: with `MAX_AT_ONCE` others before it, three times as long as they may take."""
-
-TURN_SECONDS = 0.05
-"""How often a call that waits for its turn looks whether it was cancelled."""
-
+TURN_SECONDS = 0.05  # how often a call that waits for its turn looks whether it was cancelled
+# A line of the child: UTF-8 takes up to 4 bytes, JSON a second one for what it escapes
 MAX_LINE_BYTES = 8 * MAX_PAGE_CHARS
-"""A line of the child: UTF-8 takes up to 4 bytes, JSON a second one for what it escapes."""
-
-INSTALL = "pip install 'coretools-mcp[pdf]'"
-"""How the reader of PDF comes onto a machine."""
+INSTALL = "pip install 'coretools-mcp[pdf]'"  # how the reader of PDF comes onto a machine
 
 _PAGES = re.compile(r"\s*(\d{1,7})\s*(-)?\s*(\d{1,7})?\s*")
 
@@ -91,25 +78,15 @@ ALL_PAGES = Pages()
 
 @dataclass(frozen=True, slots=True)
 class PdfText:
-    """The text of a document, or of the pages that were wanted and could be had.
+    """The text of a document, or of the pages that were wanted and could be had."""
 
-    Args:
-        text: For each page a line that names it, then its text.
-        count: Pages of the document.
-        first: The first page that is there.
-        last: The last page that is there.
-        is_complete: Every page that was wanted is there.
-        cut: Why it is not complete, as an end of a sentence; empty where there was enough text before.
-        has_words: There is any text on any page.
-    """
-
-    text: str
+    text: str  # for each page a line that names it, then its text
     count: int
     first: int
     last: int
-    is_complete: bool
-    cut: str
-    has_words: bool
+    is_complete: bool  # every page that was wanted is there
+    cut: str  # why it is not complete, as an end of a sentence; empty where there was enough text before
+    has_words: bool  # there is any text on any page
 
     @property
     def page_range(self) -> str:

@@ -20,26 +20,17 @@ from tools.files.read_ledger import ReadLedger, SeenFile
 from tools.files.text_encodings import SNIFFED_BYTES, UNKNOWN, UTF_8, Decoded, decode, guess, marked_encoding
 from tools.files.workspace import Location, Workspace, explain
 
-HASHED_BYTES = 8_000_000
-"""Up to this size a file is read whole, so that its digest and its encoding are known."""
-
-HEAD_BYTES = 1 << 16
-"""Read at first: enough to tell what a file is, and the whole of most source files."""
-
+HASHED_BYTES = 8_000_000  # up to this size a file is read whole, so that its digest and its encoding are known
+HEAD_BYTES = 1 << 16  # read at first: enough to tell what a file is, and the whole of most source files
+# UTF-16 and UTF-32 are converted in memory before lines are counted; larger files are refused
 MAX_WIDE_BYTES = 64_000_000
-"""UTF-16 and UTF-32 are converted in memory before lines are counted; larger files are refused."""
 
 
 class Beginning(NamedTuple):
-    """What was seen of an opened file at first.
+    """What was seen of an opened file at first."""
 
-    Args:
-        head: Its first bytes; all of them if it has less than `HEAD_BYTES`.
-        type: What they tell of it.
-    """
-
-    head: bytes
-    type: FileType
+    head: bytes  # its first bytes; all of them if it has less than `HEAD_BYTES`
+    type: FileType  # what they tell of it
 
 
 def look_at(opened: OpenedFile, location: Location) -> Beginning:

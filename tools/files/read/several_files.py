@@ -24,50 +24,26 @@ from tools.files.read.reader import look_at, read
 from tools.files.read_ledger import ReadLedger, SeenFile
 from tools.files.workspace import Location, Workspace, explain
 
-MAX_MEDIA_BYTES = 10_000_000
-"""Raw bytes of images and the like in one result; base64 makes 13 MB of it."""
-
-MAX_LISTED = 100
-"""Files left out that are listed by name and size."""
-
-MAX_REASONS = 20
-"""Skipped files whose reason the text tells."""
-
-MAX_LISTED_CHARS = 10_000
-"""Characters of one such list; paths may be very long."""
-
-MAX_REASON_CHARS = 400
-"""Characters of one reason."""
+MAX_MEDIA_BYTES = 10_000_000  # raw bytes of images and the like in one result; base64 makes 13 MB of it
+MAX_LISTED = 100  # files left out that are listed by name and size
+MAX_REASONS = 20  # skipped files whose reason the text tells
+MAX_LISTED_CHARS = 10_000  # characters of one such list; paths may be very long
+MAX_REASON_CHARS = 400  # characters of one reason
 
 END_MARKER = "\n--- End of content ---"
 
 
 @dataclass(slots=True)
 class Batch:
-    """Reads files until the budget is used up.
-
-    Args:
-        workspace: Opens files.
-        limits: How much is read.
-        media: What becomes of images and the like.
-        deadline: How long it may take.
-        reads: Remembers what was read, if anybody does.
-        entries: What was asked for; media are read if an entry names them, or their extension.
-        is_checked: Found files are known not to be hidden from agents.
-        skipped: Files not read, with the reason.
-        parts: What was read.
-        read_paths: The files that were read.
-        rest: Files that were left for the budget's sake.
-        timed_out: The time did not suffice.
-    """
+    """Reads files until the budget is used up."""
 
     workspace: Workspace
     limits: Limits
-    media: MediaHandling
+    media: MediaHandling  # what becomes of images and the like
     deadline: Deadline
-    reads: ReadLedger | None
-    entries: Sequence[str]
-    is_checked: bool
+    reads: ReadLedger | None  # remembers what was read, if anybody does
+    entries: Sequence[str]  # what was asked for; media are read if an entry names them, or their extension
+    is_checked: bool  # found files are known not to be hidden from agents
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     parts: list[Part] = field(default_factory=list[Part])
     read_paths: list[str] = field(default_factory=list[str])

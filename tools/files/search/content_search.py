@@ -34,11 +34,9 @@ from tools.files.search.match_report import ContentQuery, MatchReport
 from tools.files.search.ripgrep import MAX_FILE_BYTES, Match, Query, RefusedQueryError, Ripgrep, ripgrep
 from tools.files.workspace import Location, Workspace
 
-MAX_PATTERN_CHARS = 10_000
-"""Far more than anybody means; a command line takes it on every system."""
-
+MAX_PATTERN_CHARS = 10_000  # far more than anybody means; a command line takes it on every system
+# A name in a glob that means the same to ripgrep: literal text and single stars
 _PLAIN_NAME = re.compile(r"[\w .+@=~-]*(?:\*[\w .+@=~-]+)*\*?")
-"""A name in a glob that means the same to ripgrep: literal text and single stars."""
 
 
 def check_pattern(spelled: str, pattern: str) -> None:
@@ -147,14 +145,10 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     )
 
 
-MAX_SORTED = 1_000
-"""Matching lines that are sorted here."""
-
+MAX_SORTED = 1_000  # matching lines that are sorted here
+# Matching lines of one file that are considered, where an exclude pattern decides which of them are shown
 MAX_LINES_OF_FILE = 1_000_000
-"""Matching lines of one file that are considered, where an exclude pattern decides which of them are shown."""
-
-EXCLUDED_AT_ONCE = 20
-"""Files searched for the exclude pattern in one run."""
+EXCLUDED_AT_ONCE = 20  # files searched for the exclude pattern in one run
 
 
 class ContentSearch:
@@ -183,11 +177,8 @@ class ContentSearch:
         self._wanted = wanted
         self._type_options = type_options
         self.ripgrep = Ripgrep(program, deadline)
-        """Searches for what is wanted."""
-        self.excluding = Ripgrep(program, deadline)
-        """Searches for what is left out of that."""
-        self.huge = 0
-        """Files named outright that are too large to be searched."""
+        self.excluding = Ripgrep(program, deadline)  # searches for what is left out of that
+        self.huge = 0  # files named outright that are too large to be searched
 
     def matches(
         self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
@@ -278,8 +269,7 @@ class ContentSearch:
             yield from (Match(path, lines) for path, lines in left.items() if lines)
 
 
-MAX_FOLDERS = 10_000
-"""Folders whose rules are held at once."""
+MAX_FOLDERS = 10_000  # folders whose rules are held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +302,8 @@ class VisibleFiles:
         self._filters = filters
         self._others = others
         self._top = _FolderRules(scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
+        # By the path below the folder; `None` where it is hidden or nothing is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
-        """By the path below the folder; `None` where it is hidden or nothing is wanted."""
 
     @property
     def options(self) -> list[str]:

