@@ -36,27 +36,19 @@ class Child:
 
     Whoever reads from it ends it when the deadline is over or the call is cancelled.
 
-    Args:
-        arguments: The program by its absolute path, and its arguments.
-        folder: Its working folder.
-        deadline: When it is killed.
-        given: The file that it reads, or nothing.
-        errors: Takes its stderr; without it, `finish` gives that.
-        environment: Its environment variables, but for what Windows needs.
-
     Raises:
         ChildFailedError: It does not start.
     """
 
     def __init__(
         self,
-        arguments: Sequence[str | bytes],
+        arguments: Sequence[str | bytes],  # the program by its absolute path, and its arguments
         folder: str,
         deadline: Deadline,
         *,
-        given: int | IO[bytes] = subprocess.DEVNULL,
-        errors: int | None = None,
-        environment: Mapping[str, str] | None = None,
+        given: int | IO[bytes] = subprocess.DEVNULL,  # the file that it reads
+        errors: int | None = None,  # takes its stderr; without it, `finish` gives that
+        environment: Mapping[str, str] | None = None,  # all of it, but for what Windows needs
     ) -> None:
         self.deadline = deadline
         self.was_killed = False
@@ -114,11 +106,7 @@ class Child:
         return os.read(descriptor, 1 << 16)
 
     def finish(self) -> tuple[int, bytes]:
-        """After all output was read: the exit code, and its stderr.
-
-        Raises:
-            ChildFailedError: It does not end.
-        """
+        """After all output was read: the exit code, and its stderr."""
         if not self._reap(FINISH_SECONDS):
             raise ChildFailedError(f"the process has closed its output, but still runs after {FINISH_SECONDS:g} s")
         if self._stderr is None:
@@ -219,11 +207,7 @@ class DocumentWorker(Child):
         )
 
     def messages(self, longest: int) -> Iterator[dict[str, Any]]:
-        """What it says; the last one has `end`, unless it was killed or came to an end by itself.
-
-        Args:
-            longest: Bytes of one message; none are taken after a longer one.
-        """
+        """What it says, up to one that is too long; the last has `end`, unless it was killed or ended by itself."""
         buffer = b""
         while chunk := self.read():
             *lines, buffer = (buffer + chunk).split(b"\n")

@@ -76,14 +76,7 @@ def _as_text(content: bytes) -> str:
 
 
 class RuleList:
-    """The rules of one ignore file.
-
-    Args:
-        rules: The expression of each, and whether it hides or brings back, in the order of the file.
-        cost: What they cost.
-        is_cut: There were too many of them: what came after does not count.
-        odd_line: The number of the first line that was not understood, which is not among the rules.
-    """
+    """The rules of one ignore file."""
 
     __slots__ = ("_any", "_rules", "bytes", "cost", "is_cut", "odd_line", "uses_re2")
 
@@ -113,14 +106,10 @@ class RuleList:
         return len(self._rules)
 
     def hides(self, path: str, *, is_folder: bool) -> bool | None:
-        """Whether these rules hide an entry; of the folders above it nothing is said.
+        """Whether these rules hide an entry or bring it back; `None` if no rule fits. Folders above are not looked at.
 
-        Args:
-            path: Its path below the folder of the ignore file, as bytes text with forward slashes.
-            is_folder: Whether it is a folder; a link to one is not.
-
-        Returns:
-            Hidden, brought back, or `None` if no rule fits.
+        The path is below the folder of the ignore file, as bytes text with forward slashes. A link to a folder is
+        not one.
         """
         if is_folder:
             path += "/"
@@ -212,8 +201,7 @@ def read_rules(content: bytes) -> RuleList:
 def _expression(pattern: str) -> re.Pattern[str] | None:
     """The regular expression for a rule, which fits paths of entries; those of folders end in a slash.
 
-    Returns:
-        `None` if the rule is not understood.
+    `None` if the rule is not understood.
     """
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - starting up does not need it
 

@@ -84,12 +84,7 @@ class Scope:
         return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        """What `hides` tells of several entries of this folder: those that are left out, and whose rule says so.
-
-        Args:
-            names: Base names; all of folders or none.
-            is_folder: Whether they are folders.
-        """
+        """What `hides` tells of several entries of this folder, all of them folders or none: those left out."""
         if self.git is None and not self.agent and self.forbidden is None:
             return {}
         return {name: by for name in names if (by := self.hides(name, is_folder=is_folder)) is not None}
@@ -105,26 +100,14 @@ class Scope:
         return None
 
     def enter(self, folder: str, names: Container[str]) -> Scope:
-        """The rules in force in a folder below.
-
-        Args:
-            folder: Its real path; its parent is the folder of this scope.
-            names: Base names of what is in it; tells without a look at the disk whether it has rules of its own.
-
-        Raises:
-            ToolError: As for `with_own_rules`.
-        """
+        """The rules in force in a folder directly below, of which the names of what is in it are known."""
         prefix = f"{self.prefix}{bytes_text(os.path.basename(folder))}/"
         return Scope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
 
     def with_own_rules(self, names: Container[str]) -> Scope:
         """This scope with the ignore files that stand in its folder itself.
 
-        Args:
-            names: As for `enter`.
-
-        Raises:
-            ToolError: `path_ignored`: an agent-ignore file is among them, and it is not known what it hides.
+        A `ToolError` (`path_ignored`) says that it is not known what an agent-ignore file among them hides.
         """
         git, agent, folder, base = self.git, self.agent, self.folder, len(self.prefix)
         if git is not None and GIT_FOLDER in names:
@@ -153,15 +136,8 @@ def scope_of(
 ) -> Scope:
     """The rules in force in a folder that was named outright: whether it is hidden itself does not matter.
 
-    Args:
-        workspace: What is forbidden in it counts in any case.
-        location: The folder.
-        git: Whether the rules of git apply.
-        agent: Whether those of the agent-ignore files apply.
-        names: Base names of what is in the folder, where that is known.
-
-    Raises:
-        ToolError: `path_ignored`: one of those is there, in the folder or above it, and it is not known what it hides.
+    Names are those of what is in the folder, where that is known. A `ToolError` (`path_ignored`) says that it is not
+    known what an agent-ignore file in the folder or above it hides.
     """
     root = location.root
     folder = top = (_repository_above(root) if git else None) or root
@@ -180,21 +156,13 @@ def scope_of(
 
 
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
-    """The agent-ignore file whose rules hide a path or a folder above it.
+    """The agent-ignore file whose rules hide a path or a folder above it, as its path below the root is shown.
 
-    Args:
-        workspace: Whether it respects these files.
-        location: The path.
-        own_files: Whether those in the path itself count if it is a folder: what they mean for it is not known where
-            they are not understood.
-
-    Returns:
-        Its path below the root, as it is shown; `None` if the path is not hidden or the workspace does not respect
-        these files.
+    Those in the path itself count, if it is a folder, with `own_files`: what they mean for it is not known where they
+    are not understood.
 
     Raises:
-        ToolError: `path_ignored`: such a file is there, in a folder above the path or, if this is a folder, in it, and
-            it is not known what it hides.
+        ToolError: `path_ignored`: it is not known what one of these files hides.
     """
     if not workspace.respect_agent_ignore:
         return None
@@ -220,13 +188,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
 
 
 def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -> bool:
-    """Whether what a link leads to is left out, as it would be if it were found where it is.
-
-    Args:
-        workspace: Its rules count.
-        location: Where the link leads.
-        agent: Whether those of the agent-ignore files do.
-    """
+    """Whether what a link leads to is left out, as it would be if it were found where it is."""
     if workspace.forbidden is not None and workspace.forbidden.hides(location.path) is not None:
         return True
     try:
@@ -236,17 +198,7 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
 
 
 def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_files: bool = True) -> None:
-    """Do not touch what an agent-ignore file hides.
-
-    Args:
-        workspace: Whether it respects these files.
-        location: What was named.
-        done: What would be done with it: `read`, `searched`.
-        own_files: As for `agent_ignore_file`.
-
-    Raises:
-        ToolError: `path_ignored`.
-    """
+    """Do not touch what an agent-ignore file hides (`path_ignored`); what would be done is a word such as `read`."""
     hidden_by = agent_ignore_file(workspace, location, own_files=own_files)
     if hidden_by is not None:
         raise ToolError(
@@ -351,12 +303,7 @@ def exclude_file(git_folder: str) -> str | None:
 def rules_for_agents(folder: str, name: str) -> RuleList | None:
     """The rules in an agent-ignore file; `None` where there is none, or nothing in it.
 
-    Args:
-        folder: Where it stands.
-        name: Its base name.
-
-    Raises:
-        ToolError: `path_ignored`: there is one, and it is not known what it protects; `resources_exhausted`.
+    A `ToolError` (`path_ignored`) says that there is one, and it is not known what it protects.
     """
     path = os.path.join(folder, name)
     try:

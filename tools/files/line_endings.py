@@ -59,12 +59,7 @@ def line_separator(text: str) -> str:
 
 
 def count_lines(text: str, separator: str | None = None) -> int:
-    """The lines of a text; a final line ending ends the last line and starts no other one.
-
-    Args:
-        text: The text.
-        separator: What ends a line, `line_separator` of the text by default.
-    """
+    """The lines of a text; a final line ending ends the last line and starts no other one."""
     ending = line_separator(text) if separator is None else separator
     return text.count(ending) + (bool(text) and not text.endswith(ending))
 
@@ -75,11 +70,9 @@ def to_lf(text: str) -> str:
 
 
 def split_lines(text: str) -> tuple[list[str], list[str]]:
-    """Cut a text at its line endings.
+    """The lines of a text without their endings, and these, equally many; joined in turn they are the text again.
 
-    Returns:
-        The lines without their endings and the endings, equally many. The last ending is always empty, so a text
-        that ends with a line ending has an empty last line. Joined in turn they are the text again.
+    The last ending is always empty, so a text that ends with a line ending has an empty last line.
     """
     if "\r" not in text:
         bodies = text.split("\n")

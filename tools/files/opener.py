@@ -96,12 +96,8 @@ _mode = _Mode()
 def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
     """Do work on files that the kernel can answer from memory: it never blocks, so it needs no thread.
 
-    Args:
-        work: Blocking work that is the same when it is done anew. All of it goes through this module, or says where
-            it does not with `may_block`.
-
-    Returns:
-        What came of it; `None` if somebody would have to be waited for, and it must be done in a thread.
+    All of the work goes through this module, or says with `may_block` where it does not; it is the same when it is
+    done anew. `None` means that somebody would have to be waited for, and it must be done in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -116,25 +112,16 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
 
 
 def may_block() -> None:
-    """Say that what follows may wait for a disk, a process or much computing.
-
-    Raises:
-        NotInMemoryError: Only memory was to be asked.
-    """
+    """Say that what follows may wait for a disk, a process or much computing: `NotInMemoryError` where none may."""
     if _mode.is_memory_only:
         raise NotInMemoryError
 
 
 def open_link_free(path: str, flags: int, mode: int = 0) -> int:
-    """Open a real path; the descriptor is not inherited by children.
+    """Open a real path, absolute and without `.` and `..`; the descriptor is not inherited by children.
 
-    Args:
-        path: Absolute, without `.` and `..`.
-        flags: As for `os.open`. With `O_PATH` and `O_NOFOLLOW` a link at the end is opened itself.
-        mode: Of a file that is made.
-
-    Raises:
-        OSError: `ELOOP` if a part of the path is a link by now, else why it cannot be opened.
+    Flags are as for `os.open`: with `O_PATH` and `O_NOFOLLOW` a link at the end is opened itself. An `OSError` with
+    `ELOOP` says that a part of the path is a link by now.
     """
     if not CAN_STEP:
         if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
@@ -145,11 +132,7 @@ def open_link_free(path: str, flags: int, mode: int = 0) -> int:
 
 
 class _KernelOpener:
-    """Opens a real path by one call of Linux's.
-
-    Raises:
-        OSError: The kernel is too old, or a sandbox forbids the call.
-    """
+    """Opens a real path by one call of Linux's; an `OSError` if the kernel is too old, or a sandbox forbids it."""
 
     def __init__(self) -> None:
         import ctypes  # noqa: PLC0415 - only needed once a file is touched; starting is quicker without
@@ -271,11 +254,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 
 
 def look(path: str) -> os.stat_result:
-    """The stat of what is at a real path, a link at its end not followed.
-
-    Raises:
-        OSError: Nothing is there, or it cannot be looked at, or a folder above is a link by now.
-    """
+    """The stat of what is at a real path, a link at its end not followed; `ELOOP` if a folder above is one by now."""
     may_block()
     if not CAN_STEP:
         return os.lstat(path)
@@ -293,11 +272,7 @@ def look(path: str) -> os.stat_result:
 
 
 def exists(path: str) -> bool:
-    """Whether something is at a real path, a link at its end not followed.
-
-    Raises:
-        OSError: It is not known.
-    """
+    """Whether something is at a real path, a link at its end not followed; an `OSError` if that is not known."""
     try:
         if _mode.is_memory_only:
             os.close(open_link_free(path, JUST_LOOK | _NO_LINK))
@@ -309,11 +284,7 @@ def exists(path: str) -> bool:
 
 
 def path_without_links(path: str) -> str | None:
-    """A path, normalised, if it exists and no part of it is a link, which takes a single look; else `None`.
-
-    Args:
-        path: Absolute.
-    """
+    """An absolute path, normalised, if it exists and no part is a link, which takes a single look; else `None`."""
     if ".." in path or not JUST_LOOK:
         return None
     normal = os.path.normpath(path)
@@ -325,10 +296,7 @@ def path_without_links(path: str) -> str | None:
 
 
 def real_path(path: str) -> str:
-    """A path with every link resolved. What does not exist is kept as it is spelled.
-
-    Args:
-        path: Absolute.
+    """An absolute path with every link resolved. What does not exist is kept as it is spelled.
 
     Raises:
         OSError: `ELOOP`: it takes more than `MAX_LINKS` links or `MAX_NAMES` names.
@@ -419,10 +387,7 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
 
 
 class OpenedFile:
-    """A regular file, open for reading; closed at the end of its `with`.
-
-    Args:
-        descriptor: Closed here, and by nobody else.
+    """A regular file, open for reading; closed at the end of its `with`. The descriptor is closed here, by nobody else.
 
     Raises:
         NotRegularError: It is something else.
@@ -488,12 +453,7 @@ class OpenedFile:
         return bytes(buffer)
 
     def blocks(self, signal: AbortSignal) -> Iterator[bytes]:
-        """The whole content from the beginning on, in blocks.
-
-        Raises:
-            OSError: It cannot be read.
-            ToolError: `cancelled`, looked at before each block.
-        """
+        """The whole content from the beginning on, in blocks; cancellation is looked at before each."""
         self.stream.seek(0)
         while True:
             signal.raise_if_aborted()
@@ -503,12 +463,7 @@ class OpenedFile:
             yield block
 
     def whole(self, signal: AbortSignal) -> bytes:
-        """The whole content, by as few reads as it takes.
-
-        Raises:
-            OSError: It cannot be read.
-            ToolError: `cancelled`, looked at before each block.
-        """
+        """The whole content, by as few reads as it takes; cancellation is looked at before each."""
         self.stream.seek(0)
         pieces: list[bytes] = []
         wanted = self.info.st_size + 1
@@ -529,10 +484,6 @@ class Folder:
     """An open folder. What is asked about its entries is asked of this very folder, wherever its path leads by now.
 
     Closed at the end of its `with`. An entry that is a link is never followed.
-
-    Args:
-        path: Its real path when it was opened.
-        descriptor: Its descriptor, or `None` where the system has none for folders.
     """
 
     __slots__ = ("_path", "descriptor")
@@ -553,22 +504,13 @@ class Folder:
         return name if self.descriptor is not None else os.path.join(self._path, name)
 
     def open_file(self, name: str) -> OpenedFile:
-        """Open a regular file in it for reading, never blocking and through no link. The caller closes it.
-
-        Raises:
-            NotRegularError: It is a folder, a device, a pipe or a socket.
-            OSError: It cannot be opened; `ELOOP` if it is a link.
-        """
+        """Open a regular file in it for reading, as `open_regular` does; a link is refused with `ELOOP`."""
         if self.descriptor is None:
             return open_regular(self.named(name))
         return OpenedFile(os.open(name, _OPEN_FLAGS | _NO_LINK, dir_fd=self.descriptor))
 
     def entries(self) -> list[Entry]:
-        """Everything in it but files that are being written, in no order.
-
-        Raises:
-            OSError: It cannot be read.
-        """
+        """Everything in it but files that are being written, in no order."""
         may_block()
         with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
             # Most entries are files, and a call for each would be felt.
@@ -579,11 +521,7 @@ class Folder:
             ]
 
     def names(self) -> list[str]:
-        """The names of everything in it, in no order.
-
-        Raises:
-            OSError: It cannot be read.
-        """
+        """The names of everything in it, in no order."""
         may_block()
         return os.listdir(self._path if self.descriptor is None else self.descriptor)
 
@@ -603,14 +541,10 @@ class Folder:
 
 
 def open_folder(path: str, *, to_list: bool = True) -> Folder:
-    """Open the folder at a real path.
+    """Open the folder at a real path, which is not held against any root.
 
-    Args:
-        path: A real path, not held against any root.
-        to_list: Whether its entries will be listed; else a folder that may not be listed is opened all the same.
-
-    Raises:
-        OSError: It is not a folder, or cannot be opened; `ELOOP` if a part of its path is a link by now.
+    A folder that may not be listed is opened all the same where its entries will not be listed. An `OSError` with
+    `ELOOP` says that a part of its path is a link by now.
     """
     if not CAN_STEP:
         return Folder(path, None)
@@ -625,15 +559,7 @@ def open_folder(path: str, *, to_list: bool = True) -> Folder:
 def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
     """Open the folder at a real path, and make it and the folders above it as far as they are missing.
 
-    Args:
-        path: The folder.
-        above: A folder above it, or itself, that is never made.
-
-    Returns:
-        The folder, and the paths of those that were made, the deepest last.
-
-    Raises:
-        OSError: One cannot be made or opened.
+    `above` is a folder above it, or itself, that is never made. Given back is also what was made, the deepest last.
     """
     missing: list[str] = []
     while True:

@@ -9,12 +9,9 @@ from tools.files.workspace import contains
 
 
 def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | None:
-    """The first program of this name that lies outside the workspace.
+    """The first program of this name that lies outside the workspace, whose roots are given as real paths.
 
-    Args:
-        name: Its base name.
-        search_path: Folders as `PATH` lists them; relative ones are passed over.
-        roots: Real paths of the workspace's folders.
+    The search path lists folders as `PATH` does; relative ones are passed over.
     """
     for folder in search_path.split(os.pathsep):
         program = os.path.join(folder, name)
@@ -24,20 +21,11 @@ def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | Non
 
 
 def find_configured(name: str, search_path: str, folder: str | None, roots: Sequence[str]) -> str | None:
-    """The absolute path of a program as an operator names it in the settings.
+    """The absolute path of a program as an operator names it in the settings; `None` if it cannot be run.
 
-    A name without a folder is looked for outside the workspace. Whoever gives a path means that one file, wherever it
-    lies; `~` is the home folder.
-
-    Args:
-        name: The program's name, or a path.
-        search_path: Folders as `PATH` lists them, from the environment in which the program will run.
-        folder: Where relative paths start: a folder that the operator has chosen. `None` where clients choose the
-            folder, so that a relative path would be another program for each of them: none is taken.
-        roots: Real paths of the workspace's folders.
-
-    Returns:
-        The program, or `None` if it is not there or cannot be run.
+    A name without a folder is looked for outside the workspace. Whoever gives a path means that one file, wherever
+    it lies; `~` is the home folder. A relative path starts from a folder that the operator has chosen; where clients
+    choose the folder, it would be another program for each of them, so none is taken (`folder` is `None`).
     """
     if os.path.basename(name) == name:
         return find_program(name, search_path, roots)

@@ -10,10 +10,7 @@ MAX_FILES = 10_000  # files remembered for one client; the oldest reads are forg
 
 
 class FileIdentity(NamedTuple):
-    """A file's fingerprint without its content: device, inode, size, and both times in nanoseconds.
-
-    A plain tuple, as `SeenFile` is: one is made for each file that is read, and there may be very many.
-    """
+    """A file's fingerprint without its content, in a plain tuple: there may be very many."""
 
     dev: int
     ino: int

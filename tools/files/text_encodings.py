@@ -106,10 +106,9 @@ def looks_binary(head: bytes) -> bool:
 
 
 def decode(data: bytes) -> Decoded | None:
-    """Decode a whole file so that encoding it again gives the same bytes.
+    """A whole file as text that encoded again gives the same bytes.
 
-    Returns:
-        The text, or `None` if a byte order mark promises UTF-16 or UTF-32 and the bytes do not keep it.
+    `None` if a byte order mark promises UTF-16 or UTF-32 and the bytes do not keep it.
     """
     encoding = marked_encoding(data) or UTF_8
     try:
@@ -119,11 +118,7 @@ def decode(data: bytes) -> Decoded | None:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """The bytes of a whole file, mark included; a mark that the text itself begins with is kept beside it.
-
-    Raises:
-        UnicodeEncodeError: The encoding cannot hold the text.
-    """
+    """The bytes of a whole file, mark included; a mark that the text itself begins with is kept beside it."""
     return encoding.bom + text.encode(encoding.codec)
 
 
@@ -186,11 +181,7 @@ class Guess:
 
 
 def guess(data: bytes) -> Guess | None:
-    """Propose an encoding for a text that is not UTF-8.
-
-    Returns:
-        The text in it, or `None` for UTF-8 in which a few bytes are damaged.
-    """
+    """Propose an encoding for a text that is not UTF-8; `None` for UTF-8 in which a few bytes are damaged."""
     may_block()
     valid = invalid = 0
     for word in _words(data):
@@ -293,12 +284,6 @@ def decode_as(data: bytes, encoding: Encoding) -> Decoded | None:
 def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: str) -> Decoded:
     """The text of a file in the encoding that a caller names, so that a part of it can be changed.
 
-    Args:
-        data: The file.
-        name: The encoding's name.
-        present: What the file is taken for without a name.
-        spelled: What the file is called in errors.
-
     Raises:
         ToolError: `invalid_tool_params`: the name is not known, or the file is in another encoding for certain;
             `read_content_failure`: other bytes than those of the change would become different ones.
@@ -333,12 +318,7 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
 
 
 def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -> Encoding:
-    """The encoding of a file that is written as a whole.
-
-    Args:
-        name: The one that the caller wants, or `None`.
-        present: The present text, if there is any.
-        spelled: What the file is called in errors.
+    """The encoding of a file that is written as a whole: the named one, else that of the present text.
 
     Raises:
         ToolError: `invalid_tool_params`: the name is not known, or the present file has the mark of another one.
@@ -376,11 +356,7 @@ def _same(name: str, encoding: Encoding) -> bool:
 
 
 def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
-    """Refuse a text that the file's encoding cannot hold.
-
-    Raises:
-        ToolError: `invalid_tool_params`.
-    """
+    """Refuse a text that the file's encoding cannot hold."""
     for character in text:
         if character.isascii():
             continue

@@ -66,11 +66,7 @@ class Forbidden(Protocol):
     """What permission rules forbid to read."""
 
     def hides(self, path: str) -> str | None:
-        """The rule that is about an entry, as it was written; `None` if none is.
-
-        Args:
-            path: Its absolute real path. A rule about a folder is about everything in it.
-        """
+        """The rule about an entry at a real path, as it was written; one about a folder is about all that is in it."""
         ...
 
 
@@ -110,11 +106,7 @@ class Workspace:
 
     @property
     def first_root(self) -> str:
-        """The root that relative paths start from.
-
-        Raises:
-            ToolError: There is no root (`no_workspace`).
-        """
+        """The root that relative paths start from; `no_workspace` if there is none."""
         if not self.roots:
             raise ToolError(ToolErrorType.NO_WORKSPACE, self._problem)
         return self.roots[0]
@@ -194,11 +186,7 @@ class Workspace:
         return real_path(readings[0])
 
     def locate_exactly(self, path: str) -> Location:
-        """Resolve an absolute path that means one thing, as in a URI: it has no other readings.
-
-        Raises:
-            ToolError: Nothing is there (`file_not_found`), or as for `locate`.
-        """
+        """Resolve an absolute path that means one thing, as in a URI: it has no other readings, and must exist."""
         location = self.locate(path)
         # An absolute path is looked up as it is, wherever one starts from.
         if location.path != location.root and not self.has(location, path):
@@ -216,28 +204,15 @@ class Workspace:
         return self._root_above(real) != ""
 
     def root_locations(self) -> list[Location]:
-        """Every root as a place to look in.
-
-        Raises:
-            ToolError: There is no root (`no_workspace`).
-        """
+        """Every root as a place to look in; `no_workspace` if there is none."""
         return [Location(self._root_of(root, root), root, root) for root in (self.roots or (self.first_root,))]
 
     def below(self, folder: Location, relative: str) -> Location:
-        """What a walk came by below a folder, without a look at the disk.
-
-        Args:
-            folder: Where the walk began.
-            relative: Names of real folders and of an entry, with forward slashes.
-        """
+        """What a walk came by below a folder, without a look at the disk; names are joined by forward slashes."""
         return self.at(os.path.join(folder.path, relative.replace("/", os.sep)))
 
     def at(self, path: str) -> Location:
-        """The location of a real path, without a look at the disk.
-
-        Raises:
-            PathNotInWorkspaceError: It lies outside every root.
-        """
+        """The location of a real path, without a look at the disk; `PathNotInWorkspaceError` outside every root."""
         return Location(self._root_of(path, path), path, path)
 
     def _root_above(self, real: str) -> str:
@@ -255,11 +230,7 @@ class Workspace:
         return root
 
     def stat(self, location: Location) -> os.stat_result | None:
-        """The stat of what is there, or `None` if nothing is.
-
-        Raises:
-            ToolError: It cannot be looked at.
-        """
+        """The stat of what is there, or `None` if nothing is."""
         try:
             return look(location.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -316,10 +287,7 @@ class Workspace:
             raise self.explain(error, location) from None
 
     def open_folder(self, path: str) -> Folder:
-        """Open a folder to see what is in it; closed at the end of its `with`.
-
-        Args:
-            path: Its real path.
+        """Open a folder at its real path to see what is in it; closed at the end of its `with`.
 
         Raises:
             OSError: It cannot be opened; a walker decides what that means.
@@ -333,19 +301,13 @@ class Workspace:
             raise
 
     def refuse_to_write(self, location: Location) -> None:
-        """Do not write where files may be read only.
-
-        Raises:
-            PathNotInWorkspaceError: The location lies outside the roots.
-        """
+        """Do not write where files may be read only: `PathNotInWorkspaceError` outside the roots."""
         if location.root not in self.roots:
             raise PathNotInWorkspaceError(location.spelled, self.roots)
 
     @contextmanager
     def folder_to_write_in(self, location: Location) -> Generator[Folder]:
-        """Open the folder that a file is to be written in; what is missing of it is made.
-
-        What was made goes again if an error leaves the `with`.
+        """Open the folder that a file is to be written in; what of it is missing is made, and goes after an error.
 
         Raises:
             OSError: It cannot be opened or made; `explain` says why.

@@ -51,12 +51,7 @@ class Diff:
     truncated: bool = False  # whether the hunks were cut, or a line in them
 
     def text(self, name: str, labels: tuple[str, str]) -> str:
-        """The whole diff.
-
-        Args:
-            name: The file's base name.
-            labels: What the two sides are called, for example `("Current", "Proposed")`.
-        """
+        """The whole diff of a file of this name; the labels name the sides, such as `("Current", "Proposed")`."""
         if not self.hunks:
             return ""
         name = shown_name(name)
@@ -89,12 +84,7 @@ def lines_on(text: str, position: int, lines: int, separator: str) -> int:
 
 
 def unified_diff(old: str | None, new: str) -> Diff:
-    """Compare two texts.
-
-    Args:
-        old: The text before, or `None` if there was no file.
-        new: The text after.
-    """
+    """Compare two texts; the old one is `None` if there was no file."""
     before = old or ""
     if before == new:
         return Diff("", 0, 0)
@@ -204,14 +194,7 @@ def _range(start: int, stop: int) -> str:
 
 
 def _marked(mark: str, lines: list[str], others: list[str] | None, separator: str) -> Iterator[str]:
-    """Lines of a hunk; a long one is shortened with a view to the one that it replaces, or that replaces it.
-
-    Args:
-        mark: What they begin with.
-        lines: The lines.
-        others: The lines on the other side; `None` for lines that are on both.
-        separator: Ends a line of the text.
-    """
+    """Lines of a hunk; a long one is shortened with a view to the one it replaces. Both sides have those without others."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, other in zip_longest(lines, (others or [])[: len(lines)]):
         shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, line if others is None else other or "")

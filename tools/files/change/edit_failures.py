@@ -52,19 +52,9 @@ def check_count(
     expected: int | None,
     replaces_all: bool,
 ) -> None:
-    """Refuse an edit that matches another number of times than it should.
+    """Refuse an edit that matches another number of times than it should (`edit_expected_occurrence_mismatch`).
 
-    Args:
-        location: The file.
-        text: Its text.
-        old_string: What was looked for.
-        match: What was found.
-        lines: The line numbers of the matches, at least the first ones.
-        expected: How often the caller says it must match, or `None`.
-        replaces_all: Whether every match is meant.
-
-    Raises:
-        ToolError: `edit_expected_occurrence_mismatch`.
+    `lines` has the numbers of the first matches at least.
     """
     count = len(match.spans)
     where = f"line {lines[0]}" if count == 1 else f"lines {', '.join(str(line) for line in lines[:MAX_LISTED_LINES])}"
@@ -100,16 +90,7 @@ def check_count(
 def not_found(
     location: Location, haystack: Haystack, old_string: str, new_string: str, *, skipped: int, is_read: bool
 ) -> ToolError:
-    """Nothing matched: why, and what is nearest.
-
-    Args:
-        location: The file.
-        haystack: Its text.
-        old_string: What was looked for.
-        new_string: What would have been put in its place.
-        skipped: Places left out because they may begin inside a character.
-        is_read: Whether the client has read the file, as far as is known.
-    """
+    """Nothing matched: why, and what is nearest. Skipped places may begin inside a character."""
     sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
     nearest = None
     if skipped:

@@ -79,11 +79,7 @@ class Snapshot:
 
 
 def take_snapshot(target: TargetFile) -> Snapshot:
-    """Read a file whole, to change it.
-
-    Raises:
-        ToolError: It cannot be read, is a directory, or is too large (`file_too_large`).
-    """
+    """Read a file whole, to change it; a `ToolError` if it is a directory, too large or cannot be read."""
     location = target.location
     if target.workspace.stat(location) is None:
         return Snapshot(None, None)
@@ -106,14 +102,11 @@ def take_snapshot(target: TargetFile) -> Snapshot:
 def check_fresh(
     target: TargetFile, snapshot: Snapshot, expected_sha256: str | None, *, is_hidden: bool = False
 ) -> None:
-    """Refuse to change a file that is not what the model has seen.
+    """Refuse to change a file that is not what the model has seen (`file_changed_since_read`).
 
     A file that was never read may be changed. An expected digest counts more than what was read before. For a file
     hidden from agents only the digest of what this client knows of it is accepted, since any other one is a guess,
     and whether it is right would tell what the file holds.
-
-    Raises:
-        ToolError: `file_changed_since_read`.
     """
     seen, shown = target.seen, target.location.shown
     if expected_sha256 is not None and is_hidden:
@@ -147,8 +140,7 @@ def check_fresh(
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
     """The bytes of a text, in an encoding that holds all of Unicode or only what is known to fit.
 
-    Raises:
-        ToolError: `invalid_tool_params`: the text holds half of a surrogate pair, which no encoding can hold.
+    Half of a surrogate pair, which no encoding can hold, is refused (`invalid_tool_params`).
     """
     try:
         return encode(text, encoding)
@@ -177,9 +169,7 @@ _MAX_OMISSION_CHARS = 80
 def first_new_omission(text: str, known: str) -> str | None:
     """The first line that stands for text that a model left out; written, it would delete that text.
 
-    Args:
-        text: What would be written.
-        known: What was there before: such a line that is in it already may be repeated.
+    Such a line that is in the known text already may be repeated.
     """
 
     def omissions(text: str) -> list[str]:
@@ -219,11 +209,7 @@ class FileChange(ABC):
 
     @abstractmethod
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """What the structured result holds beside what it holds of every change.
-
-        Args:
-            has_final_diff: The result shows the whole change, because a person has modified it.
-        """
+        """What the structured result holds in addition; with the final diff, if a person has modified the change."""
 
     @property
     def is_new(self) -> bool:
@@ -366,11 +352,7 @@ def make_change(
 
 
 class Digest:
-    """The SHA-256 of a content, worked out beside whatever else is done until it is asked for.
-
-    Args:
-        content: What is hashed, from now on.
-    """
+    """The SHA-256 of a content, worked out beside whatever else is done until it is asked for."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

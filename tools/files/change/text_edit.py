@@ -122,20 +122,10 @@ def plan_edit(
     encoding: str | None = None,
     is_users: bool = False,
 ) -> TextEdit:
-    """The file with a text replaced, or the new file. Writes nothing.
+    """The file with a text replaced, or the new file where `old_string` is empty. Writes nothing.
 
-    Args:
-        target: The file.
-        old_string: What to replace; empty to create the file.
-        new_string: What to put in its place.
-        replace_all: Whether to replace every occurrence instead of exactly one.
-        expected_replacements: How often it must occur, or `None`.
-        expected_sha256: Digest of what the file must hold, or `None`.
-        encoding: Name of the encoding of a file that does not say it, or `None`.
-        is_users: Whether a person put in the new text, who may mean a line that looks like an omission.
-
-    Raises:
-        ToolError: The edit cannot be made.
+    `expected_sha256` is the digest of what the file must hold. `is_users` says that a person put in the new text, who
+    may mean a line that looks like an omission.
     """
     location, signal = target.location, target.signal
     omission = None if is_users else first_new_omission(new_string, old_string)
@@ -256,18 +246,10 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
 
 
 def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
-    """Put `new` in place of every match.
+    """The whole new text with `new` in place of every match, and where in it is what was put in, in order.
 
-    An empty `new` deletes; where a match covers whole lines, the ending of the last one goes with them.
-
-    Args:
-        haystack: The file's text.
-        match: Where.
-        old: As the model gave it.
-        new: As the model gave it. LF becomes the ending of the lines around.
-
-    Returns:
-        The whole new text, and where in it is what was put in, in order.
+    LF in `new` becomes the ending of the lines around. An empty `new` deletes; where a match covers whole lines, the
+    ending of the last one goes with them.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
     # Whoever writes the carriage returns out means them; and without line endings there is nothing to adapt.

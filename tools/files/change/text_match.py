@@ -164,15 +164,9 @@ class Haystack:
 
 
 def find_match(haystack: Haystack, old: str) -> Match | None:
-    """Find a text in a file.
+    """What the first strategy with any match finds of a text that is not empty.
 
-    Args:
-        haystack: The file's text.
-        old: What to look for; not empty.
-
-    Returns:
-        What the first strategy with any match found, or `None`. Strategies that go by lines are left out where the
-        file or `old` is too large for them.
+    Strategies that go by lines are left out where the file or the text is too large for them.
     """
     haystack.checkpoint()
     for strategy, spans in _searches(haystack, old):
@@ -254,11 +248,9 @@ def indentation_of(line: str) -> str:
 
 
 def indentation_map(old: str, raw: str) -> dict[str, str] | None:
-    """Which indentation of one text stands for which in another with the same lines.
+    """For each indentation of one text the one in another with the same lines.
 
-    Returns:
-        For each indentation in `old` the one in `raw`, or `None` if one stands for two: then the two texts are
-        nested differently, and what follows from one does not follow from the other.
+    `None` if one stands for two: then they are nested differently, and what follows from one does not from the other.
     """
     mapping: dict[str, str] = {}
     for old_line, raw_line in zip(to_lf(old).split("\n"), to_lf(raw).split("\n"), strict=True):
@@ -272,14 +264,7 @@ def indentation_map(old: str, raw: str) -> dict[str, str] | None:
 def find_text(text: str, wanted: str, start: int = 0, checkpoint: Callable[[], None] = never_ends) -> int:
     """Like `text.find`, but piece by piece: one search through a large text would hold up everybody else.
 
-    Args:
-        text: Where to look.
-        wanted: What to look for; not empty.
-        start: Where to begin.
-        checkpoint: Called before each piece; ends the search by raising.
-
-    Returns:
-        The position, or -1.
+    The checkpoint is called before each piece, and ends the search by raising.
     """
     # Each step looks at `step` and `wanted` once, so steps as long as `wanted` keep the whole search linear.
     step = max(PIECE_CHARS, len(wanted))

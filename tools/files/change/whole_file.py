@@ -60,18 +60,7 @@ def plan_write(
     encoding: str | None = None,
     is_users: bool = False,
 ) -> WholeFileWrite:
-    """The new content in the form of the present one. Writes nothing.
-
-    Args:
-        target: The file.
-        content: The whole new content.
-        expected_sha256: Digest of what the file must hold, or `None`.
-        encoding: Name of the encoding to write in, or `None`.
-        is_users: Whether a person put the content in, who may mean a line that looks like an omission.
-
-    Raises:
-        ToolError: The file cannot be written so.
-    """
+    """The new content in the form of the present one. Writes nothing; parameters are as for `plan_edit`."""
     location = target.location
     snapshot = take_snapshot(target)
     data = snapshot.data

@@ -34,15 +34,7 @@ _guard = threading.Lock()  # held for a moment to look something up in the table
 
 @contextmanager
 def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
-    """Keep other writers of this process away from one file while it is read, changed and written.
-
-    Args:
-        location: The file.
-        signal: Checked while waiting for another writer.
-
-    Raises:
-        ToolError: `cancelled`.
-    """
+    """Keep other writers of this process away from one file while it is read, changed and written."""
     with _guard:
         lock = _file_locks.get(location.path)
         if lock is None:
@@ -138,13 +130,7 @@ _last_searched: dict[FolderId, float] = {}
 
 
 class Temporary:
-    """A file that nobody else knows of, open for writing and locked.
-
-    Args:
-        folder: Where it is.
-        name: Its name there.
-        descriptor: Its descriptor.
-    """
+    """A file that nobody else knows of, open for writing and locked."""
 
     __slots__ = ("_folder", "descriptor", "name")
 
@@ -171,14 +157,7 @@ class Temporary:
 def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
     """Make a file in a folder; it is removed if an error leaves the `with`, else it must have been renamed.
 
-    Files of this kind that no living writer holds are removed on the way.
-
-    Args:
-        folder: Where.
-        mode: Before the umask.
-
-    Raises:
-        OSError: It cannot be made.
+    Files of this kind that no living writer holds are removed on the way. The mode is the one before the umask.
     """
     name = temporary_name()
     leftovers = _find_leftovers(folder)
@@ -243,14 +222,7 @@ _LABELS = frozenset({"security.selinux"})  # attributes that the system gives to
 def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_result) -> None:
     """Give a temporary file the owner, the mode and the attributes of the file that it replaces.
 
-    Args:
-        temporary: The new file.
-        folder: Where both are.
-        name: The old file.
-        before: Its stat.
-
-    Raises:
-        OSError: The mode or the access list cannot be set.
+    An `OSError` says that the mode or the access list cannot be set.
     """
     mode = stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     descriptor = temporary.descriptor
@@ -302,14 +274,7 @@ _RENAME_NOREPLACE = 1
 def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None:
     """Rename within a folder.
 
-    Args:
-        folder: The folder.
-        source: The present name.
-        target: The new name.
-        replacing: Whether something may be there already; where the system can tell, nothing else is replaced.
-
-    Raises:
-        OSError: It cannot be renamed; `EEXIST` if something is there that must not be replaced.
+    If nothing must be replaced and the system can tell, nothing is: an `OSError` with `EEXIST` says so.
     """
     rename_new = None if replacing or folder.descriptor is None else _rename_new()
     if rename_new is None or not rename_new(folder.descriptor, source, target):
@@ -368,11 +333,11 @@ class Written:
 def replace_file(
     workspace: Workspace, location: Location, content: bytes, expected: FileIdentity | None, disk: Disk = REAL_DISK
 ) -> Written:
-    """Write a whole file.
+    """Write a whole file; missing folders above it are made.
 
     Args:
         workspace: Opens its folder.
-        location: The target; missing folders above it are made.
+        location: The target.
         content: The new bytes.
         expected: The fingerprint of the file that this content was made from, or `None` for a new file.
         disk: Does the writing.

@@ -25,11 +25,7 @@ from tools.files.workspace import Workspace, contains, explain
 
 
 def compile_glob(pattern: str, *, ignore_case: bool, exists: Names | None = None) -> PathPattern:
-    """The pattern of a call.
-
-    Raises:
-        InvalidToolParamsError: It means nothing.
-    """
+    """The pattern of a call, or an `InvalidToolParamsError`."""
     try:
         return compile_patterns([pattern], ignore_case=ignore_case, exists=exists)
     except PatternRefusedError as error:
@@ -49,23 +45,10 @@ def find_files(
     recent_since: float,
     deadline: Deadline,
 ) -> ToolResult:
-    """Find files by a pattern of their path. Blocking.
+    """Find files by a pattern of their path below a folder, or below all roots. Blocking.
 
-    Args:
-        workspace: Where.
-        pattern: As given; one that is absolute must lie in the folder to search.
-        path: The folder to search, or `None` for all roots.
-        ignore_case: Whether upper and lower case are the same.
-        git: Whether the rules of git apply.
-        agent: Whether the agent-ignore files apply.
-        offset: Files to skip.
-        limit: Most files to return.
-        recent_since: Files changed after this time come first, the newest first, then the others by path.
-        deadline: When it returns what it has.
-
-    Raises:
-        InvalidToolParamsError: The pattern means nothing.
-        ToolError: What was named cannot be searched; `cancelled`.
+    A pattern that is absolute must lie in the folder to search. Files changed after `recent_since` come first, the
+    newest first, then the others by path.
     """
     if os.path.isabs(pattern):
         absolute = workspace.locate(pattern)

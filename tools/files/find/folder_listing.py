@@ -49,18 +49,7 @@ def list_folder(
 ) -> ToolResult:
     """List a folder. Blocking.
 
-    Args:
-        workspace: Opens the folder and follows links.
-        path: The folder, as given.
-        git: Whether the rules of git apply.
-        agent: Whether the agent-ignore files apply.
-        ignore: Patterns of names to leave out, in which `*` and `?` alone are special.
-        offset: Entries to skip.
-        limit: Most entries to return.
-        signal: Set when the call is cancelled.
-
-    Raises:
-        ToolError: There is no such folder, or it cannot be read or may not be listed.
+    `ignore` has patterns of names to leave out, in which `*` and `?` alone are special.
     """
     location = workspace.locate(path)
     if agent:

@@ -114,17 +114,8 @@ def entries_that_start_with(
     """The entries of a folder whose names begin with some text, in any case.
 
     Folders stand before files, names with a dot at their beginning last. Left out is what ignore files hide, what is
-    neither file nor folder, and links that lead out of the workspace, nowhere or to what is hidden from agents.
-
-    Args:
-        workspace: Opens the folder, and says which ignore files count.
-        folder: The folder; nothing is found in one that cannot be read or is hidden from agents.
-        start: The beginning of a name; empty for all.
-        limit: Most names to return.
-        signal: Looked at between entries.
-
-    Raises:
-        ToolError: `cancelled`.
+    neither file nor folder, and links that lead out of the workspace, nowhere or to what is hidden from agents. Nothing
+    is found in a folder that cannot be read or is hidden from agents.
     """
     deadline = Deadline(signal, LIST_SECONDS)
     if agent_ignore_file(workspace, folder) is not None:
@@ -168,18 +159,7 @@ class _NameHolds:
 
 
 def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
-    """Files anywhere below a folder whose base names hold a text, in any case; the nearest to it first.
-
-    Args:
-        workspace: Opens folders, and says which ignore files count.
-        folder: Where to look.
-        text: A part of a name.
-        limit: Most names to return.
-        signal: Looked at between folders.
-
-    Raises:
-        ToolError: `cancelled`.
-    """
+    """Files anywhere below a folder whose base names hold a text, in any case; the nearest to it first."""
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
     found: list[str] = []

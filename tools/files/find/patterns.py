@@ -28,10 +28,7 @@ class PatternRefusedError(ValueError):
 def expand_braces(pattern: str) -> list[str]:
     """All patterns that `{a,b}` and `{1..3}` stand for; braces without a comma or a range stay as they are.
 
-    What the pattern may grow to is bounded, so the cost is as well.
-
-    Raises:
-        PatternRefusedError: There are too many, or they are too long together.
+    What the pattern may grow to is bounded, so the cost is as well: a `PatternRefusedError` says that it is too much.
     """
     # Where braces that mean something open, part and close; where a range opens, the range.
     marks: dict[int, str | re.Match[str]] = {}
@@ -156,12 +153,7 @@ class Position:
 
 
 class PathPattern:
-    """A pattern for paths below one folder; also several patterns, of which one has to fit.
-
-    Args:
-        alternatives: Each a list of steps; a path fits if it fits one of them.
-        literals: The names the pattern holds literally, in lower case.
-    """
+    """A pattern for paths below one folder; also several patterns, of which one has to fit."""
 
     def __init__(self, alternatives: Sequence[Sequence[_Step]], literals: frozenset[str]) -> None:
         self.alternatives = alternatives
@@ -209,10 +201,10 @@ class PathPattern:
 def compile_patterns(
     patterns: Sequence[str], *, ignore_case: bool, exists: Names | None = None, at_any_depth: bool = False
 ) -> PathPattern:
-    """Compile patterns of which one has to fit.
+    """Compile relative patterns of which one has to fit.
 
     Args:
-        patterns: As a model writes them, relative, with forward slashes.
+        patterns: As a model writes them, with forward slashes.
         ignore_case: Whether upper and lower case are the same.
         exists: Whether a relative path exists below the folder they start from; such parts are taken literally.
         at_any_depth: Whether a pattern without a slash fits a name in any folder, as in ignore files.

@@ -96,16 +96,7 @@ class _NamesInAnyCase:
 
 
 class FileSelection:
-    """Chooses files in every root.
-
-    Args:
-        walk: Finds them. Its filters for folders are set here, by what the entries name.
-        exclude: Patterns of what is left out, in any folder where they hold no slash.
-        use_defaults: Whether the default excludes apply to what was not named outright.
-
-    Raises:
-        PatternRefusedError: A pattern cannot be used; the text names it.
-    """
+    """Chooses files in every root. A `PatternRefusedError` names the pattern that cannot be used."""
 
     def __init__(self, walk: Walk, exclude: Sequence[str], *, use_defaults: bool) -> None:
         self._walk = walk
@@ -116,16 +107,7 @@ class FileSelection:
         self.skipped: dict[tuple[str, str], None] = {}
 
     def choose(self, entries: Sequence[str]) -> None:
-        """Find the files.
-
-        Args:
-            entries: Paths of files, paths of folders (with all that is below), or globs.
-
-        Raises:
-            OSError: A root cannot be read.
-            PatternRefusedError: A glob cannot be used; the text names it.
-            ToolError: `cancelled`.
-        """
+        """Find the files: entries are paths of files, paths of folders (with all that is below), or globs."""
         walk = self._walk
         missing: dict[str, list[Location]] = {}
         settled: set[str] = set()
@@ -196,13 +178,7 @@ class FileSelection:
                 self.skipped[entry, "does not exist"] = None
 
     def _search(self, start: Location, wanted: Selection | None, named: Iterable[str] = ()) -> None:
-        """Add what is found below a folder.
-
-        Args:
-            start: The folder.
-            wanted: What is looked for in it.
-            named: Names of folders that are entered though they are left out by default.
-        """
+        """Add what is found below a folder; named folders are entered though they are left out by default."""
         if wanted is None:
             return
         walk, above = self._walk, start.relative.split("/") if start.path != start.root else []
@@ -224,11 +200,7 @@ class FileSelection:
 
 
 def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool = False) -> PathPattern:
-    """Several globs as one pattern.
-
-    Raises:
-        PatternRefusedError: One of them cannot be used, or they are too many; the text names the one.
-    """
+    """Several globs as one pattern; a refusal names the one that cannot be used, if it is one."""
     alternatives = 0
     patterns: list[PathPattern] = []
     for glob in globs:

@@ -129,14 +129,8 @@ class Walk:
     def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
         """Walk a folder; files come folder by folder, these in the order of their names, in no order within one.
 
-        Args:
-            start: The folder. It is walked even if ignore files hide it, since somebody named it.
-            selection: What is wanted in it.
-            others: Roots with a walk of their own, not entered by this one.
-
-        Raises:
-            OSError: The folder itself cannot be read; folders below are counted in `unreadable`.
-            ToolError: `cancelled`.
+        The folder is walked even if ignore files hide it, since somebody named it; `others` are roots with a walk of
+        their own, not entered by this one. An `OSError` is about the folder itself: those below count as `unreadable`.
         """
         filters = self.filters
         is_file, is_folder, is_link = PathKind.FILE, PathKind.FOLDER, PathKind.LINK  # compared with each entry
@@ -205,11 +199,7 @@ class Walk:
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 
     def is_out_of_time(self) -> bool:
-        """Whether the budget is used up; from now on `timed_out` says that something may be left out.
-
-        Raises:
-            ToolError: `cancelled`.
-        """
+        """Whether the budget is used up; from now on `timed_out` says that something may be left out."""
         self.timed_out = self.timed_out or self.deadline.check()
         return self.timed_out
 
@@ -232,20 +222,7 @@ class Walk:
 
 
 def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> tuple[list[Location], bool]:
-    """Where a search begins: the folder or file that was named, or every root.
-
-    Args:
-        workspace: Whose roots count.
-        path: As given in the call; `None` or blank for all roots.
-        agent: Whether agent-ignore files apply.
-
-    Returns:
-        The locations, and whether there is but one and that is a file.
-
-    Raises:
-        ToolError: `search_path_not_found`, `search_path_not_a_directory` (a device, pipe or socket), `path_ignored`,
-            `path_not_in_workspace`, `no_workspace`.
-    """
+    """Where a search begins: the folder or file that was named, or every root; and whether it is one file."""
     if path is None or not path.strip():
         return workspace.root_locations(), False
     location = workspace.locate(path)
@@ -275,32 +252,14 @@ def excluded_folders(
 
 
 def scope_below(workspace: Workspace, filters: Filters, above: Scope, folder: str, names: Container[str]) -> Scope:
-    """The rules in a folder below the one of a scope.
-
-    Args:
-        workspace: A root below a root has agent-ignore files of its own, as it has for a read.
-        filters: Which rules apply.
-        above: The rules in its parent.
-        folder: Its real path.
-        names: Base names of what is in it.
-
-    Raises:
-        ToolError: `path_ignored`: it is not known what of the folder is hidden.
-    """
+    """The rules in a folder below the one of a scope; a root below a root has agent-ignore files of its own."""
     if folder in workspace.roots:
         return scope_of(workspace, workspace.locate(folder), git=filters.git, agent=filters.agent)
     return above.enter(folder, names)
 
 
 def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within: str | None = None) -> PathKind | None:
-    """What a path leads to, links followed; `None` where nothing can be seen, or it is hidden.
-
-    Args:
-        workspace: Where it must lie.
-        path: As for `Workspace.locate`.
-        agent: Whether the rules of the agent-ignore files count.
-        within: As for `Workspace.locate`.
-    """
+    """What a path leads to, links followed; `None` where nothing can be seen, or it is hidden."""
     try:
         location = workspace.locate(path, within=within)
     except ToolError:
@@ -346,15 +305,7 @@ def list_page(
 ) -> tuple[list[str], int, int | None]:
     """A page of a list: as many lines as fit the text beside structured content, at least one, and how to continue.
 
-    Args:
-        head: The lines above.
-        lines: The entries of the page.
-        offset: Where the page begins.
-        total: Entries of the whole list.
-        noun: What one entry is called.
-
-    Returns:
-        The lines of the text, how many entries are among them, and the offset of the next page, if there is one.
+    Returns the lines of the text, how many entries are among them, and the offset of the next page, if there is one.
     """
     left = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
     shown = len(lines)

@@ -37,13 +37,7 @@ MAX_UTF8_BYTES = 4
 
 
 class Source:
-    """Bytes that can be read anywhere, and what ends their lines.
-
-    Args:
-        stream: A file, unbuffered, or bytes in memory.
-        size: Its size in bytes.
-        skipped: Bytes at the beginning that do not belong to the text (a byte order mark).
-    """
+    """Bytes that can be read anywhere, and what ends their lines; a byte order mark at the beginning is skipped."""
 
     def __init__(self, stream: BinaryIO, size: int, skipped: int = 0) -> None:
         self._stream = stream
@@ -108,11 +102,7 @@ class LineIndex:
         return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Where a line begins, or `None` past the end.
-
-        Raises:
-            ToolError: `file_too_large`, if it was not reached.
-        """
+        """Where a line begins, or `None` past the end; `file_too_large` if it was not reached."""
         if line == 0:
             return 0
         if self.counted < line:
@@ -168,14 +158,8 @@ class Window:
 def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None) -> Window:
     """Take the wanted lines, within the character limits.
 
-    Args:
-        source: The file, in UTF-8 or another encoding that contains ASCII.
-        wanted: Which lines.
-        identity: Under which the line counts may be remembered, or `None` for what is not worth it.
-
-    Raises:
-        OSError: The file cannot be read.
-        ToolError: `file_too_large`, if the first line is too far from where counting began; `cancelled`.
+    The file is in UTF-8 or another encoding that contains ASCII. Line counts are remembered under its identity; `None`
+    is for what is not worth it. If the first line is too far from where counting began, `file_too_large` is raised.
     """
     offset, signal = wanted.offset, wanted.signal
     with _indexes_guard:
@@ -286,10 +270,9 @@ class _Lines:
             position += len(block)
 
     def _add_plain(self, block: bytes) -> int:
-        """Add the whole lines at a block's beginning at once, if nothing about them is special.
+        """Add the whole lines at a block's beginning at once, if nothing about them is special; gives the bytes taken.
 
-        Returns:
-            How many bytes were taken: none where a line is too long, bytes are undecodable, or the room ends.
+        None are where a line is too long, bytes are undecodable, or the room ends.
         """
         head = block[: block.rfind(self._separator) + 1]
         missing = self._wanted.limit - self.count
@@ -371,14 +354,7 @@ class Reading:
 
 
 def reading_of(found: Window, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
-    """What a window of lines is for the model.
-
-    Args:
-        found: The window.
-        encoding: Of the file.
-        limits: What the window was cut at.
-        notes: Sentences about what is shown, for the header; with any of them there is one.
-    """
+    """What a window of lines is for the model; with any notes about what is shown there is a header for them."""
     is_known = found.is_decodable and encoding.is_known
     start = end = 0
     if found.count:

@@ -143,12 +143,7 @@ _LABELS = {
 
 
 def detect(head: bytes, path: str) -> FileType:
-    """Tell what a file is.
-
-    Args:
-        head: Its first bytes, `SNIFFED_BYTES` of them if there are as many.
-        path: Its name is looked at last.
-    """
+    """Tell what a file is by its first `SNIFFED_BYTES` bytes, and last by its name."""
     suffix = os.path.splitext(path)[1].lower()
     if marked_encoding(head) is None:
         # What begins otherwise is not media; most files are told apart by this.
@@ -184,15 +179,7 @@ def _by_signature(head: bytes, suffix: str) -> str | None:
 def media_parts(
     opened: OpenedFile, location: Location, file_type: FileType, handling: MediaHandling, signal: AbortSignal
 ) -> tuple[Part, ...]:
-    """The content for the model: the data itself, a link with a line of text, or the line alone.
-
-    Args:
-        opened: The file; its position does not matter.
-        location: Where it lies.
-        file_type: What it is; not text.
-        handling: What the operator wants of media.
-        signal: Looked at between blocks.
-    """
+    """The content for the model: the data itself, a link with a line of text, or the line alone."""
     size = opened.info.st_size
     if file_type.kind is FileKind.BINARY:
         return (TextPart(f"Binary file, not shown: {shown_whole_path(location.path)} ({size:,} bytes)."),)

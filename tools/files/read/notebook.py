@@ -24,14 +24,9 @@ _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 
 
 def render(data: bytes) -> str | None:
-    """Render a notebook.
+    """A notebook as text: a header with the language and the number of cells, then each cell; what was cut says so.
 
-    Args:
-        data: The file's content.
-
-    Returns:
-        A header with the language and the number of cells, then each cell; what was cut says so. `None` if the
-        content is not a notebook, or one of too many values.
+    `None` if the content is not a notebook, or one of too many values.
     """
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
         return None

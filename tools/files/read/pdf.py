@@ -56,11 +56,7 @@ class Pages:
 
     @classmethod
     def parse(cls, text: str) -> Pages:
-        """Understand `5`, `2-7` and `8-`; a blank text means all pages (as in Qwen Code).
-
-        Raises:
-            ValueError: It is none of these.
-        """
+        """Understand `5`, `2-7` and `8-`; a blank text means all pages (as in Qwen Code). Else a `ValueError`."""
         if not text.strip():
             return cls()
         found = _PAGES.fullmatch(text)
@@ -109,18 +105,9 @@ def extract(
     signal: AbortSignal,
     seconds: float = MAX_SECONDS,
 ) -> PdfText | None:
-    """Take the text out of a PDF. Blocking: call it in a worker thread.
+    """The text of a PDF, or `None` if the child has no reader of PDF. Blocking: call it in a worker thread.
 
-    Args:
-        opened: The file; it is handed to the child, and its position is moved.
-        name: What the file is called in errors.
-        pages: Which pages.
-        is_enough: Told the text of each page as it comes; true if no further page is needed.
-        signal: The child is killed as soon as it is set.
-        seconds: How long the child may run.
-
-    Returns:
-        The text, or `None` if the child has no reader of PDF.
+    The position of the file is moved. `is_enough` is told the text of each page as it comes, and ends the reading.
 
     Raises:
         ToolError: `read_content_failure`: it is encrypted, damaged, or not one page was read within the limits;
@@ -236,19 +223,7 @@ def _turn(name: str, signal: AbortSignal) -> Generator[None]:
 def read_pdf(
     opened: OpenedFile, location: Location, media: MediaHandling, wanted: Wanted, *, pages: Pages, seconds: float
 ) -> Reading:
-    """Read a PDF for a model.
-
-    Args:
-        opened: The file; its position does not matter.
-        location: Where it lies.
-        media: What becomes of it where it is not shown as text.
-        wanted: Lines of the text of these pages.
-        pages: Which pages.
-        seconds: How long taking the text out may last.
-
-    Raises:
-        ToolError: It cannot be read, or has no such page.
-    """
+    """Read a PDF for a model; `wanted` counts lines of the text of these pages."""
     lines = chars = 0
 
     def is_enough(text: str) -> bool:

@@ -34,11 +34,7 @@ class Beginning(NamedTuple):
 
 
 def look_at(opened: OpenedFile, location: Location) -> Beginning:
-    """See what a file is, before anybody decides whether it is read.
-
-    Raises:
-        ToolError: `read_content_failure`.
-    """
+    """See what a file is, before anybody decides whether it is read."""
     try:
         head = opened.head(HEAD_BYTES)
     except OSError as error:
@@ -98,22 +94,11 @@ def read(
     pages: Pages = ALL_PAGES,
     pdf_seconds: float = MAX_SECONDS,
 ) -> Reading:
-    """Read an opened file for a model. Blocking: call it in a worker thread.
+    """Read an opened file, of which `look_at` has seen the beginning. Blocking: call it in a worker thread.
 
     Memory does not grow with the file: text is streamed, media above 3 MB become a reference, and the text of a PDF
-    is taken out by a process of its own.
-
-    Args:
-        opened: The file.
-        location: Where it lies, for messages and URIs.
-        beginning: What `look_at` has seen of it.
-        wanted: Which lines.
-        media: What becomes of images and the like.
-        pages: Of a PDF, those whose text is wanted; `wanted` counts lines of that text.
-        pdf_seconds: How long taking the text out of a PDF may last.
-
-    Returns:
-        What was read. An offset past the end is not a failure: the text then says how many lines there are.
+    is taken out by a process of its own. Of a PDF, `wanted` counts lines of the text of `pages`. An offset past the end
+    is not a failure: the text then says how many lines there are.
 
     Raises:
         ToolError: `read_content_failure` if the file cannot be read, `file_too_large` for UTF-16 and UTF-32 above

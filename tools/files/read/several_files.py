@@ -61,11 +61,7 @@ class Batch:
         return "the time limit was reached" if self.timed_out else "the result would become too long"
 
     def read(self, candidates: Sequence[Candidate]) -> None:
-        """Read one file after the other; a failing one does not stop the rest.
-
-        Raises:
-            ToolError: `cancelled`.
-        """
+        """Read one file after the other; a failing one does not stop the rest."""
         try:
             self._read_in_turn(candidates)
         finally:
@@ -172,19 +168,7 @@ def read_several(
     reads: ReadLedger | None,
     seconds: float,
 ) -> ToolResult:
-    """Find and read, blocking.
-
-    Args:
-        workspace: Where.
-        paths: Files, folders and globs.
-        exclude: Globs of what is left out.
-        use_default_excludes: Whether what is rarely wanted is left out, too.
-        filters: Which ignore files count.
-        limits: How much is read.
-        media: What becomes of images and the like.
-        signal: Looked at between files.
-        reads: Remembers what was read, if anybody does.
-        seconds: How long finding the files may take, and then reading them.
+    """Find files by paths, folders and globs, and read them. Blocking; each of both may take so many seconds.
 
     Raises:
         PatternRefusedError: A glob cannot be used; the text names it.

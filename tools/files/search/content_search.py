@@ -40,15 +40,7 @@ _PLAIN_NAME = re.compile(r"[\w .+@=~-]*(?:\*[\w .+@=~-]+)*\*?")
 
 
 def check_pattern(spelled: str, pattern: str) -> None:
-    """Refuse a pattern that cannot be given to ripgrep.
-
-    Args:
-        spelled: What the parameter was called in the call.
-        pattern: Its value.
-
-    Raises:
-        InvalidToolParamsError: It cannot be used.
-    """
+    """Refuse a pattern that cannot be given to ripgrep, under the name that the parameter has in the call."""
     problem = ""
     if not pattern:
         problem = "it is empty; give the text or expression to search for."
@@ -68,11 +60,7 @@ def check_pattern(spelled: str, pattern: str) -> None:
 
 
 def compile_file_filter(glob: str) -> PathPattern:
-    """What a file filter fits; a `!` at its beginning, which turns it round, is left to the caller.
-
-    Raises:
-        InvalidToolParamsError: It means nothing.
-    """
+    """What a file filter fits; a `!` at its beginning, which turns it round, is left to the caller."""
     try:
         return compile_patterns([glob.removeprefix("!")], ignore_case=False, at_any_depth=True)
     except PatternRefusedError as error:
@@ -85,12 +73,6 @@ def _unusable(spelled: str, value: str, problem: str) -> InvalidToolParamsError:
 
 def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline) -> ToolResult:
     """Search. Blocking.
-
-    Args:
-        workspace: Where; its rules say what may be shown.
-        query: What to find, checked.
-        limits: How much is shown.
-        deadline: When it returns what it has.
 
     Raises:
         InvalidToolParamsError: ripgrep does not take a pattern.
@@ -152,16 +134,7 @@ EXCLUDED_AT_ONCE = 20  # files searched for the exclude pattern in one run
 
 
 class ContentSearch:
-    """Searches folders and files, one after the other.
-
-    Args:
-        workspace: What is searched; its rules say what may be shown.
-        program: Absolute path of ripgrep.
-        deadline: When what runs is ended.
-        filters: Which ignore files count, and which folders are left out by their name.
-        wanted: Which files are searched.
-        type_options: As much of that as ripgrep can be told.
-    """
+    """Searches folders and files, one after the other; ripgrep is told as much of what is wanted as it understands."""
 
     def __init__(
         self,
@@ -183,18 +156,9 @@ class ContentSearch:
     def matches(
         self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
     ) -> Generator[tuple[Location, Match]]:
-        """The files with matches, each with the folder that its path starts from.
+        """The files with matches, each with the folder that its path starts from; of each file `most` lines.
 
-        Args:
-            starts: Where to search.
-            query: What to search for.
-            exclude: Lines that match this too are left out.
-            most: Lines wanted of each file.
-            is_file: Whether the start is a file.
-
-        Raises:
-            RefusedQueryError: A pattern cannot be used.
-            ToolError: `grep_execution_error`, `cancelled`, and why what was named cannot be searched.
+        Lines that match `exclude` too are left out. A `RefusedQueryError` says that a pattern cannot be used.
         """
         if exclude is not None and (reason := self.excluding.refusal(exclude)):
             raise RefusedQueryError(exclude, reason)
@@ -218,11 +182,7 @@ class ContentSearch:
                     yield folder, Match(match.path, match.lines[:most])
 
     def count_files(self, folders: Sequence[Location]) -> int:
-        """The files below folders that a search looks into and may show.
-
-        Raises:
-            ToolError: As for `matches`.
-        """
+        """The files below folders that a search looks into and may show."""
         number = 0
         for folder in folders:
             visible = self._visible_below(folder, folders)
@@ -281,17 +241,9 @@ class _FolderRules:
 
 
 class VisibleFiles:
-    """The files below one folder that may be shown.
+    """The files below one folder that may be shown; it may be hidden itself, since somebody named it.
 
-    Args:
-        workspace: Its permission rules count in any case.
-        folder: The folder. It may be hidden itself, since somebody named it.
-        filters: Which ignore files count, and which folders are left out by their name.
-        wanted: The file filter of the call.
-        others: Real paths of folders that are searched by themselves, and not as a part of this one.
-
-    Raises:
-        ToolError: `path_ignored`: it is not known what an agent-ignore file hides in the folder.
+    `others` are folders that are searched by themselves, and not as a part of this one.
     """
 
     def __init__(
@@ -312,11 +264,7 @@ class VisibleFiles:
         return [*folders, f"--glob=!{GIT_FOLDER}" if self._filters.git else "--no-ignore"]
 
     def holds(self, path: str) -> bool:
-        """Whether a file may be shown: all folders above it are gone through, since what is in a hidden one is hidden.
-
-        Args:
-            path: Below the folder, with forward slashes.
-        """
+        """Whether a file may be shown: all folders above are gone through, since what is in a hidden one is hidden."""
         above, _, name = path.rpartition("/")
         rules = self._folders.get(above, self._top)
         if above not in self._folders:

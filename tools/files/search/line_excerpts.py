@@ -35,16 +35,7 @@ class ExcerptLine(NamedTuple):
 def excerpt(
     opened: OpenedFile, lines: Sequence[int], before: int, after: int, line_chars: int, signal: AbortSignal
 ) -> Iterator[ExcerptLine]:
-    """The lines with these numbers, and so many before and after each.
-
-    Args:
-        opened: A searchable file at its beginning.
-        lines: Line numbers, rising.
-        before: Lines shown before each of them.
-        after: Lines shown after each of them.
-        line_chars: Where a line is cut.
-        signal: Looked at now and then.
-    """
+    """The lines with these numbers, which rise, and so many before and after each, cut to `line_chars`."""
     matching = frozenset(lines)
 
     def numbers() -> Iterator[int]:

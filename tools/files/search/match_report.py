@@ -36,15 +36,7 @@ class ContentQuery:
 
 
 class MatchReport:
-    """Collects the matches of one file after the other.
-
-    Args:
-        workspace: Opens files.
-        query: What was searched for.
-        limits: How much is shown.
-        signal: Set when the call is cancelled.
-        starts: Where was searched; paths are absolute where that is in several folders.
-    """
+    """Collects the matches of one file after the other; paths are absolute where several folders are searched."""
 
     def __init__(
         self, workspace: Workspace, query: ContentQuery, limits: Limits, signal: AbortSignal, starts: Sequence[Location]
@@ -70,11 +62,7 @@ class MatchReport:
         return 1 if query.names_only else min(query.per_file or query.limit + 1, query.limit + 1)
 
     def add(self, folder: Location, match: Match) -> bool:
-        """Add the matches of one file; whether more are wanted.
-
-        Raises:
-            ToolError: `cancelled`, `resources_exhausted`.
-        """
+        """Add the matches of one file; whether more are wanted."""
         query, lines = self._query, match.lines
         location = self._workspace.below(folder, match.path)
         name = shown_whole_path(location.path if len(self._starts) > 1 else match.path)
@@ -118,15 +106,7 @@ class MatchReport:
         return not (self._has_more or self._is_cut)
 
     def result(self, *, searched: int, timed_out: bool, seconds: float, huge: int, left_out_some: bool) -> ToolResult:
-        """What the call returns.
-
-        Args:
-            searched: How many files were searched, if the search has come to its end.
-            timed_out: Whether the time did not suffice.
-            seconds: How long it was allowed to take.
-            huge: Files named outright that are too large to be searched.
-            left_out_some: Whether some files or folders could not be read.
-        """
+        """What the call returns; `searched` counts if the search came to its end, `huge` are named files left out."""
         query, first = self._query, shown_whole_path(self._starts[0].path)
         if query.path:
             where = f"within {first}"

@@ -66,11 +66,7 @@ _NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; the error may be that a 
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
-    """The ripgrep that was installed with us; else one from `PATH`, never from inside a root.
-
-    Args:
-        roots: Real paths of the workspace's folders, where anybody may have put a program.
-    """
+    """The ripgrep that was installed with us; else one from `PATH`, never from inside a root."""
     beside = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(beside):
         return beside
@@ -96,11 +92,7 @@ def _packaged(package: str) -> str | None:
 
 
 def ripgrep(roots: Sequence[str]) -> str:
-    """The program as `find_ripgrep` finds it.
-
-    Raises:
-        ToolError: `grep_execution_error`: there is none; the message says how to get one.
-    """
+    """The program as `find_ripgrep` finds it; an error that says how to get one."""
     program = find_ripgrep(roots)
     if program is None:
         raise ToolError(
@@ -134,12 +126,7 @@ class Match(NamedTuple):
 
 
 class RefusedQueryError(Exception):
-    """ripgrep does not take a pattern; the text is its reason, without a full stop.
-
-    Args:
-        query: Whose pattern it is.
-        reason: As ripgrep words it.
-    """
+    """ripgrep does not take a pattern; the text is its reason, without a full stop."""
 
     def __init__(self, query: Query, reason: str) -> None:
         super().__init__(reason)
@@ -147,12 +134,7 @@ class RefusedQueryError(Exception):
 
 
 class Ripgrep:
-    """ripgrep for one call: each method runs one process, which is gone when its iterator is closed.
-
-    Args:
-        program: Absolute path of the binary.
-        deadline: When a process is ended; on cancellation it is, too.
-    """
+    """ripgrep for one call: each method runs one process, which is gone when its iterator is closed."""
 
     def __init__(self, program: str, deadline: Deadline) -> None:
         self._program = program
@@ -164,15 +146,8 @@ class Ripgrep:
     def matches(self, query: Query, folder: str, paths: Sequence[str], *options: str) -> Generator[Match]:
         """The files with matches; fewer, with `timed_out` set, where the time does not suffice.
 
-        Args:
-            query: What to search for.
-            folder: Where ripgrep runs; the paths of matches start from there.
-            paths: What to look into, below the folder; empty for all of it.
-            options: Options in addition.
-
-        Raises:
-            RefusedQueryError: The pattern cannot be used.
-            ToolError: `grep_execution_error`, `resources_exhausted`, `cancelled`.
+        ripgrep runs in the folder and looks into the paths below it, or all of it. A `RefusedQueryError` says that the
+        pattern cannot be used.
         """
         # "./" because a path may begin with a dash.
         named = [f"./{path}" for path in paths or ("",)]
@@ -211,11 +186,7 @@ class Ripgrep:
         self.left_out_some = self.left_out_some or code == _ERROR
 
     def files(self, folder: str, *options: str) -> Generator[str]:
-        """The files that a search with these options looks into, whether or not they match.
-
-        Raises:
-            ToolError: `grep_execution_error`, `resources_exhausted`, `cancelled`.
-        """
+        """The files that a search with these options looks into, whether or not they match."""
         with self._running(folder, ["--files", *options, "--", "./"]) as child:
             rest = b""
             while chunk := child.read():
@@ -225,11 +196,7 @@ class Ripgrep:
                     return
 
     def refusal(self, query: Query) -> str | None:
-        """Why a pattern cannot be used, if it cannot: found by a search of nothing, so no file is quoted.
-
-        Raises:
-            ToolError: `grep_execution_error`, `resources_exhausted`, `cancelled`.
-        """
+        """Why a pattern cannot be used, if it cannot: found by a search of nothing, so no file is quoted."""
         with self._running(os.path.dirname(self._program), [*query.options, "--", "-"]) as child:
             while child.read():
                 pass
