@@ -180,16 +180,7 @@ def unnamed_file() -> IO[bytes]:
 class DocumentWorker(Child):
     """The process that takes the text out of a document (`document_worker.py`).
 
-    Args:
-        kind: The kind of document.
-        arguments: What the kind takes.
-        document: The open file that it reads, from its position on; no path is handed over.
-        memory: Bytes of address space that it may take.
-        seconds: How long it may run.
-        signal: It is killed as soon as this is set.
-
-    Raises:
-        ChildFailedError: It does not start.
+    It reads the open document from its position on; no path is handed over. `memory` is bytes of address space.
     """
 
     def __init__(

@@ -194,7 +194,7 @@ def _range(start: int, stop: int) -> str:
 
 
 def _marked(mark: str, lines: list[str], others: list[str] | None, separator: str) -> Iterator[str]:
-    """Lines of a hunk; a long one is shortened with a view to the one it replaces. Both sides have those without others."""
+    """Lines of a hunk; a long one is shortened with a view to the one it replaces. Without others they are common."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, other in zip_longest(lines, (others or [])[: len(lines)]):
         shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, line if others is None else other or "")

@@ -59,13 +59,7 @@ class TargetFile:
 
 
 class Snapshot:
-    """A file as it is now.
-
-    Args:
-        data: Its content, or `None` if it does not exist.
-        identity: Its fingerprint, or `None`.
-        digest: Hex digest of the content, where it is known already.
-    """
+    """A file as it is now; `None` for all of it that does not exist, or of the digest that is not known yet."""
 
     def __init__(self, data: bytes | None, identity: FileIdentity | None, digest: str | None = None) -> None:
         self.data = data

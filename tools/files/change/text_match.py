@@ -80,11 +80,8 @@ def never_ends() -> None:
 class Haystack:
     """A file's text, in other forms once somebody needs them.
 
-    Args:
-        text: As it is in the file.
-        encoding: Of the file. In one that is not known there is one character for each byte, and only ASCII can be
-            relied on.
-        checkpoint: Called between the steps of every search; ends the work by raising.
+    In an encoding that is not known there is one character for each byte, and only ASCII can be relied on. The
+    checkpoint is called between the steps of every search, and ends the work by raising.
     """
 
     def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = never_ends) -> None:
