@@ -3,8 +3,9 @@
 `forked` gives a command line like `server_arguments` does. Its program, `forked_server.py`, hands its
 arguments, environment, folder and standard streams to a process that waits with all imports made, which forks a child
 that runs the command as the launcher would. Signals go on to that child, its exit code comes back, and it is killed
-when the program is. How the launcher starts is not tested this way; `e2e/`, `packaging/` and everything that looks at
-processes, memory or the time until something happens use the real one.
+when the program is. How the launcher starts is not tested this way: `packaging/`, one test at a terminal, and
+everything that looks at processes, memory or the time until something happens use the real one, and so does what tells
+one server from another by what each makes up when it is imported.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 
 from tests.harness import write_config
 from tests.interaction.raw_clients import CEILING
-from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, Server, call, running
+from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, Server, by_itself, call, running
 
 Json = dict[str, Any]
 Ask = Callable[[int], Json]
@@ -142,7 +142,7 @@ def _flood(server: Server, ask: Ask, most: int) -> tuple[int, bytes]:
 @pytest.mark.requirement("stdio.slow_reader")
 @pytest.mark.parametrize("asked", ASKED)
 def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str, root: Path, tmp_path: Path) -> None:
-    with running(root, _config(root, tmp_path), "--approval-mode", "yolo") as server:
+    with running(root, _config(root, tmp_path), "--approval-mode", "yolo", start=by_itself) as server:
         before = _begin(server)
         sent, _ = _flood(server, ASKED[asked], MOST_REQUESTS)
         assert _peak(server.process.pid) - before < MOST, sent
@@ -154,7 +154,13 @@ def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str
 
 @pytest.mark.requirement("stdio.slow_reader")
 @pytest.mark.parametrize(
-    "asked", ["lists", "reads", "commands", "relayed answers of 1 MB", "relayed logs", "all of them"]
+    "asked",
+    [
+        "lists",
+        "relayed logs",
+        "all of them",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("reads", "commands", "relayed answers of 1 MB")),
+    ],
 )
 def test_all_that_is_owed_comes_once_the_client_reads(asked: str, root: Path, tmp_path: Path) -> None:
     with running(root, _config(root, tmp_path), "--approval-mode", "yolo") as server:

@@ -22,6 +22,7 @@ import mcp_types as types
 import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import Ran, run
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
@@ -528,7 +529,7 @@ async def results(home: Path, root: Path, command: str, *readable: str) -> str:
     config = root.parent / "settings.json"
     config.write_text(json.dumps(settings))
     environ = {"HOME": str(home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-    parameters = StdioServerParameters(command=sys.executable, args=server_arguments(root, config), env=environ)
+    parameters = StdioServerParameters(command=sys.executable, args=forked(server_arguments(root, config)), env=environ)
     async with speaking(HANDSHAKE, stdio_client(parameters)) as client:
         result = await client.call_tool("run_shell_command", {"command": command})
     said = "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))

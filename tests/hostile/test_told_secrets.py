@@ -16,6 +16,7 @@ from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from server.audit_log import record_of
+from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.clients import Json, client_on
 from tests.linear_time import Made, assert_redacted_in_time
@@ -297,12 +298,12 @@ def test_no_secret_is_told_in_part_where_a_text_is_cut(filler: int) -> None:
 @pytest.mark.anyio
 async def test_neither_the_log_nor_the_audit_file_of_a_server_tells_the_secrets_of_calls(tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
-    upstream = {"command": sys.executable, "args": [str(PEERS / "upstream.py")], "trust": True}
+    upstream = {"command": sys.executable, "args": forked([str(PEERS / "upstream.py")]), "trust": True}
     written = {"mcpServers": {"up": upstream}, "log": {"level": "debug", "audit": str(audit)}}
     root = tmp_path / "root"
     root.mkdir()
     command = StdioServerParameters(
-        command=sys.executable, args=server_arguments(root, write_config(tmp_path, written))
+        command=sys.executable, args=forked(server_arguments(root, write_config(tmp_path, written)))
     )
     with (tmp_path / "log").open("w+") as log:
         async with client_on(stdio_client(command, errlog=log), "handshake", {}) as client:

@@ -10,7 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, stdio_upstream, write_config
 from tests.processes import is_running
 
@@ -57,9 +58,16 @@ class Server:
         return [json.loads(line) for line in self.stdout.read().splitlines()]
 
 
+def by_itself(arguments: list[str]) -> list[str]:
+    """The same arguments: a process that nothing stands for, as tests of processes and memory need it."""
+    return arguments
+
+
 @contextmanager
-def running(root: Path, config: Path | None = None, *options: str) -> Generator[Server]:
-    command = [sys.executable, *server_arguments(root, config, *options)]
+def running(
+    root: Path, config: Path | None = None, *options: str, start: Callable[[list[str]], list[str]] = forked
+) -> Generator[Server]:
+    command = [sys.executable, *start(server_arguments(root, config, *options))]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         yield Server(process)
@@ -118,7 +126,7 @@ def test_a_question_that_is_open_when_the_input_ends_is_a_refusal(root: Path) ->
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_cleanly(number: signal.Signals, root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
-    with running(root, config) as server:
+    with running(root, config, start=by_itself) as server:
         server.send(INITIALIZE, INITIALIZED, call(1, "demo__echo", text="up"))
         while server.answer().get("id") != 1:
             pass
@@ -334,7 +342,7 @@ def read_until(stream: IO[bytes], pattern: bytes) -> re.Match[bytes]:
 def test_no_upstream_is_left_after_a_signal_or_two(transport: str, signals: int, root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"stubborn": STUBBORN}, "log": {"level": "info"}})
     options = ("--transport", "http", "--port", "0") if transport == "http" else ()
-    with running(root, config, *options) as server:
+    with running(root, config, *options, start=by_itself) as server:
         if transport == "stdio":
             server.send(INITIALIZE, INITIALIZED)
         pid = int(read_until(server.stderr, rb"stubborn process (\d+)").group(1))

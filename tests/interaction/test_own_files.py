@@ -15,6 +15,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, LAUNCHER
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +46,7 @@ async def served(
 ) -> AsyncGenerator[Client]:
     """A client of a server of its own in a workspace."""
     arguments = ["-P", "-W", "error", str(LAUNCHER), "serve", "--workspace", str(root), *options]
-    parameters = StdioServerParameters(command=sys.executable, args=arguments, env=dict(environ or {}))
+    parameters = StdioServerParameters(command=sys.executable, args=forked(arguments), env=dict(environ or {}))
     async with Client(parameters, mode=HANDSHAKE, cache=None, elicitation_callback=person) as client:
         yield client
 

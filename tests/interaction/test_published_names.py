@@ -15,6 +15,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, stdio_upstream, write_config
 from tests.waiting import CEILING
 
@@ -32,9 +33,9 @@ def text_of(result: types.CallToolResult) -> str:
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_without_our_tools_and_prefixes_a_client_sees_the_server_behind(mode: str, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"mcpServers": {"up": stdio_upstream(trust=True)}})
-    peer = StdioServerParameters(command=sys.executable, args=[str(PEERS / "upstream.py")])
+    peer = StdioServerParameters(command=sys.executable, args=forked([str(PEERS / "upstream.py")]))
     options = server_arguments(None, config, "--no-builtin-tools", "--no-prefix")
-    ours = StdioServerParameters(command=sys.executable, args=options)
+    ours = StdioServerParameters(command=sys.executable, args=forked(options))
     with anyio.fail_after(CEILING):
         async with Client(peer, mode=HANDSHAKE, cache=None) as direct, Client(ours, mode=mode, cache=None) as client:
             there = {tool.name: tool for tool in (await direct.list_tools()).tools}

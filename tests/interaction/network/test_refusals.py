@@ -13,6 +13,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, listening, our_http_server, server_arguments
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ HEADER = "the header 'Authorization: Bearer TOKEN'"
 def guarded(root: Path, *, shown: str = ADDRESS) -> Any:
     """A server whose token stands in the variable; the pattern is found in what it says at the start."""
     arguments = server_arguments(root, None, "--transport", "http", "--port", "0")
-    return listening(["env", f"CORETOOLS_MCP_TOKEN={TOKEN}", sys.executable, *arguments], shown)
+    return listening(["env", f"CORETOOLS_MCP_TOKEN={TOKEN}", sys.executable, *forked(arguments)], shown)
 
 
 def sentence(answer: httpx2.Response) -> str:
@@ -117,5 +118,5 @@ async def test_the_start_tells_whether_a_token_is_needed(root: Path) -> None:
     async with guarded(root, shown=r"serving MCP at .* paths /mcp and /sse, to (.*)\n") as whom:
         assert whom == "clients that show a token"
     arguments = server_arguments(root, None, "--transport", "sse", "--port", "0")
-    async with listening([sys.executable, *arguments], r"serving MCP at .* paths /sse, to (.*)\n") as whom:
+    async with listening([sys.executable, *forked(arguments)], r"serving MCP at .* paths /sse, to (.*)\n") as whom:
         assert whom == "every client, without a token"

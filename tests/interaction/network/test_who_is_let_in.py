@@ -17,6 +17,7 @@ from mcp.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, listening, server_arguments, write_config
 from tests.unit.web.certificates import signed_for
 
@@ -51,7 +52,7 @@ def settings(folder: Path, more: Mapping[str, Any] | None = None) -> Path:
 @asynccontextmanager
 async def serving(root: Path | None, config: Path, *options: str) -> AsyncGenerator[str]:
     arguments = server_arguments(root, config, "--transport", "http", "--port", "0", *options)
-    async with listening([sys.executable, *arguments], ADDRESS) as url:
+    async with listening([sys.executable, *forked(arguments)], ADDRESS) as url:
         yield url
 
 
@@ -131,7 +132,7 @@ async def test_another_address_is_served_with_a_token_and_for_hosts_that_are_nam
     named = {"http": {"allowedHosts": ["tools.example:*"]}}
     config = write_config(tmp_path, named)
     arguments = server_arguments(root, config, "--transport", "http", "--port", "0", "--host", "0.0.0.0")  # noqa: S104
-    command = ["env", f"CORETOOLS_MCP_TOKEN={TOKENS['bot']}", sys.executable, *arguments]
+    command = ["env", f"CORETOOLS_MCP_TOKEN={TOKENS['bot']}", sys.executable, *forked(arguments)]
     async with listening(command, ADDRESS) as url, httpx2.AsyncClient(timeout=10) as client:
         local = url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
         for host, status in (("tools.example:8808", 200), ("evil.example", 421)):
@@ -174,7 +175,7 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(root: 
     for options, said in cases:
         arguments = server_arguments(root, None, "--transport", "http", "--port", "0", *options)
         done = subprocess.run(
-            [sys.executable, *arguments], capture_output=True, encoding="utf-8", timeout=30, check=False
+            [sys.executable, *forked(arguments)], capture_output=True, encoding="utf-8", timeout=30, check=False
         )
         assert done.returncode == 3, options
         assert said in done.stderr
