@@ -15,30 +15,18 @@ import mcp_types as types
 
 from server.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unreadable
 
-INBOX_MESSAGES = 256
-"""Messages that wait to be taken before reading pauses."""
-
-KEPT_OF_OVERSIZED = 4096
-"""Bytes kept of each end of an oversized line, to find the id that has to be told."""
+INBOX_MESSAGES = 256  # messages that wait to be taken before reading pauses
+KEPT_OF_OVERSIZED = 4096  # bytes kept of each end of an oversized line, to find the id that has to be told
 
 USUAL_PIPE_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20
 """What a pipe holds at first, and what one may hold through which much goes (Linux gives as much to every user)."""
 
-LARGE_PIECE = 4096
-"""A smaller piece of a line is added to the one before, so that there are not very many of them."""
-
-OUTGOING_BYTES = 4 * 1024 * 1024
-"""Bytes waiting for a slow reader before senders have to wait."""
-
-UNREAD_BYTES = 1 << 18
-"""More than this waits only for a client that reads more slowly than we write."""
-
-LARGE_LINE = 1 << 16
-"""Of a smaller line a copy costs less than another piece."""
-
-MOST_PIECES = 64
-"""Written at once."""
+LARGE_PIECE = 4096  # a smaller piece of a line is added to the one before, so that there are not very many of them
+OUTGOING_BYTES = 4 * 1024 * 1024  # bytes waiting for a slow reader before senders have to wait
+UNREAD_BYTES = 1 << 18  # more than this waits only for a client that reads more slowly than we write
+LARGE_LINE = 1 << 16  # of a smaller line a copy costs less than another piece
+MOST_PIECES = 64  # written at once
 
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
@@ -159,8 +147,7 @@ class OutgoingLines:
     """
 
     def __init__(self, on_data: Callable[[], None], backpressure: Backpressure) -> None:
-        self.size = 0
-        """How many bytes wait to be written."""
+        self.size = 0  # how many bytes wait to be written
         self.backpressure = backpressure
         self._on_data = on_data
         self._pieces: deque[bytes | memoryview] = deque()

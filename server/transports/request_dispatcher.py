@@ -51,33 +51,19 @@ from server.transports.lines import OutgoingLines
 
 logger = logging.getLogger(__name__)
 
-ENDING_SECONDS = 5.0
-"""How long requests that are cancelled at the end may take to clean up (the SDK's number)."""
-
-READER_CHECK_SECONDS = 0.1
-"""How often, after the end of input, it is looked whether anybody still reads the answers."""
-
-MOST_AT_WORK = 128
-"""Requests at work at once; each holds memory, and its answer later."""
+ENDING_SECONDS = 5.0  # how long requests that are cancelled at the end may take to clean up (the SDK's number)
+READER_CHECK_SECONDS = 0.1  # how often, after the end of input, it is looked whether anybody still reads the answers
+MOST_AT_WORK = 128  # requests at work at once; each holds memory, and its answer later
 
 FEW_AT_WORK = 16
 """The same while the client leaves answers unread: theirs would come on top. And so many begin together, since only
 their answers show whether they are read."""
 
-TOGETHER_SECONDS = 0.05
-"""How long the next ones wait for those that began together, if none of these is done before."""
-
-WORK_BYTES = 8 << 20
-"""Bytes of requests that are at work at once, where there is more than one."""
-
-WAITING_BYTES = 8 << 20
-"""Bytes of messages that wait for their turn before no more is read."""
-
-LINE_BYTES = 256
-"""What a line that waits costs besides its own bytes."""
-
-MOST_HELD = 256
-"""Messages that wait for an answer to the handshake before no more is read."""
+TOGETHER_SECONDS = 0.05  # how long the next ones wait for those that began together, if none of these is done before
+WORK_BYTES = 8 << 20  # bytes of requests that are at work at once, where there is more than one
+WAITING_BYTES = 8 << 20  # bytes of messages that wait for their turn before no more is read
+LINE_BYTES = 256  # what a line that waits costs besides its own bytes
+MOST_HELD = 256  # messages that wait for an answer to the handshake before no more is read
 
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Never wait for others: their answers are small, and tell whether anybody is there."""
@@ -102,29 +88,7 @@ INPUT_ENDED = (
 
 
 class _Incoming:
-    """One message of the client until it is answered: the SDK's `DispatchContext`.
-
-    Args:
-        dispatcher: Where it came in.
-        request: The request; `None` for a notification.
-        line: As it came.
-    """
-
-    __slots__ = (
-        "_cancel_requested",
-        "_dispatcher",
-        "_is_closed",
-        "is_cancelled",
-        "key",
-        "line",
-        "method",
-        "request_id",
-        "round",
-        "scope",
-        "size",
-        "token",
-        "tool",
-    )
+    """One message of the client until it is answered: the SDK's `DispatchContext`."""
 
     message_metadata = None
 
@@ -133,24 +97,19 @@ class _Incoming:
         self._is_closed = False
         self._cancel_requested: anyio.Event | None = None
         self.request_id = None if request is None else request.id
+        # As ids are compared: a number and its text are the same.
         self.key = "" if request is None else coerce_request_id(request.id)
-        """The id as ids are compared: a number and its text are the same."""
         self.method = "" if request is None else request.method
-        self.tool = ""
-        """The tool that it calls."""
+        self.tool = ""  # the tool that it calls
         if request is not None and request.method == "tools/call" and request.params is not None:
             name = request.params.get("name")
             self.tool = name if isinstance(name, str) else ""
-        self.line = line
-        """Kept while it waits for its turn."""
+        self.line = line  # kept while it waits for its turn
         self.size = len(line)
         self.token: types.ProgressToken | None = None
-        self.scope: anyio.CancelScope | None = None
-        """Ends the work on it, once that has begun."""
-        self.round = 0
-        """With which others it began."""
-        self.is_cancelled = False
-        """Whether it gets no answer, since the client wants none, or was told an error in its place."""
+        self.scope: anyio.CancelScope | None = None  # ends the work on it, once that has begun
+        self.round = 0  # with which others it began
+        self.is_cancelled = False  # it gets no answer, since the client wants none or was told an error in its place
 
     @property
     def transport(self) -> TransportContext:
@@ -222,8 +181,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
     """
 
     def __init__(self, outgoing: OutgoingLines, on_room: Callable[[], None]) -> None:
-        self.may_ask = True
-        """Whether requests may be sent to the client in this revision."""
+        self.may_ask = True  # whether requests may be sent to the client in this revision
         self._outgoing = outgoing
         self._on_room = on_room
         self._open: dict[RequestId, _Incoming] = {}
@@ -231,18 +189,14 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._held: deque[tuple[Message, _Incoming | None, int]] = deque()
         """Messages behind one that is inline, and the bytes of each."""
         self._is_held = True
-        self._waiting: OrderedDict[_Incoming, None] = OrderedDict()
-        """Requests that wait for their turn, as they came."""
+        self._waiting: OrderedDict[_Incoming, None] = OrderedDict()  # requests that wait for their turn, as they came
         self._waiting_bytes = 0
         self._at_work = 0
-        self._begun = 0
-        """Requests at work that began together."""
-        self._round = 0
-        """Counts those who began together."""
+        self._begun = 0  # requests at work that began together
+        self._round = 0  # counts those who began together
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0
-        self._asked: dict[RequestId, asyncio.Future[Json]] = {}
-        """Questions to the client that are open."""
+        self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # questions to the client that are open
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_id = 0
         self._answered = asyncio.Event()

@@ -49,18 +49,11 @@ logger = logging.getLogger(__name__)
 Params = Mapping[str, Any] | None
 Incoming = DispatchContext[TransportContext]
 
-MOST_EARLY = 8
-"""Notifications before the first request that are kept for it (the SDK's number)."""
+MOST_EARLY = 8  # notifications before the first request that are kept for it (the SDK's number)
 
 
 class _Client:
-    """The client, whose first request says how it speaks.
-
-    Args:
-        server: Answers.
-        dispatcher: The client's wire.
-        state: The server's.
-    """
+    """The client, whose first request says how it speaks."""
 
     def __init__(self, server: Server[Any], dispatcher: WireDispatcher, state: Any) -> None:
         self.connection = Connection.for_loop(dispatcher)
@@ -134,18 +127,14 @@ def _has_envelope(params: Params) -> bool:
     return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
 
 
-READ_BYTES = 256 * 1024
-"""What is read from the pipe at once; a pipe of Linux holds 64 kB, a socket more."""
-
-DRAIN_SECONDS = 10.0
-"""How long, after the end of input, calls that were begun may still take to be answered."""
+READ_BYTES = 256 * 1024  # what is read from the pipe at once; a pipe of Linux holds 64 kB, a socket more
+DRAIN_SECONDS = 10.0  # how long, after the end of input, calls that were begun may still take to be answered
 
 COMMAND_SECONDS = 1.0
 """The same for those that run a program: a command, an agent, a custom tool. It may take any time and change anything.
 Clients that close our input wait two seconds for our end before they send SIGTERM (the official SDKs)."""
 
-FLUSH_SECONDS = 30.0
-"""How long a slow reader may take for answers that are there."""
+FLUSH_SECONDS = 30.0  # how long a slow reader may take for answers that are there
 
 
 async def serve_stdio(server: Server[Any], max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
@@ -202,14 +191,7 @@ def _is_pollable(descriptor: int) -> bool:
 
 
 class _Wire:
-    """Moves lines between the descriptors and the dispatcher.
-
-    Args:
-        reading: Where lines come in.
-        writing: Where they go out.
-        max_message_bytes: A longer line is refused.
-        runs_command: Whether a tool runs programs.
-    """
+    """Moves lines between the descriptors and the dispatcher."""
 
     def __init__(self, reading: int, writing: int, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
         self._runs_command = runs_command

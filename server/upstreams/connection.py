@@ -194,6 +194,7 @@ class Upstream:
         transports = transports_to(self.alias, self.entry, starter)
         while True:
             self.status.attempts += 1
+            self._hurry = anyio.Event()  # here, since somebody may want it while its loss is still being cleared up
             began = anyio.current_time()
             for transport in transports:
                 if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
@@ -208,7 +209,6 @@ class Upstream:
                 pause = LAST_RETRY_SECONDS
             # The next attempt comes at the end of the pause, or when the upstream is wanted. One that failed again and
             # again is left alone for a while also then: it is not started for each call.
-            self._hurry = anyio.Event()
             respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
             if self.status.losses >= CRASHES:
                 respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
