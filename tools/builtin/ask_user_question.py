@@ -12,7 +12,7 @@ from tools.call.context import ToolContext
 from tools.contract.confirmation import AskUserConfirmation, Channel, Option, UserQuestion
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief, one_line
-from tools.contract.parameters import ToolParams, coerce
+from tools.contract.parameters import ToolParams, coerce, object_schema
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 
@@ -41,9 +41,8 @@ _OUTCOMES: Mapping[Channel, tuple[Outcome, str]] = {
     ),
 }
 
-OUTPUT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
+OUTPUT_SCHEMA = object_schema(
+    {
         "outcome": {"type": "string", "enum": list(get_args(Outcome))},
         "answers": {
             "type": "object",
@@ -51,10 +50,8 @@ OUTPUT_SCHEMA: dict[str, Any] = {
             "out. Without questions if nobody answered.",
             "additionalProperties": {"type": "array", "items": {"type": "string"}},
         },
-    },
-    "required": ["outcome", "answers"],
-    "additionalProperties": False,
-}
+    }
+)
 
 
 class AskedOption(ToolParams):
@@ -154,7 +151,6 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         return arguments
 
     def check(self, params: AskUserQuestionParams, spelled: Mapping[str, str]) -> None:
-        """Each question says something, and can be told from the others, as can its options."""
         del spelled
         headers: set[str] = set()
         for number, asked in enumerate(params.questions, start=1):
@@ -177,12 +173,10 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
                 )
 
     def get_description(self, params: AskUserQuestionParams, context: ToolContext) -> str:
-        """For example `Ask the user: Library, Tests`."""
         del context
         return f"Ask the user: {', '.join(brief(asked.header) for asked in params.questions)}"
 
     async def should_confirm_execute(self, params: AskUserQuestionParams, context: ToolContext) -> AskUserConfirmation:
-        """The questions."""
         del context
         return AskUserConfirmation(
             title="The model asks you. Do not answer with passwords or other secrets.",

@@ -12,7 +12,7 @@ from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shortened_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.parameters import ToolParams
+from tools.contract.parameters import ToolParams, object_schema
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 from tools.shell.jobs import Job, JobStatus, JobTable
@@ -40,7 +40,6 @@ _LISTED_PROPERTIES: Mapping[str, Any] = {
     "duration_ms": {"type": "integer"},
     "output_bytes": {"type": "integer"},
 }
-_STOPPED_PROPERTIES: Mapping[str, Any] = {**_STATUS_PROPERTIES, "was_running": {"type": "boolean"}}
 
 
 class JobParams(ToolParams):
@@ -89,24 +88,15 @@ class ListJobsTool(BuiltinTool[ListJobsParams]):
     kind = Kind.READ
     behaviour = READS
     params_model = ListJobsParams
-    output_schema: Mapping[str, Any] | None = {
-        "type": "object",
-        "properties": {
-            "jobs": {
-                "type": "array",
-                "items": {"type": "object", "properties": _LISTED_PROPERTIES, "required": list(_LISTED_PROPERTIES)},
-            }
-        },
-        "required": ["jobs"],
-    }
+    output_schema = object_schema(
+        {"jobs": {"type": "array", "items": object_schema(_LISTED_PROPERTIES, is_closed=False)}}, is_closed=False
+    )
 
     def get_description(self, params: ListJobsParams, context: ToolContext) -> str:
-        """Always the same."""
         del params, context
         return "List background jobs"
 
     async def execute(self, params: ListJobsParams, context: ToolContext) -> ToolResult:
-        """Look at the table."""
         from tools.shell.result_text import size, status_text  # noqa: PLC0415 - with the first call
 
         del params
@@ -177,13 +167,11 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
     parameter_aliases = JOB_ALIASES
 
     def get_description(self, params: ReadOutputParams, context: ToolContext) -> str:
-        """The job, and the place."""
         del context
         place = f"from byte {params.offset}" if params.offset is not None else f"last {params.lines} lines"
         return f"Read output of background job {shortened_line(params.job_id, len(params.job_id))} ({place})"
 
     async def execute(self, params: ReadOutputParams, context: ToolContext) -> ToolResult:
-        """Read from memory, or from the file."""
         from tools.shell.output import last_lines, lines_from  # noqa: PLC0415 - with the first call
         from tools.shell.result_text import job_facts, sandbox_notes, size, status_text  # noqa: PLC0415
 
@@ -242,14 +230,9 @@ class StopJobTool(BuiltinTool[StopJobParams]):
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
     params_model = StopJobParams
     parameter_aliases = JOB_ALIASES
-    output_schema: Mapping[str, Any] | None = {
-        "type": "object",
-        "properties": _STOPPED_PROPERTIES,
-        "required": list(_STOPPED_PROPERTIES),
-    }
+    output_schema = object_schema({**_STATUS_PROPERTIES, "was_running": {"type": "boolean"}}, is_closed=False)
 
     def get_description(self, params: StopJobParams, context: ToolContext) -> str:
-        """The job, and nothing about it that may change."""
         del context
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 

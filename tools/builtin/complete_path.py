@@ -40,16 +40,12 @@ class CompletePathTool(BuiltinTool[CompletePathParams]):
     params_model = CompletePathParams
 
     def get_description(self, params: CompletePathParams, context: ToolContext) -> str:
-        """The folder."""
         return f"Complete a path in {shown(params.path, context.workspace)}"
 
     def subjects(self, params: CompletePathParams, context: ToolContext) -> Sequence[Subject]:
-        """The folder."""
         return (path_subject(context.workspace, params.path, Access.READ),)
 
     async def execute(self, params: CompletePathParams, context: ToolContext) -> ToolResult:
-        """List in one thread hop."""
-
         def complete() -> ToolResult:
             folder = context.workspace.locate(params.path)
             find = files_that_hold if params.below else entries_that_start_with

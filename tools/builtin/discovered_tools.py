@@ -72,7 +72,6 @@ class DiscoveredTool(BaseTool[Arguments]):
         )
 
     def __hash__(self) -> int:
-        """By name; schemas are not hashable."""
         return hash(self.name)
 
     @property
@@ -97,13 +96,11 @@ class DiscoveredTool(BaseTool[Arguments]):
         return read
 
     def get_description(self, params: Arguments, context: ToolContext) -> str:
-        """Its name, and the names of the arguments."""
         del context
         names = ", ".join(params) or "no arguments"
         return f"Run the custom tool {self._declared.title} ({one_line(names[:DESCRIBED_CHARS])})"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
-        """The command, the tool and all arguments."""
         import shlex  # noqa: PLC0415 - with the first question
 
         from tools.contract.secrets import redact  # noqa: PLC0415 - as above
@@ -117,7 +114,6 @@ class DiscoveredTool(BaseTool[Arguments]):
         )
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
-        """Give the call command the name and the arguments, and tell what it prints."""
         from tools.discovery.argument_check import LongCheckError  # noqa: PLC0415 - loaded since the discovery
         from tools.discovery.call import run_tool  # noqa: PLC0415 - with the first call
 

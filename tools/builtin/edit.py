@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from tools.builtin.file_changes import SHA256_PATTERN, ChangeParams, ChangingTool, output_schema
+from tools.builtin.file_changes import COMMON_OUTPUT, SHA256_PATTERN, ChangeParams, ChangingTool
 from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
 from tools.contract.file_names_in_text import one_line
-from tools.contract.parameters import coerce
+from tools.contract.parameters import coerce, object_schema
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile
@@ -64,8 +64,9 @@ class EditTool(ChangingTool[EditParams]):
     text_parameter = "new_string"
     unused_parameters = frozenset({"instruction"})
     parameter_aliases = {**FILE_ALIASES, "allow_multiple": "replace_all"}  # noqa: RUF012 - declared as a Mapping
-    output_schema = output_schema(
+    output_schema = object_schema(
         {
+            **COMMON_OUTPUT,
             "replacements": {"type": "integer", "description": "How many places were changed; 0 for a new file."},
             "strategy": {
                 "type": ["string", "null"],
@@ -78,16 +79,9 @@ class EditTool(ChangingTool[EditParams]):
             },
             "regions": {
                 "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "first": {"type": "integer"},
-                        "last": {"type": "integer"},
-                        "text": {"type": "string"},
-                    },
-                    "required": ["first", "last", "text"],
-                    "additionalProperties": False,
-                },
+                "items": object_schema(
+                    {"first": {"type": "integer"}, "last": {"type": "integer"}, "text": {"type": "string"}}
+                ),
                 "description": "The changed places with the lines around them, as the file is now.",
             },
         }
@@ -103,11 +97,9 @@ class EditTool(ChangingTool[EditParams]):
         return arguments
 
     def check(self, params: EditParams, spelled: Mapping[str, str]) -> None:
-        """The path keeps what the name of its parameter promises."""
         check_file_path(self.name, params.file_path, spelled.get("file_path", "file_path"))
 
     def get_description(self, params: EditParams, context: ToolContext) -> str:
-        """For example `Edit src/app.py: a = 1 => a = 2`."""
         path = shown(params.file_path, context.workspace)
         if not params.old_string:
             return f"Create {path}"

@@ -11,21 +11,18 @@ from tools.call.context import ToolContext
 from tools.contract.confirmation import Decision, PlanConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode
-from tools.contract.parameters import ToolParams
+from tools.contract.parameters import ToolParams, object_schema
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 
 MAX_PLAN_CHARS = 30_000  # a person has to read it; a question shows about as much
 
-OUTPUT_SCHEMA = {
-    "type": "object",
-    "properties": {
+OUTPUT_SCHEMA = object_schema(
+    {
         "approved": {"type": "boolean"},
         "approval_mode": {"type": "string", "description": "The mode from now on: default or auto-edit."},
-    },
-    "required": ["approved", "approval_mode"],
-    "additionalProperties": False,
-}
+    }
+)
 
 
 class ExitPlanModeParams(ToolParams):
@@ -55,13 +52,11 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
     output_schema = OUTPUT_SCHEMA
 
     def check(self, params: ExitPlanModeParams, spelled: Mapping[str, str]) -> None:
-        """There has to be a plan."""
         del spelled
         if not params.plan.strip():
             raise InvalidToolParamsError(self.name, "'plan' is empty; give the whole plan as Markdown.")
 
     def get_description(self, params: ExitPlanModeParams, context: ToolContext) -> str:
-        """The same for each plan, which may be long."""
         del params, context
         return "Present a plan and leave plan mode"
 
@@ -71,7 +66,6 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         return PlanConfirmation(title="Approve the plan and leave plan mode", plan=params.plan)
 
     async def execute(self, params: ExitPlanModeParams, context: ToolContext) -> ToolResult:
-        """Set the mode that was chosen."""
         context.signal.raise_if_aborted()
         _refuse_outside(context)
         chosen = context.answer.decision if context.answer is not None else Decision.ONCE

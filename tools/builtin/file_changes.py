@@ -61,7 +61,6 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         """
 
     def subjects(self, params: ChangeParamsT, context: ToolContext) -> Sequence[Subject]:
-        """The file."""
         location = context.workspace.locate(params.file_path)
         context.workspace.refuse_to_write(location)
         context.memo[_LOCATION] = (params, location)
@@ -108,13 +107,8 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         return TargetFile(context.workspace, location, context.client.reads, context.signal)
 
 
-def output_schema(properties: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A schema in which every property is always there: those of every change, and a tool's own."""
-    properties = {**_COMMON_OUTPUT, **properties}
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-_COMMON_OUTPUT: dict[str, dict[str, Any]] = {
+# What the result of every change tells; a tool adds its own
+COMMON_OUTPUT: dict[str, dict[str, Any]] = {
     "path": {"type": "string", "description": "Real path of the file."},
     "created": {"type": "boolean", "description": "The file did not exist before."},
     "added": {"type": "integer", "description": "Lines added."},

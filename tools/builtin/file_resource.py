@@ -69,11 +69,9 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
     params_model = FileResourceParams
 
     def get_description(self, params: FileResourceParams, context: ToolContext) -> str:
-        """For example `Read src/app.py`."""
         return f"Read {shown(params.absolute_path, context.workspace)}"
 
     def subjects(self, params: FileResourceParams, context: ToolContext) -> Sequence[Subject]:
-        """The file."""
         return (path_subject(context.workspace, params.absolute_path, Access.READ),)
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:

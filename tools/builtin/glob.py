@@ -14,7 +14,7 @@ from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.file_names_in_text import brief
 from tools.contract.limits import SEARCH_SECONDS, Deadline
-from tools.contract.parameters import ToolParams
+from tools.contract.parameters import ToolParams, object_schema
 from tools.contract.permission_subjects import Kind, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
@@ -64,17 +64,16 @@ class GlobTool(BuiltinTool[GlobParams]):
     behaviour = READS
     params_model = GlobParams
     parameter_aliases = FOLDER_ALIASES
-    output_schema: Mapping[str, Any] | None = {
-        "type": "object",
-        "properties": {
+    output_schema = object_schema(
+        {
             "files": {"type": "array", "items": {"type": "string"}, "description": "Absolute paths."},
             "total": {"type": "integer", "description": "Files that fit the pattern."},
             "ignored": {"type": "integer", "description": "Fitting files, and folders, that ignore files left out."},
             "partial": {"type": "boolean", "description": "The time limit ended the search early."},
             "next_offset": {"type": ["integer", "null"], "description": "The offset that continues the list."},
         },
-        "required": ["files", "total", "ignored", "partial", "next_offset"],
-    }
+        is_closed=False,
+    )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Take the filter options of the other tools as well."""
@@ -83,7 +82,6 @@ class GlobTool(BuiltinTool[GlobParams]):
         return {**options, **gathered} if isinstance(options, dict) else gathered
 
     def check(self, params: GlobParams, spelled: Mapping[str, str]) -> None:
-        """The pattern must mean something; one that is absolute is checked once the workspace is known."""
         from tools.files.find.file_finder import compile_glob  # noqa: PLC0415 - with the first call
 
         del spelled
@@ -91,16 +89,13 @@ class GlobTool(BuiltinTool[GlobParams]):
             compile_glob(params.pattern, ignore_case=not params.case_sensitive)
 
     def get_description(self, params: GlobParams, context: ToolContext) -> str:
-        """The pattern, and where."""
         where = f" within {shown(params.path, context.workspace)}" if params.path else ""
         return f"Find '{brief(params.pattern)}'{where}"
 
     def subjects(self, params: GlobParams, context: ToolContext) -> Sequence[Subject]:
-        """Where the search begins."""
         return start_subjects(context.workspace, params.path)
 
     async def execute(self, params: GlobParams, context: ToolContext) -> ToolResult:
-        """Search in one thread hop."""
         from tools.files.find.file_finder import find_files  # noqa: PLC0415 - with the first call
 
         workspace = context.workspace

@@ -89,7 +89,6 @@ class GrepTool(BuiltinTool[GrepParams]):
         return gathered
 
     def check(self, params: GrepParams, spelled: Mapping[str, str]) -> None:
-        """Both patterns must be something that ripgrep can be given, and the file filter must be understood."""
         from tools.files.search.content_search import check_pattern, compile_file_filter  # noqa: PLC0415 - first call
 
         check_pattern(spelled["pattern"], params.pattern)
@@ -99,17 +98,14 @@ class GrepTool(BuiltinTool[GrepParams]):
             compile_file_filter(params.glob)
 
     def get_description(self, params: GrepParams, context: ToolContext) -> str:
-        """The pattern, and where."""
         files = f" in {brief(params.glob)}" if params.glob else ""
         where = f" within {shown(params.path, context.workspace)}" if params.path else ""
         return f"Search '{brief(params.pattern)}'{files}{where}"
 
     def subjects(self, params: GrepParams, context: ToolContext) -> Sequence[Subject]:
-        """Where the search begins."""
         return start_subjects(context.workspace, params.path)
 
     async def execute(self, params: GrepParams, context: ToolContext) -> ToolResult:
-        """Search in one thread hop."""
         from tools.files.search.content_search import search_contents  # noqa: PLC0415 - with the first call
         from tools.files.search.match_report import ContentQuery  # noqa: PLC0415
 

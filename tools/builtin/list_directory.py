@@ -12,7 +12,7 @@ from tools.builtin.path_parameters import FOLDER_ALIASES, path_subject, shown
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.parameters import ToolParams
+from tools.contract.parameters import ToolParams, object_schema
 from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
@@ -50,53 +50,43 @@ class LSTool(BuiltinTool[LSParams]):
     behaviour = READS
     params_model = LSParams
     parameter_aliases = FOLDER_ALIASES
-    output_schema: Mapping[str, Any] | None = {
-        "type": "object",
-        "properties": {
+    output_schema = object_schema(
+        {
             "path": {"type": "string", "description": "Absolute path of the folder."},
             "entries": {
                 "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
+                "items": object_schema(
+                    {
                         "name": {"type": "string"},
                         "type": {"enum": ["directory", "file", "link", "other"]},
                         "size": {"type": ["integer", "null"], "description": "Bytes, for files."},
                         "target": {"type": ["string", "null"], "description": "Where a link points."},
                     },
-                    "required": ["name", "type", "size", "target"],
-                },
+                    is_closed=False,
+                ),
             },
             "total": {"type": "integer", "description": "Entries in the folder that are not hidden."},
-            "hidden": {
-                "type": "object",
-                "properties": {"git": {"type": "integer"}, "agent": {"type": "integer"}},
-                "required": ["git", "agent"],
-            },
+            "hidden": object_schema({"git": {"type": "integer"}, "agent": {"type": "integer"}}, is_closed=False),
             "next_offset": {"type": ["integer", "null"], "description": "The offset that continues the listing."},
         },
-        "required": ["path", "entries", "total", "hidden", "next_offset"],
-    }
+        is_closed=False,
+    )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Gather the filter options, however they were given."""
         return gather_options(arguments)
 
     def check(self, params: LSParams, spelled: Mapping[str, str]) -> None:
-        """The path must not be blank."""
         if not params.path.strip():
             raise InvalidToolParamsError(self.name, f"'{spelled['path']}' is empty; give a folder, '.' for the first.")
 
     def get_description(self, params: LSParams, context: ToolContext) -> str:
-        """The folder, as short as it can be said."""
         return f"List {shown(params.path, context.workspace)}"
 
     def subjects(self, params: LSParams, context: ToolContext) -> Sequence[Subject]:
-        """The folder."""
         return (path_subject(context.workspace, params.path, Access.READ),)
 
     async def execute(self, params: LSParams, context: ToolContext) -> ToolResult:
-        """List in one thread hop."""
         from tools.files.find.folder_listing import list_folder  # noqa: PLC0415 - with the first call
 
         workspace = context.workspace

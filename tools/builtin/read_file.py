@@ -84,7 +84,6 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         return arguments
 
     def check(self, params: ReadFileParams, spelled: Mapping[str, str]) -> None:
-        """The path is what its parameter's name promises, and the pages are a range of pages."""
         check_file_path(self.name, params.absolute_path, spelled.get("absolute_path", "absolute_path"))
         if params.pages is not None:
             from tools.files.read.pdf import Pages  # noqa: PLC0415 - with the first call
@@ -97,7 +96,6 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
                 ) from None
 
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
-        """For example `Read src/app.py (lines 11-20)`."""
         lines = ""
         if params.offset < 0:
             lines = f" (last {-params.offset} lines)"
@@ -109,7 +107,6 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         return f"Read {shown(params.absolute_path, context.workspace)}{lines}"
 
     def subjects(self, params: ReadFileParams, context: ToolContext) -> Sequence[Subject]:
-        """The file."""
         return (path_subject(context.workspace, params.absolute_path, Access.READ),)
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:

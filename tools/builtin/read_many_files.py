@@ -79,24 +79,20 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         return gathered
 
     def check(self, params: ReadManyFilesParams, spelled: Mapping[str, str]) -> None:
-        """No entry may be blank."""
         del spelled
         for entry in (*params.paths, *(params.exclude or ())):
             if not entry.strip():
                 raise InvalidToolParamsError(self.name, "an entry of 'paths' or 'exclude' is blank; leave it out.")
 
     def get_description(self, params: ReadManyFilesParams, context: ToolContext) -> str:
-        """The first entries."""
         del context
         named = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")
         return f"Read files: {named}"
 
     def subjects(self, params: ReadManyFilesParams, context: ToolContext) -> Sequence[Subject]:
-        """The files and folders that are named."""
         return path_subjects(context.workspace, params.paths, Access.READ)
 
     async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
-        """Find and read in one thread hop."""
         from tools.files.find.patterns import PatternRefusedError  # noqa: PLC0415 - with the first call
         from tools.files.find.walk import Filters  # noqa: PLC0415
         from tools.files.read.several_files import read_several  # noqa: PLC0415

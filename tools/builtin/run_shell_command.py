@@ -84,7 +84,6 @@ class ShellTool(BuiltinTool[ShellParams]):
     parameter_aliases = _ALIASES
 
     def check(self, params: ShellParams, spelled: Mapping[str, str]) -> None:
-        """The command can be handed to a shell, and the folder is named."""
         if not params.script.strip():
             raise InvalidToolParamsError(self.name, "'command' is empty; give a command line such as 'git status'.")
         if "\0" in params.command:
@@ -99,7 +98,6 @@ class ShellTool(BuiltinTool[ShellParams]):
             )
 
     def get_description(self, params: ShellParams, context: ToolContext) -> str:
-        """The command, where, how, and what it is for."""
         del context
         parts = [shortened_line(params.script, DESCRIBED_CHARS)]
         if params.directory is not None:
@@ -114,11 +112,9 @@ class ShellTool(BuiltinTool[ShellParams]):
         return " ".join(parts)
 
     def subjects(self, params: ShellParams, context: ToolContext) -> Sequence[Subject]:
-        """The command."""
         return (CommandSubject(params.script, _folder(params, context.workspace)),)
 
     async def should_confirm_execute(self, params: ShellParams, context: ToolContext) -> ConfirmationDetails | None:
-        """The whole command, and the folder that it really runs in."""
         return ExecConfirmation(
             title="Run a shell command in the background" if params.is_background else "Run a shell command",
             command=params.script,
@@ -128,7 +124,6 @@ class ShellTool(BuiltinTool[ShellParams]):
         )
 
     async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
-        """Run it, or start it in the background."""
         from tools.shell.command import CommandRequest, Ending  # noqa: PLC0415 - with the first call
         from tools.shell.result_text import (  # noqa: PLC0415
             job_content,

@@ -13,7 +13,7 @@ from tools.call.context import ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief
-from tools.contract.parameters import ToolParams
+from tools.contract.parameters import ToolParams, object_schema
 from tools.contract.permission_subjects import Access, Kind, PathSubject, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
@@ -26,9 +26,8 @@ MAX_FACT_CHARS = 1_500  # a fact is a sentence or two. The result repeats it, wi
 # Under this key a call's memo tells that there was nothing to ask, because the file held the fact
 HELD_ALREADY = "memory_held_already"
 
-OUTPUT_SCHEMA = {
-    "type": "object",
-    "properties": {
+OUTPUT_SCHEMA = object_schema(
+    {
         "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
         "path": {"type": "string", "description": "Real path of the memory file."},
         "fact": {"type": "string", "description": "The fact as it stands in the file."},
@@ -36,10 +35,8 @@ OUTPUT_SCHEMA = {
         "created": {"type": "boolean", "description": "The file did not exist before."},
         "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
         "notes": {"type": "array", "items": {"type": "string"}, "description": "What else to know."},
-    },
-    "required": ["scope", "path", "fact", "saved", "created", "user_modified", "notes"],
-    "additionalProperties": False,
-}
+    }
+)
 
 
 class SaveMemoryParams(ToolParams):
@@ -86,7 +83,6 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         self._files = files or MemoryFiles()
 
     def check(self, params: SaveMemoryParams, spelled: Mapping[str, str]) -> None:
-        """There has to be a fact."""
         from tools.memory.memory_entries import entry_of  # noqa: PLC0415 - starting up does not need it
 
         del spelled
@@ -94,13 +90,11 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
             raise InvalidToolParamsError(self.name, "'fact' is empty; give the fact to remember as a sentence.")
 
     def get_description(self, params: SaveMemoryParams, context: ToolContext) -> str:
-        """For example `Remember for this project: Tests run with make test`."""
         scope = self._scope(params, context)
         whom = "this project" if scope == "project" else "all projects"
         return f"Remember for {whom}: {brief(params.fact.strip())}"
 
     def subjects(self, params: SaveMemoryParams, context: ToolContext) -> Sequence[Subject]:
-        """The file."""
         location = self._files.file(self._scope(params, context), context.workspace).location
         return (PathSubject(Access.WRITE, location.path, location.spelled),)
 

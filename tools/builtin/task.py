@@ -101,7 +101,6 @@ class TaskTool(BuiltinTool[TaskParams]):
         return arguments
 
     def check(self, params: TaskParams, spelled: Mapping[str, str]) -> None:
-        """The agent is known, and there is something to do."""
         del spelled
         if params.subagent_type not in self._agents:
             names = ", ".join(map(one_line, self._agents))
@@ -112,17 +111,14 @@ class TaskTool(BuiltinTool[TaskParams]):
             raise InvalidToolParamsError(self.name, "'prompt' is empty or holds NUL; say what is to be done, as text.")
 
     def get_description(self, params: TaskParams, context: ToolContext) -> str:
-        """For example `Task for reviewer: Look for races`."""
         del context
         return f"Task for {one_line(params.subagent_type)}: {brief(params.description or params.prompt.strip())}"
 
     def subjects(self, params: TaskParams, context: ToolContext) -> Sequence[Subject]:
-        """The agent."""
         del context
         return (AgentSubject(params.subagent_type),)
 
     async def should_confirm_execute(self, params: TaskParams, context: ToolContext) -> ExecConfirmation:
-        """The agent, its command line, and the whole task."""
         self._refuse_nested()
         agent = self._agents[params.subagent_type]
         return ExecConfirmation(
@@ -134,7 +130,6 @@ class TaskTool(BuiltinTool[TaskParams]):
         )
 
     async def execute(self, params: TaskParams, context: ToolContext) -> ToolResult:
-        """Run the agent, and tell its answer."""
         from tools.planning.agents import run_agent  # noqa: PLC0415 - with the first call
 
         context.signal.raise_if_aborted()

@@ -12,7 +12,7 @@ from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.file_names_in_text import one_line
-from tools.contract.parameters import MAX_INTEGER, ToolParams, coerce
+from tools.contract.parameters import MAX_INTEGER, ToolParams, coerce, object_schema
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import TodoListDisplay, ToolResult
 from tools.planning.todo_lists import Todo, TodoLists, TodoStatus
@@ -23,30 +23,24 @@ MAX_ID_CHARS = 100
 # What the text for the model repeats of the todos, under 8 kB in any script; the structured result has all of it
 MAX_TEXT_CHARS = 2_000
 
-_TODO_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
+_TODO_SCHEMA = object_schema(
+    {
         "id": {"type": "string"},
         "content": {"type": "string"},
         "status": {"type": "string", "enum": list(get_args(TodoStatus))},
-    },
-    "required": ["id", "content", "status"],
-    "additionalProperties": False,
-}
+    }
+)
 
-OUTPUT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
+OUTPUT_SCHEMA = object_schema(
+    {
         "todos": {"type": "array", "items": _TODO_SCHEMA, "description": "The list as it is now."},
         "kept": {
             "type": "boolean",
             "description": "False for a client that cannot be told from others: only this result holds the list.",
         },
         "notes": {"type": "array", "items": {"type": "string"}, "description": "What else to know."},
-    },
-    "required": ["todos", "kept", "notes"],
-    "additionalProperties": False,
-}
+    }
+)
 
 
 class TodoItem(ToolParams):
@@ -121,7 +115,6 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         return given
 
     def check(self, params: TodoWriteParams, spelled: Mapping[str, str]) -> None:
-        """Each todo says something, and its id names it alone."""
         del spelled
         seen: set[str] = set()
         for number, todo in enumerate(params.todos, start=1):
@@ -138,7 +131,6 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
             seen.add(todo.id)
 
     def get_description(self, params: TodoWriteParams, context: ToolContext) -> str:
-        """For example `Write 3 todos`."""
         del context
         total = len(params.todos)
         return "Clear the todo list" if not total else f"Write {total} {'todo' if total == 1 else 'todos'}"

@@ -95,7 +95,6 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
         return {**arguments, "url": found[0]}
 
     def check(self, params: WebFetchParams, spelled: Mapping[str, str]) -> None:
-        """The URL can be opened in one way only."""
         del spelled
         from tools.web.url import UrlError  # noqa: PLC0415 - with the first call
 
@@ -107,13 +106,11 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
             ) from None
 
     def get_description(self, params: WebFetchParams, context: ToolContext) -> str:
-        """For example `Fetch https://example.org/page (from character 25000)`."""
         del context
         part = f" (from character {params.start_index})" if params.start_index else ""
         return f"Fetch {one_line(_target(params).url)}{part}"
 
     def subjects(self, params: WebFetchParams, context: ToolContext) -> Sequence[Subject]:
-        """The host."""
         del context
         return (HostSubject(_target(params).host),)
 
@@ -128,7 +125,6 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
         return InfoConfirmation(title="Fetch a page from the web", prompt=f"{target.url}{about}")
 
     async def execute(self, params: WebFetchParams, context: ToolContext) -> ToolResult:
-        """Fetch the page, or take the part that is wanted from what was fetched before."""
         from tools.web.page import Format  # noqa: PLC0415 - with the first call
         from tools.web.page_fetcher import report  # noqa: PLC0415 - the same
 

@@ -78,7 +78,6 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         self._opener = opener
 
     def check(self, params: WebSearchParams, spelled: Mapping[str, str]) -> None:
-        """There is something to search for, and the provider that is named is set up."""
         if not params.query.strip():
             raise InvalidToolParamsError(self.name, f"'{spelled['query']}' is empty; give a few words to search for.")
         if params.provider is None:
@@ -92,18 +91,15 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
             )
 
     def get_description(self, params: WebSearchParams, context: ToolContext) -> str:
-        """For example `Search the web for "python 3.14 release"`."""
         del context
         whom = f" with {brief(params.provider.strip())}" if params.provider is not None else ""
         return f'Search the web for "{brief(params.query.strip())}"{whom}'
 
     def subjects(self, params: WebSearchParams, context: ToolContext) -> Sequence[Subject]:
-        """The provider's host."""
         del context
         return (HostSubject(self._provider(params).target.host),)
 
     async def should_confirm_execute(self, params: WebSearchParams, context: ToolContext) -> InfoConfirmation:
-        """What is sent to whom."""
         from tools.contract.display import visible_line  # noqa: PLC0415 - with the first question
 
         del context
@@ -115,7 +111,6 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         )
 
     async def execute(self, params: WebSearchParams, context: ToolContext) -> ToolResult:
-        """Ask the provider."""
         from tools.web.search_providers import report  # noqa: PLC0415 - with the first call
 
         context.signal.raise_if_aborted()

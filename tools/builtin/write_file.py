@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.file_changes import SHA256_PATTERN, ChangeParams, ChangingTool, output_schema
+from tools.builtin.file_changes import COMMON_OUTPUT, SHA256_PATTERN, ChangeParams, ChangingTool
 from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
+from tools.contract.parameters import object_schema
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile
@@ -49,19 +50,18 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     params_model = WriteFileParams
     text_parameter = "content"
     parameter_aliases = FILE_ALIASES
-    output_schema = output_schema(
+    output_schema = object_schema(
         {
+            **COMMON_OUTPUT,
             "changed": {"type": "boolean", "description": "False if the file held exactly this content already."},
             "lines": {"type": "integer", "description": "Lines in the file now."},
         }
     )
 
     def check(self, params: WriteFileParams, spelled: Mapping[str, str]) -> None:
-        """The path keeps what the name of its parameter promises."""
         check_file_path(self.name, params.file_path, spelled.get("file_path", "file_path"))
 
     def get_description(self, params: WriteFileParams, context: ToolContext) -> str:
-        """For example `Write src/app.py`."""
         return f"Write {shown(params.file_path, context.workspace)}"
 
     def plan(self, params: WriteFileParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:

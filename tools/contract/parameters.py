@@ -277,6 +277,12 @@ def published_schema(model: type[ToolParams]) -> dict[str, Any]:
     return schema
 
 
+def object_schema(properties: Mapping[str, Any], *, is_closed: bool = True) -> dict[str, Any]:
+    """The JSON Schema of an object that has all of these properties, and no others if it is closed."""
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return {**schema, "additionalProperties": False} if is_closed else schema
+
+
 def _simplify(node: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(node, list):
         return [_simplify(item, definitions) for item in cast("list[Any]", node)]
