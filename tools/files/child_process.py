@@ -91,7 +91,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process number."""
         return self._process.pid
 
     def read(self) -> bytes:

@@ -71,7 +71,6 @@ def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
 
 
 def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
-    """The text of pages, as the head of this module says."""
     try:
         import pypdf  # noqa: PLC0415 - the limits come first
     except ImportError:
@@ -120,7 +119,6 @@ def _forbid_writing() -> None:
 
 
 def html(url: str) -> Iterator[dict[str, Any]]:
-    """The text of a page, as the head of this module says."""
     from html import unescape  # noqa: PLC0415 - the limits come first
 
     from html_to_markdown import ConversionOptions, PreprocessingOptions, convert  # noqa: PLC0415

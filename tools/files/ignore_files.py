@@ -46,16 +46,12 @@ _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
 
 
 class HiddenBy(StrEnum):
-    """Whose rule hides something."""
-
     GIT = "git"
     AGENT = "agent"
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """One ignore file in force."""
-
     rules: RuleList  # what it says
     base: int  # length of the path, from the top on, of the folder it stands in
     path: str
@@ -100,7 +96,6 @@ class Scope:
         return None
 
     def enter(self, folder: str, names: Container[str]) -> Scope:
-        """The rules in force in a folder directly below, of which the names of what is in it are known."""
         prefix = f"{self.prefix}{bytes_text(os.path.basename(folder))}/"
         return Scope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
 
@@ -188,7 +183,6 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
 
 
 def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -> bool:
-    """Whether what a link leads to is left out, as it would be if it were found where it is."""
     if workspace.forbidden is not None and workspace.forbidden.hides(location.path) is not None:
         return True
     try:
@@ -209,7 +203,6 @@ def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_fi
 
 
 def shown_below(root: str, path: str) -> str:
-    """A path below a root as messages show it."""
     return shown_path(os.path.relpath(path, root).replace(os.sep, "/"))
 
 

@@ -13,8 +13,6 @@ _ANY_ENDING = re.compile(r"(\r\n|\r|\n)")
 
 @dataclass(frozen=True, slots=True)
 class LineEndings:
-    """How many lines end in which way."""
-
     lf: int
     crlf: int
     cr: int
@@ -39,7 +37,6 @@ class LineEndings:
 
 
 def line_endings(text: str) -> LineEndings:
-    """Count the line endings of a text."""
     if "\r" not in text:
         return LineEndings(text.count("\n"), 0, 0)
     crlf = text.count("\r\n")
@@ -65,7 +62,6 @@ def count_lines(text: str, separator: str | None = None) -> int:
 
 
 def to_lf(text: str) -> str:
-    """The text with every line ending as LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 

@@ -78,7 +78,6 @@ def temporary_name() -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether this is such a name."""
     return name.startswith(".coretools-") and _TEMPORARY.fullmatch(name) is not None
 
 
@@ -339,7 +338,6 @@ class PathKind(Enum):
 
     @classmethod
     def of_mode(cls, mode: int) -> PathKind:
-        """What has this mode."""
         if stat.S_ISREG(mode):
             return cls.FILE
         if stat.S_ISDIR(mode):
@@ -348,7 +346,6 @@ class PathKind(Enum):
 
     @classmethod
     def of_entry(cls, entry: os.DirEntry[str]) -> PathKind:
-        """What an entry of a folder is."""
         if entry.is_file(follow_symlinks=False):
             return cls.FILE
         if entry.is_dir(follow_symlinks=False):
@@ -357,7 +354,6 @@ class PathKind(Enum):
 
 
 def identity_of(info: os.stat_result) -> FileIdentity:
-    """The fingerprint of a file from its stat."""
     return FileIdentity(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
@@ -424,7 +420,6 @@ class OpenedFile:
 
     @property
     def identity(self) -> FileIdentity:
-        """The fingerprint for the read ledger."""
         return identity_of(self.info)
 
     def head(self, size: int) -> bytes:

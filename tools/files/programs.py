@@ -43,5 +43,4 @@ def is_outside(program: str, roots: Sequence[str]) -> bool:
 
 
 def is_program(path: str) -> bool:
-    """Whether this can be run."""
     return os.path.isfile(path) and os.access(path, os.X_OK)

@@ -20,8 +20,6 @@ class FileIdentity(NamedTuple):
 
 
 class SeenFile(NamedTuple):
-    """A file as it was when it was read or written."""
-
     identity: FileIdentity
     sha256: str | None  # hex digest of the whole content, where it is known
 
@@ -36,7 +34,6 @@ class ReadLedger:
         self._lock = threading.Lock()
 
     def record(self, real_path: str, seen: SeenFile) -> None:
-        """Remember a file as it is now; a later record replaces an earlier one."""
         with self._lock:
             self._seen[real_path] = seen
             self._seen.move_to_end(real_path)
@@ -44,6 +41,5 @@ class ReadLedger:
                 self._seen.popitem(last=False)
 
     def get(self, real_path: str) -> SeenFile | None:
-        """The file as this client last saw it, or `None` if it never did."""
         with self._lock:
             return self._seen.get(real_path)

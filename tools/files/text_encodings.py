@@ -29,8 +29,6 @@ _CONTROLS = bytes([*range(9), *range(14, 32)])
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How text is kept in bytes."""
-
     name: str  # as told to the model, for example `utf-8`, `utf-8-bom`, `utf-16-le`
     codec: str  # python's codec for the bytes after the mark
     bom: bytes = b""  # the byte order mark, or nothing
@@ -38,7 +36,6 @@ class Encoding:
 
     @property
     def is_known(self) -> bool:
-        """Whether any text may be written in it."""
         return self.name != UNKNOWN_8BIT
 
     @property
@@ -66,8 +63,6 @@ _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A whole file as text."""
-
     # Without the byte order mark; line endings as they are. For an unknown encoding one character for each byte, of
     # which only the ASCII ones mean what they say.
     text: str
@@ -169,14 +164,11 @@ _LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are characters by themselves in
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """An encoding that a text may be in."""
-
     decoded: Decoded  # the text in it
     how: str  # how it was found out, for the model
 
     @property
     def name(self) -> str:
-        """Its name, as it can be given to a tool."""
         return self.decoded.encoding.name
 
 

@@ -52,7 +52,6 @@ class Location:
 
     @property
     def shown(self) -> str:
-        """How the caller wrote it, as messages repeat it."""
         return shown_path(self.spelled)
 
     @property
@@ -230,7 +229,6 @@ class Workspace:
         return root
 
     def stat(self, location: Location) -> os.stat_result | None:
-        """The stat of what is there, or `None` if nothing is."""
         try:
             return look(location.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -340,7 +338,6 @@ class Workspace:
 
 
 def contains(root: str, path: str) -> bool:
-    """Whether a real path is the root or lies beneath it, by components."""
     return path == root or path.startswith(root if root.endswith(os.sep) else root + os.sep)
 
 
@@ -385,7 +382,6 @@ def _as_written(path: str, root: str) -> str:
 
 
 def missing(shown: str) -> ToolError:
-    """That nothing is there."""
     return explain(FileNotFoundError(errno.ENOENT, ""), shown)
 
 

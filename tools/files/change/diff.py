@@ -84,7 +84,6 @@ def lines_on(text: str, position: int, lines: int, separator: str) -> int:
 
 
 def unified_diff(old: str | None, new: str) -> Diff:
-    """Compare two texts; the old one is `None` if there was no file."""
     before = old or ""
     if before == new:
         return Diff("", 0, 0)

@@ -168,7 +168,6 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
 
 
 def _lf_head(haystack: Haystack, size: int) -> str:
-    """The beginning of the text with LF for every line ending."""
     head = haystack if len(haystack.text) <= size else Haystack(haystack.text[:size], checkpoint=haystack.checkpoint)
     return head.lf_text
 
@@ -195,8 +194,6 @@ def _squeezed(haystack: Haystack, text: str) -> str:
 
 
 class Nearest(NamedTuple):
-    """The part of a file that is most like a text."""
-
     first: int  # number of its first line, from 1
     last: int
     text: str  # its lines, long ones cut

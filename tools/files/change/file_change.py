@@ -68,7 +68,6 @@ class Snapshot:
 
     @cached_property
     def sha256(self) -> str | None:
-        """Hex digest of the content."""
         return self._digest if self._digest or self.data is None else hashlib.sha256(self.data).hexdigest()
 
 
@@ -207,7 +206,6 @@ class FileChange(ABC):
 
     @property
     def is_new(self) -> bool:
-        """Whether the file does not exist yet."""
         return self.snapshot.data is None
 
     @property
@@ -227,7 +225,6 @@ class FileChange(ABC):
         return f"{self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def is_current(self) -> bool:
-        """Whether the file still is as it was when this was planned."""
         info = self.target.workspace.stat(self.target.location)
         return (identity_of(info) if info is not None else None) == self.snapshot.identity
 
@@ -357,7 +354,6 @@ class Digest:
                 start_thread(self._hash)
 
     def hex(self) -> str:
-        """The hex digest, as soon as it is known."""
         self._hash()
         return self._found
 

@@ -54,8 +54,6 @@ CONTEXT_LINES = 5  # unchanged lines shown around each change (Gemini CLI's)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextEdit(FileChange):
-    """An edit that is ready to be made."""
-
     title: ClassVar[str] = "Confirm Edit"
     labels: ClassVar[tuple[str, str]] = PROPOSED
     proposal_noun: ClassVar[str] = "new text"
@@ -66,7 +64,6 @@ class TextEdit(FileChange):
 
     @property
     def sentence(self) -> str:
-        """What was replaced."""
         path, diff, count = shown_whole_path(self.target.location.path), self.diff, len(self.spans)
         if self.is_new:
             return f"Created the new file {path}: {diff.added} lines, {self.form}."

@@ -40,8 +40,6 @@ _FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
 
 
 class Strategy(StrEnum):
-    """How a match was found."""
-
     EXACT = "exact"
     LINE_ENDINGS = "line_endings"
     FINAL_NEWLINE = "final_newline"
@@ -94,12 +92,10 @@ class Haystack:
 
     @cached_property
     def has_returns(self) -> bool:
-        """Whether there is any carriage return."""
         return "\r" in self.text
 
     @cached_property
     def endings(self) -> LineEndings:
-        """How many lines end in which way."""
         lf = crlf = cr = 0
         for start, end in self._pieces(0, len(self.text)):
             pairs = self.text.count("\r\n", start, end) if self.has_returns else 0
@@ -116,7 +112,6 @@ class Haystack:
 
     @cached_property
     def lf_text(self) -> str:
-        """The text with LF for every line ending."""
         if not self.has_returns:
             return self.text
         return "".join([to_lf(self.text[start:end]) for start, end in self._pieces(0, len(self.text))])
@@ -240,7 +235,6 @@ def fold(text: str) -> str:
 
 
 def indentation_of(line: str) -> str:
-    """The blanks that a line begins with."""
     return line[: len(line) - len(line.lstrip(BLANKS))]
 
 

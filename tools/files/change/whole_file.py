@@ -24,8 +24,6 @@ from tools.files.text_encodings import check_fits, decode, encoding_to_write, gu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFileWrite(FileChange):
-    """A write that is ready to be made."""
-
     title: ClassVar[str] = "Confirm Write"
     labels: ClassVar[tuple[str, str]] = ("Original", "Written")
     proposal_noun: ClassVar[str] = "content"
@@ -36,7 +34,6 @@ class WholeFileWrite(FileChange):
 
     @property
     def sentence(self) -> str:
-        """What the file holds now."""
         lines = count_lines(self.text)
         form = f"{lines} {'line' if lines == 1 else 'lines'}, {self.form}"
         path, diff = shown_whole_path(self.target.location.path), self.diff
@@ -47,7 +44,6 @@ class WholeFileWrite(FileChange):
         return f"{path} already holds exactly this content; nothing was written."
 
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """Whether the file was changed, and its lines."""
         del has_final_diff
         return {"changed": self._changes_file, "lines": count_lines(self.text)}
 

@@ -140,13 +140,11 @@ class Temporary:
         self.descriptor: int | None = descriptor
 
     def close(self) -> None:
-        """Close it, if it is not closed yet."""
         if self.descriptor is not None:
             descriptor, self.descriptor = self.descriptor, None
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Remove it."""
         if os.name == "nt":
             self.close()  # an open file cannot be removed there
         with suppress(OSError):
@@ -324,8 +322,6 @@ PRIVATE_MODE = 0o600
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write did."""
-
     identity: FileIdentity
     links_broken: int  # how many other names still hold the old content (hard links), usually 0
 

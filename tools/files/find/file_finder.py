@@ -25,7 +25,6 @@ from tools.files.workspace import Workspace, contains, explain
 
 
 def compile_glob(pattern: str, *, ignore_case: bool, exists: Names | None = None) -> PathPattern:
-    """The pattern of a call, or an `InvalidToolParamsError`."""
     try:
         return compile_patterns([pattern], ignore_case=ignore_case, exists=exists)
     except PatternRefusedError as error:

@@ -29,8 +29,6 @@ MAX_SORTED_LINKS = 500
 
 
 class _Link(NamedTuple):
-    """What a link leads to."""
-
     type: str  # `directory` or `file`; `link` where it is broken or leads out of the workspace
     target: Location | None = None  # what is there, inside the workspace
     note: str = ""  # what else there is to say

@@ -32,8 +32,6 @@ _NEEDS_QUOTES = re.compile(r"[\s,\"']")
 
 @dataclass(frozen=True, slots=True)
 class TypedPath:
-    """One path of a line."""
-
     path: str  # what is meant, without quotes, protecting backslashes and a leading `@`
     start: int  # where it begins in the line, the `@` included
     has_at: bool = False  # whether an `@` stood before it
@@ -100,8 +98,6 @@ MAX_BELOW = 1_000  # files found below among which the best are chosen
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What a path may become."""
-
     # Relative to the folder, best first, with forward slashes, folders with a slash at their end
     names: tuple[str, ...] = ()
     total: int = 0  # how many there are; `names` may hold fewer
@@ -143,8 +139,6 @@ def entries_that_start_with(
 
 
 class _NameHolds:
-    """Files whose base name holds a text, in any case."""
-
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:

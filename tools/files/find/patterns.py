@@ -125,7 +125,6 @@ class Position:
         return bool(self.chosen([name]))
 
     def chosen(self, names: list[str]) -> list[str]:
-        """The files of the folder that fit the pattern."""
         last = [step for step, _, is_last in self.steps if is_last]
         fits = [step for step in last if not isinstance(step, _Tree)]
         if len(fits) < len(last):
@@ -168,7 +167,6 @@ class PathPattern:
         self._starts = frozenset(number for first in firsts for number in self.reachable(first))
 
     def start(self) -> Position | None:
-        """The position of the folder that the pattern starts from; `None` if nothing can fit."""
         return self.position(self._starts)
 
     def reachable(self, number: int) -> Iterator[int]:

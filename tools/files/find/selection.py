@@ -64,11 +64,9 @@ class Candidate(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """It was named outright."""
         return self.named is not None
 
     def location(self, workspace: Workspace) -> Location:
-        """Where it is."""
         return self.named or workspace.at(self.path)
 
 
@@ -82,7 +80,6 @@ class _NamesInAnyCase:
         self.folders: dict[str, _NamesInAnyCase] = {}
 
     def add(self, parts: Sequence[str]) -> None:
-        """A path by its names, in lower case."""
         folder = self
         for name in parts[:-1]:
             folder = folder.folders.setdefault(name, _NamesInAnyCase())

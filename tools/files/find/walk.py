@@ -34,14 +34,10 @@ class Selection(Protocol):
 
 
 class Everything:
-    """Every file is wanted."""
-
     def chosen(self, names: list[str]) -> list[str]:
-        """Every file."""
         return names
 
     def enter(self, name: str) -> Selection | None:
-        """Every folder."""
         del name
         return self
 
@@ -70,13 +66,11 @@ class Without:
     excluded: Exclusion
 
     def chosen(self, names: list[str]) -> list[str]:
-        """Wanted and not excluded."""
         wanted = self.wanted.chosen(names)
         excluded = frozenset(self.excluded.chosen(wanted))
         return [name for name in wanted if name not in excluded] if excluded else wanted
 
     def enter(self, name: str) -> Selection | None:
-        """The same for a folder below."""
         wanted = None if self.excluded.covers(name) else self.wanted.enter(name)
         excluded = self.excluded.enter(name)
         return Without(wanted, excluded) if wanted is not None and excluded is not None else wanted
@@ -84,8 +78,6 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a walk leaves out."""
-
     git: bool = True  # whether the rules of git apply
     agent: bool = True  # whether the agent-ignore files apply
     folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS  # names of folders that are never entered

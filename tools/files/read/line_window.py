@@ -51,7 +51,6 @@ class Source:
 
     @classmethod
     def of(cls, data: bytes) -> Source:
-        """What is in memory already."""
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
@@ -73,7 +72,6 @@ class LineIndex:
 
     @property
     def counted(self) -> int:
-        """Line endings counted so far."""
         return self.counts[-1] if self.counts else 0
 
     @property
@@ -132,8 +130,6 @@ def _too_far(what: str, side: str, known: str) -> ToolError:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody asked to see of a file."""
-
     offset: int  # the first line, from 0; a negative one counts from the end
     limit: int
     limits: Limits  # `line_chars` cuts a line, `read_chars` ends the window before the line that does not fit
@@ -142,8 +138,6 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A run of lines."""
-
     text: str  # the lines with their endings; the last line has one only if it is the last of the file
     first: int  # number of the first line, from 0; negative, counted from the end, where lines were not counted
     count: int  # how many lines; 0 if the window lies past the end
@@ -349,7 +343,6 @@ class Reading:
 
     @property
     def is_text(self) -> bool:
-        """Whether lines of text are shown."""
         return self.kind.is_text or self.pages is not None
 
 

@@ -23,8 +23,6 @@ MAX_INLINE_BYTES = 3_000_000
 
 
 class FileKind(StrEnum):
-    """What a file is shown as."""
-
     TEXT = "text"
     SVG = "svg"
     NOTEBOOK = "notebook"
@@ -36,7 +34,6 @@ class FileKind(StrEnum):
 
     @property
     def is_text(self) -> bool:
-        """Whether it is shown as lines of text."""
         return self in _TEXT_KINDS
 
 
@@ -45,8 +42,6 @@ _TEXT_KINDS = (FileKind.TEXT, FileKind.SVG, FileKind.NOTEBOOK)
 
 @dataclass(frozen=True, slots=True)
 class FileType:
-    """The kind of a file with its MIME type."""
-
     kind: FileKind
     mime_type: str
 
@@ -161,7 +156,6 @@ def detect(head: bytes, path: str) -> FileType:
 
 
 def _by_signature(head: bytes, suffix: str) -> str | None:
-    """The MIME type that the first bytes tell."""
     known = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
     if known is not None:
         return known

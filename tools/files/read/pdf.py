@@ -227,7 +227,6 @@ def read_pdf(
     lines = chars = 0
 
     def is_enough(text: str) -> bool:
-        """Whether the window is full, with this page behind the others."""
         nonlocal lines, chars
         if wanted.offset < 0:
             return False

@@ -157,7 +157,6 @@ def _whole(opened: OpenedFile, beginning: Beginning, wanted: Wanted) -> bytes:
 
 
 def _read_text(data: bytes, wanted: Wanted) -> Reading:
-    """Read from the whole content of a file."""
     sha256 = hashlib.sha256(data).hexdigest() if len(data) <= HASHED_BYTES else None
     decoded, limits, note = decode(data), wanted.limits, ""
     if decoded is None:

@@ -57,7 +57,6 @@ class Batch:
 
     @property
     def why_rest(self) -> str:
-        """Why files were left."""
         return "the time limit was reached" if self.timed_out else "the result would become too long"
 
     def read(self, candidates: Sequence[Candidate]) -> None:
@@ -205,7 +204,6 @@ def read_several(
 
 
 def _notes(batch: Batch, walk: Walk) -> list[str]:
-    """What was not read, and why."""
     notes: list[str] = []
     if batch.rest:
         notes.append(
@@ -230,7 +228,6 @@ def _list_of(lines: Iterable[str], total: int) -> list[str]:
 
 
 def _fitting(lines: Iterable[str]) -> list[str]:
-    """The first of some lines, as far as there is room for them."""
     fitting: list[str] = []
     room = MAX_LISTED_CHARS
     for line in islice(lines, MAX_LISTED):

@@ -182,7 +182,6 @@ class ContentSearch:
                     yield folder, Match(match.path, match.lines[:most])
 
     def count_files(self, folders: Sequence[Location]) -> int:
-        """The files below folders that a search looks into and may show."""
         number = 0
         for folder in folders:
             visible = self._visible_below(folder, folders)
@@ -234,8 +233,6 @@ MAX_FOLDERS = 10_000  # folders whose rules are held at once
 
 @dataclass(frozen=True, slots=True)
 class _FolderRules:
-    """The rules in a folder, and what is wanted there."""
-
     scope: Scope
     wanted: Selection
 

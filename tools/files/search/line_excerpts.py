@@ -25,8 +25,6 @@ def is_searchable(opened: OpenedFile) -> bool:
 
 
 class ExcerptLine(NamedTuple):
-    """A line of a file."""
-
     number: int  # from 1
     text: str  # without its line ending, cut where it is very long
     is_match: bool  # whether it matched, or is a neighbour

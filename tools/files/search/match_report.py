@@ -19,8 +19,6 @@ _MEGABYTES = MAX_FILE_BYTES // 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentQuery:
-    """What to search for, and how it is shown."""
-
     pattern: str
     path: str | None  # the folder or file to search, or `None` for all roots
     glob: str | None  # only files that fit this, or with a `!` before it, those that do not

@@ -105,22 +105,17 @@ def ripgrep(roots: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to search for."""
-
     pattern: str
     fixed: bool
     ignore_case: bool
 
     @property
     def options(self) -> list[str]:
-        """The query as options of ripgrep."""
         case = "--ignore-case" if self.ignore_case else "--case-sensitive"
         return [case, *(["--fixed-strings"] if self.fixed else []), f"--regexp={self.pattern}"]
 
 
 class Match(NamedTuple):
-    """The matching lines of one file."""
-
     path: str  # the file below the folder searched, with forward slashes
     lines: Sequence[int]  # line numbers from 1, rising
 
