@@ -41,7 +41,6 @@ NOISE = (
 )  # fmt: skip
 
 NICENESS = 10  # the server, which is waited for, comes first where processors are scarce
-
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOTALL)

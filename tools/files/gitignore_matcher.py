@@ -20,11 +20,6 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +30,8 @@ COST_OF_RULE = 25  # what a rule costs in time and memory, in addition to its ch
 # More rules than these are matched by RE2 where that is installed: all in one pass, with memory of its own
 MAX_RULES_FOR_RE = 16
 MAX_CACHED_BYTES = 64_000_000  # memory, about, for rules that are kept in case the same file is read again
-
-_BYTES_OF_COST = 60
 # What rules take in memory for each unit of their cost (measured, and rounded up), and what RE2 may take for them
+_BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
 MAX_PATTERN_CHARS = 4_096  # as long as a path may be; a longer line is not understood
 # Bytes that Latin-1 takes for white space or the end of a line, as letters that stand for them. UTF-8 is full of them:
@@ -54,8 +48,8 @@ _UNDERSTOOD = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 
-_BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 # How `pathspec` ends its expressions for `x/**`, `x/` and `x`, and how it writes `/**` between two names
+_BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 _TREE = "(?:/.+)?"
 
 # A star with what follows it in the same name, where another star comes next
@@ -143,6 +137,10 @@ class _Cache:
         self._bytes = 0
 
     def rules(self, content: bytes) -> RuleList:
+        """The rules in the content of an ignore file. Kept by that content, so never stale.
+
+        UTF-16 with its mark, which PowerShell's `>` writes, is understood, and so are the line endings of old Macs.
+        """
         with self._lock:
             if (rules := self._rules.get(content)) is not None:
                 self._rules.move_to_end(content)
@@ -158,15 +156,7 @@ class _Cache:
         return rules
 
 
-_cache = _Cache()
-
-
-def parse_rules(content: bytes) -> RuleList:
-    """The rules in the content of an ignore file. Kept by that content, so never stale.
-
-    UTF-16 with its mark, which PowerShell's `>` writes, is understood, and so are the line endings of old Macs.
-    """
-    return _cache.rules(content)
+parse_rules = _Cache().rules
 
 
 def read_rules(content: bytes) -> RuleList:

@@ -32,9 +32,7 @@ logger = logging.getLogger(__name__)
 
 # In the root of a workspace and in any folder below it; in one folder, a later one overrules an earlier one
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
-
 GIT_IGNORE_FILE = ".gitignore"
-
 GIT_FOLDER = ".git"  # a repository's own folder, or a file that says where it is
 # Rules are read from the first megabyte of an ignore file; the longest real ones have some kilobytes
 MAX_IGNORE_FILE_BYTES = 1 << 20
@@ -135,7 +133,11 @@ def scope_of(
     known what an agent-ignore file in the folder or above it hides.
     """
     root = location.root
-    folder = top = (_repository_above(root) if git else None) or root
+    top, below = root, ""
+    while git and top != below and exclude_file(os.path.join(top, GIT_FOLDER)) is None:
+        top, below = os.path.dirname(top), top
+    # From the top of the repository, where there is one.
+    folder = top = root if top == below else top
     scope = Scope("", () if git else None, () if agent and top == root else None, workspace.forbidden, top)
 
     def present(folder: str) -> Container[str]:
@@ -266,16 +268,6 @@ def _read(opened: OpenedFile, size: int) -> bytes:
         blocks.append(block)
         size -= len(block)
     return b"".join(blocks)
-
-
-def _repository_above(root: str) -> str | None:
-    """The nearest folder from a root upwards that is the top of a repository, if there is one."""
-    folder, below = root, ""
-    while folder != below:
-        if exclude_file(os.path.join(folder, GIT_FOLDER)) is not None:
-            return folder
-        folder, below = os.path.dirname(folder), folder
-    return None
 
 
 def exclude_file(git_folder: str) -> str | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 Eol = Literal["lf", "crlf", "cr", "mixed"]
-
 _ANY_ENDING = re.compile(r"(\r\n|\r|\n)")
 
 

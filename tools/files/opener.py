@@ -28,7 +28,6 @@ from tools.contract.limits import AbortSignal
 from tools.files.read_ledger import FileIdentity
 
 WorkT = TypeVar("WorkT")
-
 MAX_LINKS = 40  # links followed to find a real path (Linux's limit)
 # Names followed to find a real path, those in links included: twice as many as the longest path has. Each costs a look
 # at the disk, and forty links can hold so many of them that one path takes a tenth of a second.
@@ -38,7 +37,6 @@ WHOLE_BLOCK_BYTES = 16 << 20  # read at a time where the content is kept anyway
 # Whether folders can be opened as descriptors; Windows has none, there a path is checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd
 JUST_LOOK: int = getattr(os, "O_PATH", 0)  # the flag of a descriptor that reads nothing; 0 where there is none
-
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: int = getattr(os, "O_DIRECTORY", 0)
 _STEP_FLAGS = (JUST_LOOK or os.O_RDONLY) | _FOLDER | _NO_LINK
@@ -68,7 +66,6 @@ MEMORY_BYTES = 1 << 14  # up to this size a file is read on the event loop; to d
 PAUSE_SECONDS = 0.1  # how long nothing is sought in memory after something was not found there
 # The kernel asks to try again where folders were moved meanwhile; nobody moves them so many times in a row
 _ATTEMPTS = 100
-
 _TEMPORARY = re.compile(r"\.coretools-[0-9a-f]{16}\.tmp")
 
 
@@ -368,9 +365,7 @@ class NotRegularError(OSError):
 def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
     """Open a regular file for reading, never blocking. The caller closes it.
 
-    Args:
-        path: A real path, not held against any root; or any path, if links may be followed.
-        through_links: Whether links are followed.
+    The path is a real one, not held against any root; or any, if links may be followed.
 
     Raises:
         NotRegularError: It is a folder, a device, a pipe or a socket.

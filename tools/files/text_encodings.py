@@ -23,7 +23,6 @@ MAX_CONTROL_SHARE = 0.3  # text with more control characters than this is taken 
 # What an undecodable byte is shown as. Never a sign of failure by itself: a file may hold this character.
 REPLACEMENT = "\ufffd"
 UNKNOWN_8BIT = "unknown-8bit"  # the name of an encoding that we do not know (as registered by IANA for exactly this)
-
 _CONTROLS = bytes([*range(9), *range(14, 32)])
 
 
@@ -45,7 +44,6 @@ class Encoding:
 
 
 UTF_8 = Encoding("utf-8", "utf-8")
-
 # Latin-1 maps each byte to one character and back, so the bytes stay what they are whatever they mean
 UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1")
 
@@ -138,7 +136,6 @@ _RANKED = (
 )
 
 RANK_PENALTY = 0.03  # what each rank costs an encoding: a rare one is proposed only if it makes better sense
-
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
 
 # Codecs that can be named as well. All of these contain ASCII, have no state, and encode character by character, so
@@ -153,10 +150,8 @@ _ALSO_NAMED = frozenset(
 )
 
 _MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
-
 # What speaks for two bytes to a character where bytes that are not ASCII stand together, and against it elsewhere
 RUN_BONUS = 0.04
-
 _HIGH = re.compile(rb"[\x80-\xff]")
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
 _LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are characters by themselves in each of these encodings

@@ -64,36 +64,25 @@ class Location:
 class Forbidden(Protocol):
     """What permission rules forbid to read."""
 
-    def hides(self, path: str) -> str | None:
-        """The rule about an entry at a real path, as it was written; one about a folder is about all that is in it."""
-        ...
+    # The rule about an entry at a real path, as it was written; one about a folder is about all that is in it
+    def hides(self, path: str) -> str | None: ...
 
 
 class Workspace:
-    """The roots, and the only functions that touch anything below them.
-
-    Args:
-        roots: Existing directories; links are resolved once, here.
-        problem: Why there is no root, as a sentence that says what to do; used when `roots` is empty.
-        respect_git_ignore: Whether discovery leaves out what git ignores, unless a call says otherwise.
-        respect_agent_ignore: Whether the agent-ignore files count, unless a call says otherwise.
-        ignore_case: Whether names in another case lead to the same file below the roots; found out where it is not
-            given.
-        readable: Real paths of further folders of which files may be read by name: nothing there is listed with the
-            roots, and nothing is written. They need not exist.
-        forbidden: What permission rules forbid to read: nothing of it is found, listed or searched.
-    """
+    """The roots, and the only functions that touch anything below them."""
 
     def __init__(
         self,
-        roots: Sequence[str],
-        problem: str = "No workspace folder is configured.",
+        roots: Sequence[str],  # existing directories; links are resolved once, here
+        problem: str = "No workspace folder is configured.",  # why there is no root, and what to do
         *,
-        respect_git_ignore: bool = True,
-        respect_agent_ignore: bool = True,
-        ignore_case: bool | None = None,
+        respect_git_ignore: bool = True,  # whether discovery leaves out what git ignores, unless a call says otherwise
+        respect_agent_ignore: bool = True,  # whether the agent-ignore files count, unless a call says otherwise
+        ignore_case: bool | None = None,  # whether names in another case lead to the same file; `None`: found out
+        # Real paths of further folders of which files may be read by name: nothing there is listed with the roots, and
+        # nothing is written. They need not exist.
         readable: Sequence[str] = (),
-        forbidden: Forbidden | None = None,
+        forbidden: Forbidden | None = None,  # what permission rules forbid to read: nothing of it is found or listed
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
@@ -178,8 +167,7 @@ class Workspace:
                 )
             if stripped.lower().startswith("file://"):
                 raise ToolError(
-                    ToolErrorType.INVALID_TOOL_PARAMS,
-                    f"'{shown_path(spelled)}' is a URI. Give the path that it means.",
+                    ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give the path that it means."
                 )
         # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
         return real_path(readings[0])
@@ -387,10 +375,7 @@ def missing(shown: str) -> ToolError:
 
 _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
     errno.ENOENT: (ToolErrorType.FILE_NOT_FOUND, "does not exist"),
-    errno.ENOTDIR: (
-        ToolErrorType.FILE_NOT_FOUND,
-        "does not exist: a part of the path is a file, not a folder",
-    ),
+    errno.ENOTDIR: (ToolErrorType.FILE_NOT_FOUND, "does not exist: a part of the path is a file, not a folder"),
     errno.EISDIR: (ToolErrorType.TARGET_IS_DIRECTORY, "is a directory, not a file"),
     errno.EACCES: (ToolErrorType.PERMISSION_DENIED, "cannot be accessed: permission denied"),
     errno.EPERM: (ToolErrorType.PERMISSION_DENIED, "cannot be accessed: the operation is not permitted"),

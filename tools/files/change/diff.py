@@ -28,16 +28,11 @@ MAX_PARTS = 40  # differences of a line that are shown
 MAX_COMPARED_CHARS = 100_000
 _SYNC_WORDS = 50  # so far is looked for a place where two lines agree again
 _MAX_SYNC_WORK = 1_000_000  # comparisons of words for that; afterwards the rest of the line counts as one difference
-
 # Characters of the other parts: the beginning, what stands around a difference, the end
 _HEAD, _AROUND, _TAIL = 300, 200, 100
-
 _NEAR = 20  # characters between two differences that count as one
-
 _WORD = re.compile(r"\w+|\W")
-
 _IN_PART = " characters, shown in part]"  # ends such a line
-
 _RULE = "=" * 67
 
 
@@ -60,7 +55,6 @@ class Diff:
 
 # Behind a last line without an ending; no line holds a line feed, so it makes that line differ from one with it
 _NO_ENDING = "\n\\ No newline at end of file"
-
 _Change = tuple[int, int, int, int]  # where the changed lines begin and end in the old text, and where in the new one
 
 
@@ -245,12 +239,21 @@ def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
         if old[old_at] == new[new_at]:
             old_at, new_at = old_at + 1, new_at + 1
             continue
-        found = _next_agreement(old, new, old_at, new_at) if work > 0 else None
-        if found is None:
+        # How many words to skip on each side, together as few as possible, until two words in a row agree.
+        skips = (
+            (skipped, distance - skipped)
+            for distance in range(1, 2 * _SYNC_WORDS if work > 0 else 1)
+            for skipped in range(max(0, distance - _SYNC_WORDS), min(distance, _SYNC_WORDS) + 1)
+        )
+        for in_old, in_new in skips:
+            pair = old[old_at + in_old : old_at + in_old + 2]
+            if pair and pair == new[new_at + in_new : new_at + in_new + 2]:
+                break
+        else:
             break
-        work -= (found[0] + 1) * (found[1] + 1)
-        changed.append((new_at, new_at + found[1]))
-        old_at, new_at = old_at + found[0], new_at + found[1]
+        work -= (in_old + 1) * (in_new + 1)
+        changed.append((new_at, new_at + in_new))
+        old_at, new_at = old_at + in_old, new_at + in_new
     if old_at < len(old) or new_at < len(new):
         changed.append((new_at, len(new)))
     parts: list[tuple[int, int]] = []
@@ -260,17 +263,6 @@ def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
             first = parts.pop()[0]
         parts.append((first, last))
     return parts
-
-
-def _next_agreement(old: list[str], new: list[str], old_at: int, new_at: int) -> tuple[int, int] | None:
-    """How many words to skip on each side, together as few as possible, until two words in a row agree."""
-    for distance in range(1, 2 * _SYNC_WORDS):
-        for skipped in range(max(0, distance - _SYNC_WORDS), min(distance, _SYNC_WORDS) + 1):
-            old_next, new_next = old_at + skipped, new_at + distance - skipped
-            pair = old[old_next : old_next + 2]
-            if pair and pair == new[new_next : new_next + 2]:
-                return skipped, distance - skipped
-    return None
 
 
 def _cut(pieces: Iterable[str], added: int, removed: int) -> Diff:

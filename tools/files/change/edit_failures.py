@@ -34,7 +34,6 @@ MAX_SECONDS = 0.5  # time for the comparison of single lines
 MIN_RATIO = 0.5  # similarity below which a line does not help
 MAX_LINES = 300_000  # lines of the file that are considered
 MAX_CHARS = 4_000_000  # characters of the file that causes are looked for in
-
 _MAX_COMPARED = 200
 _MAX_CANDIDATES = 20
 _MAX_WORDS = 200

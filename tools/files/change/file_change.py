@@ -264,13 +264,8 @@ def make_change(
 ) -> ToolResult:
     """Make a change, and remember the file as seen by this client. Blocking.
 
-    Args:
-        target: The file.
-        plan: Plans the change for a text; its second argument says whether a person wrote that.
-        proposed: The model's text.
-        planned: What was planned for the question; used while it still fits.
-        answer: What a person answered to the question, if there was one.
-        confirmed_state: The state of the file that the person was shown, if there was a question.
+    `plan` plans it for a text, and is told whether a person wrote that. What was planned for the question is used while
+    it still fits; `confirmed_state` is the state of the file that the person was shown.
 
     Raises:
         ToolError: The change cannot be made; the old content is whole.

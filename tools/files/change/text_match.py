@@ -20,7 +20,6 @@ from tools.files.line_endings import LineEndings, to_lf
 from tools.files.text_encodings import UTF_8, Encoding
 
 BLANKS = " \t"  # the white space that is forgiven; other characters that look like it are look-alikes
-
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _SINGLE_QUOTES = "\u2018\u2019\u201a\u201b"
 _DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
@@ -34,7 +33,6 @@ PIECE_CHARS = 1 << 16  # searched at once: some milliseconds at worst, when both
 MAX_RELAXED_CHARS = 8_000_000
 # Line endings of a text that is compared line by line: about 50 MB of lines and half a second
 MAX_RELAXED_LINES = 300_000
-
 # ASCII bytes in this range may be the second half of a character in GB18030, Shift JIS or Big5
 _FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
 

@@ -25,10 +25,8 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 
 CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another one's write checks whether it was cancelled
-
 # By real path; a lock that nobody holds or waits for is gone by itself
 _file_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-
 _guard = threading.Lock()  # held for a moment to look something up in the tables of this module
 
 
@@ -51,11 +49,8 @@ def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
 # How long a write waits for its turn in a folder. A turn makes or renames one file, in less than a millisecond, and at
 # most some tens of our threads wait for one; only a process that was stopped within its turn takes so long.
 BUSY_SECONDS = 5.0
-
 POLL_SECONDS = 0.001
-
 FolderId = tuple[int, int]  # device and inode: which folder it is, whatever path leads to it
-
 _folder_locks: WeakValueDictionary[FolderId, threading.Lock] = WeakValueDictionary()
 
 
@@ -119,25 +114,21 @@ def alone_in(folder: Folder) -> Generator[None]:
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-
 # Names in a folder that is not searched for leftovers at each write. A smaller one takes less than a millisecond.
 LARGE_FOLDER = 1_000
 REST_SECONDS = 10.0  # how long a large folder is not searched again; one of 150,000 files takes a tenth of a second
 MAX_RESTING = 1_000  # large folders remembered; those that nobody wrote in for longest are forgotten first
-
 # When this process last began to search a folder that is large, or is being searched
 _last_searched: dict[FolderId, float] = {}
 
 
+@dataclass(slots=True)
 class Temporary:
     """A file that nobody else knows of, open for writing and locked."""
 
-    __slots__ = ("_folder", "descriptor", "name")
-
-    def __init__(self, folder: Folder, name: str, descriptor: int) -> None:
-        self._folder = folder
-        self.name = name
-        self.descriptor: int | None = descriptor
+    folder: Folder
+    name: str
+    descriptor: int | None
 
     def close(self) -> None:
         if self.descriptor is not None:
@@ -148,7 +139,7 @@ class Temporary:
         if os.name == "nt":
             self.close()  # an open file cannot be removed there
         with suppress(OSError):
-            os.unlink(self._folder.named(self.name), dir_fd=self._folder.descriptor)
+            os.unlink(self.folder.named(self.name), dir_fd=self.folder.descriptor)
 
 
 @contextmanager
@@ -211,9 +202,7 @@ def _find_leftovers(folder: Folder) -> list[str]:
 
 # Rights of a program, which new content must not have; it goes as the set-id bits do
 _DROPPED_ATTRIBUTE = "security.capability"
-
 _ACCESS_LIST = "system.posix_acl_access"
-
 _LABELS = frozenset({"security.selinux"})  # attributes that the system gives to every file
 
 
@@ -314,7 +303,6 @@ class Disk:
 
 
 REAL_DISK = Disk()
-
 NEW_FILE_MODE = 0o666  # mode of a created file before the umask
 # Mode of a temporary file until it has that of the file it replaces: nobody else may read it meanwhile
 PRIVATE_MODE = 0o600
@@ -331,12 +319,7 @@ def replace_file(
 ) -> Written:
     """Write a whole file; missing folders above it are made.
 
-    Args:
-        workspace: Opens its folder.
-        location: The target.
-        content: The new bytes.
-        expected: The fingerprint of the file that this content was made from, or `None` for a new file.
-        disk: Does the writing.
+    `expected` is the fingerprint of the file that the content was made from, `None` for a new file.
 
     Raises:
         ToolError: `file_changed_since_read` if the file is not (or no longer) as expected, else why the write

@@ -24,7 +24,6 @@ _PIECE = re.compile(
 )
 # Where the backslash separates folders it protects nothing
 _PIECE_WITHOUT_ESCAPES = re.compile(_PIECE.pattern.removeprefix(r"""\\(?P<escaped>[\s,"'])|"""), re.DOTALL)
-
 _SINGLE_QUOTED = re.compile(r"'(?P<quoted>[^']*)'(?=[\s,]|\Z)|'(?P<open>[^']*)\Z", re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]*")
 _NEEDS_QUOTES = re.compile(r"[\s,\"']")
@@ -138,14 +137,12 @@ def entries_that_start_with(
     return Candidates(tuple(names[:limit]), len(names), is_partial)
 
 
+@dataclass(frozen=True, slots=True)
 class _NameHolds:
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text.casefold()
+    text: str  # in lower case
 
     def chosen(self, names: list[str]) -> list[str]:
-        return [name for name in names if self._text in name.casefold()]
+        return [name for name in names if self.text in name.casefold()]
 
     def enter(self, name: str) -> Selection | None:
         del name
@@ -156,15 +153,14 @@ def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: in
     """Files anywhere below a folder whose base names hold a text, in any case; the nearest to it first."""
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
-    found: list[str] = []
+    found, wanted = list[str](), text.casefold()
     try:
-        for file in walk.files(folder, _NameHolds(text), workspace.roots):
+        for file in walk.files(folder, _NameHolds(wanted), workspace.roots):
             found.append(file.path)
             if len(found) >= MAX_BELOW:
                 break
     except (OSError, PathNotInWorkspaceError):
         return Candidates()
-    wanted = text.casefold()
 
     def rank(path: str) -> tuple[bool, int, int, str]:
         return not path.rpartition("/")[2].casefold().startswith(wanted), path.count("/"), len(path), path

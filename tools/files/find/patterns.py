@@ -17,7 +17,6 @@ MAX_ALTERNATIVES = 256  # patterns that braces may stand for
 # Characters of all those together: eight of the longest patterns, or 128 for each of the most
 MAX_EXPANDED_CHARS = 32_768
 _BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # what braces are made of; a backslash takes the character behind it along
-
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
 
 
@@ -92,13 +91,10 @@ def _check_size(count: int, chars: int) -> None:
 
 
 MAX_PATTERN_CHARS = 4_096  # as long as a path may be
-
 _EXTENDED = re.compile(r"[@?]\(([^()/]*+)\)")
 _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
-
 _WILDCARDS = re.compile(r"[*?\[\\]")
 _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
-
 Names = Callable[[str], bool]  # whether one name between slashes fits, or a path of several
 
 
@@ -199,16 +195,10 @@ class PathPattern:
 def compile_patterns(
     patterns: Sequence[str], *, ignore_case: bool, exists: Names | None = None, at_any_depth: bool = False
 ) -> PathPattern:
-    """Compile relative patterns of which one has to fit.
+    """Compile relative patterns of which one has to fit; a `PatternRefusedError` says why one cannot be used.
 
-    Args:
-        patterns: As a model writes them, with forward slashes.
-        ignore_case: Whether upper and lower case are the same.
-        exists: Whether a relative path exists below the folder they start from; such parts are taken literally.
-        at_any_depth: Whether a pattern without a slash fits a name in any folder, as in ignore files.
-
-    Raises:
-        PatternRefusedError: One of them is blank, leaves the folder, or uses something that is not supported.
+    Parts that exist below the folder they start from are taken literally. With `at_any_depth` a pattern without a slash
+    fits a name in any folder, as in ignore files.
     """
 
     def braces_of(found: re.Match[str]) -> str:

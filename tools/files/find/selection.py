@@ -17,14 +17,7 @@ from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
 
 # Gemini CLI's default excludes that are folders
-EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {
-    ".vscode",
-    ".idea",
-    "dist",
-    "build",
-    "coverage",
-    "__pycache__",
-}
+EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {".vscode", ".idea", "dist", "build", "coverage", "__pycache__"}
 
 _GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # what makes an entry that does not exist more than the name of a file
 # Secrets, and context files that an agent has read already

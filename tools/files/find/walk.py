@@ -24,13 +24,11 @@ MAX_REFUSALS = 3  # folders for which the result says why nothing in them is rea
 class Selection(Protocol):
     """What a walk is looking for, as seen from one folder."""
 
-    def chosen(self, names: list[str]) -> list[str]:
-        """Those files of this folder that are wanted."""
-        ...
+    # Those files of this folder that are wanted
+    def chosen(self, names: list[str]) -> list[str]: ...
 
-    def enter(self, name: str) -> Selection | None:
-        """What is wanted in a folder below, or `None` if nothing in it is."""
-        ...
+    # What is wanted in a folder below, or `None` if nothing in it is
+    def enter(self, name: str) -> Selection | None: ...
 
 
 class Everything:
@@ -45,17 +43,14 @@ class Everything:
 class Exclusion(Protocol):
     """What is left out, as seen from one folder: `tools.files.find.patterns.Position` is one."""
 
-    def chosen(self, names: list[str]) -> list[str]:
-        """Those files of this folder that are excluded."""
-        ...
+    # Those files of this folder that are excluded
+    def chosen(self, names: list[str]) -> list[str]: ...
 
-    def covers(self, name: str) -> bool:
-        """Whether a folder is excluded with all that is in it."""
-        ...
+    # Whether a folder is excluded with all that is in it
+    def covers(self, name: str) -> bool: ...
 
-    def enter(self, name: str) -> Exclusion | None:
-        """The exclusion in a folder below, `None` where nothing is excluded any more."""
-        ...
+    # The exclusion in a folder below, `None` where nothing is excluded any more
+    def enter(self, name: str) -> Exclusion | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +88,6 @@ class Found(NamedTuple):
     info: os.stat_result | None  # its stat where that is asked for; `None` also if it has gone meanwhile
 
 
-class _FolderAhead(NamedTuple):
-    """A folder to be walked, with the rules of its parent until its entries are known."""
-
-    path: str
-    prefix: str
-    scope: Scope
-    wanted: Selection
-
-
 @dataclass(slots=True)
 class Walk:
     """One or more walks with one time budget; afterwards, what they left out."""
@@ -128,7 +114,8 @@ class Walk:
         is_file, is_folder, is_link = PathKind.FILE, PathKind.FOLDER, PathKind.LINK  # compared with each entry
         top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
         apart = frozenset(others) - {start.path}
-        ahead = [_FolderAhead(start.path, "", top, selection)]
+        # Folders to be walked: their path, that below the start, the rules of the parent, and what is wanted.
+        ahead = [(start.path, "", top, selection)]
         while ahead and not self.is_out_of_time():
             path, prefix, scope, wanted = ahead.pop()
             files: list[str] = []
@@ -167,7 +154,7 @@ class Walk:
             base = os.path.join(path, "")
             if apart:
                 folders = [name for name in folders if base + name not in apart]
-            below: list[_FolderAhead] = []
+            below: list[tuple[str, str, Scope, Selection]] = []
             for some in self._portions(folders):
                 inside = {name: there for name in some if (there := wanted.enter(name)) is not None}
                 excluded = filters.folders.intersection(inside)
@@ -175,11 +162,11 @@ class Walk:
                 hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
                 self.hidden.update(hidden.values())
                 below += (
-                    _FolderAhead(base + name, f"{prefix}{name}/", scope, there)
+                    (base + name, f"{prefix}{name}/", scope, there)
                     for name, there in inside.items()
                     if name not in excluded and name not in hidden
                 )
-            below.sort(key=lambda folder: folder.prefix, reverse=True)
+            below.sort(key=lambda folder: folder[1], reverse=True)
             ahead += below
             yield from found
 

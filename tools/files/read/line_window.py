@@ -32,7 +32,6 @@ TAKEN_BYTES = 1 << 16  # bytes read at a time where lines are taken out; a windo
 # How much is read only to tell the number of lines; in a larger rest the lines are not counted (about 10 ms)
 COUNTED_BYTES = 16 << 20
 CUT_MARK = "... [truncated]"  # stands at the end of a line that was cut (the mark of Qwen Code and Gemini CLI)
-
 MAX_UTF8_BYTES = 4
 
 
@@ -60,6 +59,26 @@ class Source:
         while len(data) < length and (more := self._stream.read(length - len(data))):
             data += more
         return data
+
+    def position_from_end(self, lines: int, signal: AbortSignal) -> int:
+        """Where the last `lines` lines begin, found by reading backwards."""
+        end = self.size
+        if self.read_at(end - 1, 1) == self.separator:
+            end -= 1
+        missing = lines
+        while end > 0:
+            signal.raise_if_aborted()
+            start = max(0, end - BLOCK)
+            block = self.read_at(start, end - start)
+            found = block.count(self.separator)
+            if found >= missing:
+                return start + len(block.rsplit(self.separator, missing)[0]) + 1
+            missing -= found
+            end = start
+            if self.size - end >= SOUGHT_BYTES:
+                known = f"only {lines - missing:,} lines begin behind that place"
+                raise _too_far(f"the {lines:,}th line from the end", "the end", known)
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +191,7 @@ def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None)
     if offset < 0 and index.total is not None:
         offset = max(0, index.total + offset)
     if offset < 0:
-        position = _position_from_end(source, -offset, signal)
+        position = source.position_from_end(-offset, signal)
         offset = 0 if position == 0 else offset
     else:
         position = index.position_of(offset, source)
@@ -192,27 +211,6 @@ def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None)
     return Window(
         text, offset, lines.count, total, at_least, reaches_end, lines.shortened, lines.is_decodable, lines.chars
     )
-
-
-def _position_from_end(source: Source, lines: int, signal: AbortSignal) -> int:
-    """Where the last `lines` lines begin, found by reading backwards."""
-    end = source.size
-    if source.read_at(end - 1, 1) == source.separator:
-        end -= 1
-    missing = lines
-    while end > 0:
-        signal.raise_if_aborted()
-        start = max(0, end - BLOCK)
-        block = source.read_at(start, end - start)
-        found = block.count(source.separator)
-        if found >= missing:
-            return start + len(block.rsplit(source.separator, missing)[0]) + 1
-        missing -= found
-        end = start
-        if source.size - end >= SOUGHT_BYTES:
-            known = f"only {lines - missing:,} lines begin behind that place"
-            raise _too_far(f"the {lines:,}th line from the end", "the end", known)
-    return 0
 
 
 class _Lines:

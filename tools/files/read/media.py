@@ -34,10 +34,7 @@ class FileKind(StrEnum):
 
     @property
     def is_text(self) -> bool:
-        return self in _TEXT_KINDS
-
-
-_TEXT_KINDS = (FileKind.TEXT, FileKind.SVG, FileKind.NOTEBOOK)
+        return self in (FileKind.TEXT, FileKind.SVG, FileKind.NOTEBOOK)
 
 
 @dataclass(frozen=True, slots=True)

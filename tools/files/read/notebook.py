@@ -19,7 +19,6 @@ MAX_NOTEBOOK_CHARS = 100_000  # characters of a whole notebook (Qwen Code's)
 CLEANED_CHARS = 4 * MAX_OUTPUT_CHARS
 # Terminal sequences: CSI, OSC, and two-character ones
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-
 _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 
 

@@ -40,9 +40,7 @@ TURN_SECONDS = 0.05  # how often a call that waits for its turn looks whether it
 # A line of the child: UTF-8 takes up to 4 bytes, JSON a second one for what it escapes
 MAX_LINE_BYTES = 8 * MAX_PAGE_CHARS
 INSTALL = "pip install 'coretools-mcp[pdf]'"  # how the reader of PDF comes onto a machine
-
 _PAGES = re.compile(r"\s*(\d{1,7})\s*(-)?\s*(\d{1,7})?\s*")
-
 _running = threading.BoundedSemaphore(MAX_AT_ONCE)
 _waiting = threading.BoundedSemaphore(MAX_WAITING)
 

@@ -56,16 +56,7 @@ def read_path(
 ) -> tuple[Reading, Location]:
     """Read a file for a model, and remember what was seen. Blocking: call it in a worker thread.
 
-    Args:
-        workspace: Where the file lies.
-        path: As the model wrote it.
-        offset: The first line, from 0; a negative one counts from the end.
-        limit: How many lines, or `None` for `limits.read_lines`.
-        pages: Of a PDF, those whose text is wanted; blank for all.
-        limits: How much is read.
-        media: What becomes of images and the like.
-        signal: Looked at between blocks.
-        reads: Remembers what was read, if anybody does.
+    A negative offset counts lines from the end; `pages` are those of a PDF whose text is wanted, blank for all.
 
     Raises:
         ToolError: There is no such file, or it cannot or may not be read; or as for `read`.

@@ -29,7 +29,6 @@ MAX_LISTED = 100  # files left out that are listed by name and size
 MAX_REASONS = 20  # skipped files whose reason the text tells
 MAX_LISTED_CHARS = 10_000  # characters of one such list; paths may be very long
 MAX_REASON_CHARS = 400  # characters of one reason
-
 END_MARKER = "\n--- End of content ---"
 
 
@@ -61,30 +60,27 @@ class Batch:
 
     def read(self, candidates: Sequence[Candidate]) -> None:
         """Read one file after the other; a failing one does not stop the rest."""
-        try:
-            self._read_in_turn(candidates)
-        finally:
-            self._leave_folder()
-
-    def _read_in_turn(self, candidates: Sequence[Candidate]) -> None:
         limits = self.limits
         wanted = Wanted(0, limits.read_lines, limits, self.deadline.signal)
-        for number, candidate in enumerate(candidates):
-            self.timed_out = self.deadline.check()
-            room = limits.read_many_chars - self._chars
-            if self.timed_out or room <= 0 or len(self.read_paths) >= limits.read_many_files:
-                self.rest += candidates[number:]
-                return
-            if room < wanted.limits.read_chars:
-                wanted = replace(wanted, limits=replace(limits, read_chars=room))
-            try:
-                self._read_one(candidate, wanted)
-            except ToolError as error:
-                if error.code is ToolErrorType.CANCELLED:
-                    raise
-                self.skipped.append((candidate.path, error.message))
-            except OSError as error:
-                self.skipped.append((candidate.path, explain(error, shown_path(candidate.path)).message))
+        try:
+            for number, candidate in enumerate(candidates):
+                self.timed_out = self.deadline.check()
+                room = limits.read_many_chars - self._chars
+                if self.timed_out or room <= 0 or len(self.read_paths) >= limits.read_many_files:
+                    self.rest += candidates[number:]
+                    return
+                if room < wanted.limits.read_chars:
+                    wanted = replace(wanted, limits=replace(limits, read_chars=room))
+                try:
+                    self._read_one(candidate, wanted)
+                except ToolError as error:
+                    if error.code is ToolErrorType.CANCELLED:
+                        raise
+                    self.skipped.append((candidate.path, error.message))
+                except OSError as error:
+                    self.skipped.append((candidate.path, explain(error, shown_path(candidate.path)).message))
+        finally:
+            self._leave_folder()
 
     def _read_one(self, candidate: Candidate, wanted: Wanted) -> None:
         path, location = candidate.path, candidate.location(self.workspace)

@@ -103,7 +103,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     )
     main = Query(query.pattern, query.fixed_strings, query.ignore_case)
     exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
-    search = ContentSearch(workspace, program, deadline, filters, wanted, type_options)
+    rg, excluding = Ripgrep(program, deadline), Ripgrep(program, deadline)
+    search = ContentSearch(workspace, filters, wanted, type_options, rg, excluding)
     report = MatchReport(workspace, query, limits, deadline.signal, starts)
     most = report.most_per_file
     try:
@@ -115,7 +116,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         name = "pattern" if error.query is main else "exclude_pattern"
         hint = "" if error.query.fixed else " To search for it as literal text set fixed_strings to true."
         raise _unusable(name, error.query.pattern, f"ripgrep says: {error}.{hint}") from None
-    searched, timed_out = search.ripgrep.searched, search.ripgrep.timed_out or search.excluding.timed_out
+    searched, timed_out = rg.searched, rg.timed_out or excluding.timed_out
     if not report.matches and not timed_out and query.glob is not None and not is_file:
         searched = search.count_files(starts)
     return report.result(
@@ -123,7 +124,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         timed_out=timed_out,
         seconds=deadline.seconds,
         huge=search.huge,
-        left_out_some=search.ripgrep.left_out_some,
+        left_out_some=rg.left_out_some,
     )
 
 
@@ -133,25 +134,17 @@ MAX_LINES_OF_FILE = 1_000_000
 EXCLUDED_AT_ONCE = 20  # files searched for the exclude pattern in one run
 
 
+@dataclass(slots=True)
 class ContentSearch:
     """Searches folders and files, one after the other; ripgrep is told as much of what is wanted as it understands."""
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        program: str,
-        deadline: Deadline,
-        filters: Filters,
-        wanted: Selection,
-        type_options: Sequence[str],
-    ) -> None:
-        self._workspace = workspace
-        self._filters = filters
-        self._wanted = wanted
-        self._type_options = type_options
-        self.ripgrep = Ripgrep(program, deadline)
-        self.excluding = Ripgrep(program, deadline)  # searches for what is left out of that
-        self.huge = 0  # files named outright that are too large to be searched
+    workspace: Workspace
+    filters: Filters
+    wanted: Selection
+    type_options: Sequence[str]
+    ripgrep: Ripgrep
+    excluding: Ripgrep  # searches for what is left out of that
+    huge: int = 0  # files named outright that are too large to be searched
 
     def matches(
         self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
@@ -166,13 +159,13 @@ class ContentSearch:
         for start in starts:
             if is_file:
                 # What was named outright has to be readable, and is never hidden by the rules of git.
-                with self._workspace.open_file(start) as opened:
+                with self.workspace.open_file(start) as opened:
                     is_huge = opened.info.st_size > MAX_FILE_BYTES  # ripgrep does not look at that in a named file
                 if is_huge:
                     self.huge += 1
                     return
                 above, name = os.path.split(start.path)
-                folder = self._workspace.locate(above)
+                folder = self.workspace.locate(above)
                 found = self.ripgrep.matches(query, above, [name], count)
             else:
                 folder = start
@@ -185,19 +178,19 @@ class ContentSearch:
         number = 0
         for folder in folders:
             visible = self._visible_below(folder, folders)
-            options = [*visible.options, *self._type_options]
+            options = [*visible.options, *self.type_options]
             with closing(self.ripgrep.files(folder.path, *options)) as paths:
                 number += sum(map(visible.holds, paths))
         return number
 
     def _visible_below(self, folder: Location, folders: Sequence[Location]) -> VisibleFiles:
         others = frozenset(other.path for other in folders) - {folder.path}
-        return VisibleFiles(self._workspace, folder, self._filters, self._wanted, others)
+        return VisibleFiles(self.workspace, folder, self.filters, self.wanted, others)
 
     def _below(self, folder: Location, folders: Sequence[Location], query: Query, count: str) -> Generator[Match]:
         """What may be shown below a folder, in the order of ripgrep: by the names from the top down."""
         visible = self._visible_below(folder, folders)
-        options = [count, *visible.options, *self._type_options]
+        options = [count, *visible.options, *self.type_options]
         unsorted: list[Match] = []
         lines = 0
         with closing(self.ripgrep.matches(query, folder.path, (), *options)) as found:
@@ -231,10 +224,7 @@ class ContentSearch:
 MAX_FOLDERS = 10_000  # folders whose rules are held at once
 
 
-@dataclass(frozen=True, slots=True)
-class _FolderRules:
-    scope: Scope
-    wanted: Selection
+_FolderRules = tuple[Scope, Selection]  # the rules in a folder, and what is wanted there
 
 
 class VisibleFiles:
@@ -250,7 +240,7 @@ class VisibleFiles:
         self._path = os.path.join(folder.path, "")
         self._filters = filters
         self._others = others
-        self._top = _FolderRules(scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
+        self._top: _FolderRules = (scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
         # By the path below the folder; `None` where it is hidden or nothing is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
 
@@ -275,19 +265,20 @@ class VisibleFiles:
                 rules = self._folders[folder]
         if rules is None or is_temporary(name):
             return False
-        return bool(rules.wanted.chosen([name])) and rules.scope.hides(name, is_folder=False) is None
+        scope, wanted = rules
+        return bool(wanted.chosen([name])) and scope.hides(name, is_folder=False) is None
 
     def _rules_below(self, outer: _FolderRules, name: str, folder: str) -> _FolderRules | None:
-        folder = folder.replace("/", os.sep)
-        inside = outer.wanted.enter(name)
+        folder, (above, wanted) = folder.replace("/", os.sep), outer
+        inside = wanted.enter(name)
         if inside is None or folder in self._others or name in self._filters.folders:
             return None
-        if outer.scope.hides(name, is_folder=True) is not None:
+        if above.hides(name, is_folder=True) is not None:
             return None
         try:
-            scope = scope_below(self._workspace, self._filters, outer.scope, folder, PresentNames(folder))
+            scope = scope_below(self._workspace, self._filters, above, folder, PresentNames(folder))
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise
             return None  # it is not known what of it is hidden; a call that names it says why
-        return _FolderRules(scope, inside)
+        return scope, inside

