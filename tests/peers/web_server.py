@@ -113,7 +113,7 @@ class NameServer:
         }
         self.asked: list[str] = []
 
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
         """The next answer for a name."""
         del port
         self.asked.append(host)
@@ -124,7 +124,7 @@ class NameServer:
 class DeadNameServer:
     """Cannot be reached."""
 
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
         """Nobody answers."""
         raise OSError(host, port)
 

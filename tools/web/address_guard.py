@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Protocol
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.threads import THREADS
@@ -14,28 +13,13 @@ from tools.web.url import PORTS, Address, Target
 # IANA's special addresses, multicast and reserved ones; what `ipaddress` knows depends on its version. One looks
 # public: 168.63.129.16 is how each machine in Azure talks to its host.
 _V4_CLOSED = tuple(
-    map(
-        IPv4Network,
-        (
-            "0.0.0.0/8",
-            "10.0.0.0/8",
-            "100.64.0.0/10",
-            "127.0.0.0/8",
-            "168.63.129.16/32",
-            "169.254.0.0/16",
-            "172.16.0.0/12",
-            "192.0.0.0/24",
-            "192.0.2.0/24",
-            "192.88.99.0/24",
-            "192.168.0.0/16",
-            "198.18.0.0/15",
-            "198.51.100.0/24",
-            "203.0.113.0/24",
-            "224.0.0.0/3",
-        ),
+    IPv4Network(text)
+    for text in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16"),
+        *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+        *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
     )
 )
-
 _V6_GLOBAL = IPv6Network("2000::/3")  # all that is assigned as global unicast; everything else is closed
 # Protocols (Teredo among them) and documentation
 _V6_CLOSED = (IPv6Network("2001::/23"), IPv6Network("2001:db8::/32"), IPv6Network("3fff::/20"))
@@ -72,9 +56,6 @@ class PrivateHosts:
     An entry is a host name (`intranet.example`, `*.intranet.example` for all below it), an address or a network
     (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or an address may carry a port (`localhost:3000`, `[::1]:3000`),
     and is then open at that port only, which need not be one of `web.allowedPorts`.
-
-    Args:
-        entries: As written.
     """
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
@@ -99,7 +80,6 @@ class PrivateHosts:
         return any(_matches(pattern, host) and open_port in (None, port) for pattern, open_port in self._names)
 
     def opens_address(self, address: Address, port: int) -> bool:
-        """Whether an address is open."""
         return any(address in network and open_port in (None, port) for network, open_port in self._networks)
 
     def opens_port(self, host: str, port: int) -> bool:
@@ -117,36 +97,26 @@ def _matches(pattern: str, host: str) -> bool:
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 
-class Resolver(Protocol):
-    """Finds the addresses of a host."""
-
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """All addresses of a host, in the order in which they should be tried; none if it has no address.
-
-        Raises:
-            OSError: No name server could be asked.
-        """
-        ...
+# Finds all addresses of a host and a port, in the order in which they should be tried; none if it has no address.
+# Raises an `OSError` where no name server could be asked.
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
-class SystemResolver:
-    """Asks the operating system, in a thread that is abandoned on cancellation."""
+async def system_resolver(host: str, port: int) -> Sequence[str]:
+    """Ask the operating system, in a thread that is abandoned on cancellation."""
 
-    async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """All addresses, in the order that the system prefers."""
+    def look_up() -> list[str]:
+        import socket  # noqa: PLC0415 - for the first call
 
-        def look_up() -> list[str]:
-            import socket  # noqa: PLC0415 - for the first call
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
+                return []
+            raise
+        return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
-            try:
-                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            except socket.gaierror as error:
-                if error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-                    return []
-                raise
-            return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-        return await THREADS.run(look_up)
+    return await THREADS.run(look_up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +138,7 @@ class WebRules:
 
 
 class AddressGuard:
-    """Finds the addresses of a host, and lets through only what may be connected to.
-
-    Args:
-        rules: What may be opened.
-        resolver: Finds addresses.
-    """
+    """Finds the addresses of a host, and lets through only what may be connected to."""
 
     def __init__(self, rules: WebRules, resolver: Resolver) -> None:
         self._allowed_ports = rules.allowed_ports
@@ -181,11 +146,7 @@ class AddressGuard:
         self._resolver = resolver
 
     def check(self, target: Target) -> None:
-        """Judge what can be judged without looking up the name.
-
-        Raises:
-            ToolError: `web_refused`.
-        """
+        """Judge what can be judged without looking up the name: a `ToolError` is `web_refused`."""
         if not self._private.opens_name(target.host, target.port):
             if is_closed_name(target.host):
                 raise self._private_address(target, f"'{target.host}' is a name of a private address")
@@ -214,15 +175,11 @@ class AddressGuard:
         return found
 
     async def look_up(self, target: Target) -> Sequence[Address]:
-        """All addresses of a host, without judging them.
-
-        Raises:
-            ToolError: `web_unreachable`: it has none.
-        """
+        """All addresses of a host, without judging them; a `ToolError` that it has none is `web_unreachable`."""
         if target.address is not None:
             return [target.address]
         try:
-            found = await self._resolver.resolve(target.host, target.port)
+            found = await self._resolver(target.host, target.port)
         except OSError:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,

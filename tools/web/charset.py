@@ -19,15 +19,11 @@ _BYTE_ORDER_MARKS = (
 _META = re.compile(rb"""(?i)<meta\s[^>]{0,400}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{1,40})""")
 _XML = re.compile(rb"""(?i)\A\s{0,9}<\?xml\s[^>]{0,200}?encoding\s{0,9}=\s{0,9}["']([\w:.-]{1,40})""")
 
-_SINGLE_BYTE = (
-    *(f"iso-8859-{part}" for part in range(2, 17) if part not in (9, 11, 12)),
-    *(f"windows-{page}" for page in range(1250, 1259)),
-    "koi8-r",
-    "koi8-u",
-)
 # Labels of the WHATWG encoding standard that are in use, with the codec that reads them as browsers do
 _LABELS = {
-    **{name: name for name in _SINGLE_BYTE},
+    **{name: name for name in ("koi8-r", "koi8-u", "euc-jp", "iso-2022-jp")},
+    **{f"iso-8859-{part}": f"iso-8859-{part}" for part in range(2, 17) if part not in (9, 11, 12)},
+    **{f"windows-{page}": f"windows-{page}" for page in range(1250, 1259)},
     **{f"cp{page}": f"windows-{page}" for page in range(1250, 1259)},
     **dict.fromkeys(("utf-8", "utf8", "unicode-1-1-utf-8"), "utf-8"),
     **dict.fromkeys(("utf-16", "utf-16le", "unicode"), "utf-16-le"),
@@ -40,8 +36,7 @@ _LABELS = {
     **dict.fromkeys(("gb2312", "gbk", "gb18030", "x-gbk", "gb_2312-80"), "gb18030"),
     **dict.fromkeys(("big5", "big5-hkscs", "cn-big5", "x-x-big5"), "big5hkscs"),
     **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j", "ms_kanji"), "cp932"),
-    **dict.fromkeys(("euc-jp", "x-euc-jp"), "euc-jp"),
-    "iso-2022-jp": "iso-2022-jp",
+    "x-euc-jp": "euc-jp",
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "korean", "windows-949"), "cp949"),
 }
 
@@ -58,11 +53,7 @@ _LONGEST_CHARACTER = 4
 def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) -> str:
     """The text of a body; what cannot be decoded becomes U+FFFD.
 
-    Args:
-        body: As it came.
-        declared: What `Content-Type` says.
-        is_markup: Whether the text itself may name its encoding.
-        is_cut: Whether it may end within a character.
+    `declared` is what `Content-Type` says; markup may itself name its encoding; what is cut may end within a character.
     """
     name = None
     for mark, marked in _BYTE_ORDER_MARKS:

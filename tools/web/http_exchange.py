@@ -76,17 +76,9 @@ async def exchange(
 ) -> Answer:
     """Send a request to the first address that accepts a connection, and read the answer.
 
-    Args:
-        target: Where it goes; its host is named in the `Host` header and in TLS, whatever address is connected to.
-        addresses: Where to connect to.
-        method: The HTTP method.
-        headers: Beside `Host`, `Connection`, `Accept-Encoding` and `Content-Length`.
-        content: What to send.
-        rules: Limits.
-        tls: TLS settings.
-        deadline: When to stop, on the event loop's clock. A body that has begun is cut then.
-        skips_redirects: Whether the body of a redirect is not read.
-        progress: Told now and then how much has come.
+    The target's host is named in the `Host` header and in TLS, whatever address is connected to. The headers are those
+    beside `Host`, `Connection`, `Accept-Encoding` and `Content-Length`. At the deadline, which is on the event loop's
+    clock, a body that has begun is cut. `skips_redirects` leaves the body of a redirect unread.
 
     Raises:
         ToolError: `web_unreachable`: nobody answers there, or not in HTTP; `web_fetch_processing_error`: the answer

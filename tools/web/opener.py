@@ -20,7 +20,7 @@ import anyio
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief
 from tools.contract.threads import THREADS
-from tools.web.address_guard import AddressGuard, Resolver, SystemResolver, WebRules
+from tools.web.address_guard import AddressGuard, Resolver, WebRules, system_resolver
 from tools.web.url import Target, UrlError, parse_url
 
 if TYPE_CHECKING:
@@ -38,12 +38,7 @@ _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
 
 
 class FairLimit:
-    """Bounds what goes on at the same time, in all and for each client, in the order of arrival.
-
-    Args:
-        total: For all clients together.
-        per_client: For one client.
-    """
+    """Bounds what goes on at the same time, in all and for each client, in the order of arrival."""
 
     def __init__(self, total: int = MAX_CONCURRENT, per_client: int = MAX_CONCURRENT_PER_CLIENT) -> None:
         self._total = anyio.Semaphore(total)
@@ -52,11 +47,7 @@ class FairLimit:
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncGenerator[None]:
-        """Wait for a turn, and have it until the end of the `with`.
-
-        Args:
-            client: Whose call it is. Clients that cannot be told apart share the turns of one.
-        """
+        """Have a turn until the end of the `with`. Clients that cannot be told apart share the turns of one."""
         own, calls = self._clients.get(client) or (anyio.Semaphore(self._per_client), 0)
         self._clients[client] = own, calls + 1
         try:
@@ -112,20 +103,17 @@ def system_trust() -> ssl.SSLContext:
 class UrlOpener:
     """Opens URLs within rules. Nothing is kept between requests, so there is nothing to close.
 
-    Args:
-        rules: What may be opened, and how much of it is read.
-        resolver: Finds the addresses of hosts.
-        trust: Makes the TLS settings, once, when they are first needed.
+    `trust` makes the TLS settings, once, when they are first needed.
     """
 
     def __init__(
         self,
         rules: WebRules | None = None,
-        resolver: Resolver | None = None,
+        resolver: Resolver = system_resolver,
         trust: Callable[[], ssl.SSLContext] = system_trust,
     ) -> None:
         self._rules = rules or WebRules()
-        self.guard = AddressGuard(self._rules, resolver or SystemResolver())
+        self.guard = AddressGuard(self._rules, resolver)
         self._make_trust = trust
         self._trust: ssl.SSLContext | None = None
         self._limit = FairLimit()
@@ -133,10 +121,6 @@ class UrlOpener:
 
     async def open(self, request: WebRequest, *, progress: Progress | None = None) -> WebResponse:
         """Ask, and read the answer. Cancellation closes the connection.
-
-        Args:
-            request: What to ask for.
-            progress: Told the bytes that have come, all of them if that is known, and a message.
 
         Raises:
             ToolError: `web_refused`: the address may not be opened, and nothing was sent to it;
@@ -169,7 +153,6 @@ class UrlOpener:
     async def _follow(
         self, request: WebRequest, target: Target, deadline: float, progress: Progress | None
     ) -> WebResponse:
-        """Go from redirect to redirect until somebody answers."""
         from tools.web.http_exchange import REDIRECTS, exchange  # noqa: PLC0415 - loaded by now
 
         follows = request.method == "GET" and not request.is_trusted_endpoint

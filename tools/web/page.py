@@ -52,8 +52,8 @@ MAX_TEXT_BYTES = 64 << 20  # a text that is longer was made to be
 class PageText:
     """What a page says."""
 
-    title: str  # its title, on one line; empty where it has none
-    text: str  # its text as Markdown
+    title: str  # on one line; empty where it has none
+    text: str  # as Markdown
     is_partial: bool = False  # whether elements are missing that are nested too deep
 
 
@@ -68,20 +68,10 @@ class Unconverted(StrEnum):
 def page_text(
     page: str, url: str, signal: AbortSignal, seconds: float = MAX_SECONDS, memory: int = MAX_MEMORY
 ) -> PageText | Unconverted:
-    """Turn HTML into text. Blocking: call it in a worker thread.
+    """Turn HTML into text, in a process that is killed as soon as the signal is set. Blocking.
 
-    Args:
-        page: The HTML.
-        url: Where it came from; its links become absolute by it. Empty for text without links.
-        signal: The process is killed as soon as it is set.
-        seconds: How long it may run.
-        memory: Bytes of address space that it may take.
-
-    Returns:
-        The text, or why there is none.
-
-    Raises:
-        ToolError: `cancelled`.
+    Links become absolute by the URL that it came from; an empty one gives text without links. `memory` is the bytes of
+    address space that the process may take.
     """
     with unnamed_file() as document:
         document.write(page.encode("utf-8", "replace"))
@@ -120,7 +110,6 @@ class Page:
 
     @property
     def is_error(self) -> bool:
-        """Whether the server says that it could not answer."""
         return self.response.status >= 400
 
     @property
@@ -133,17 +122,7 @@ class Page:
 
 
 def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
-    """Read a response. Blocking: call it in a worker thread.
-
-    Args:
-        response: What came.
-        shown_as: How a page of HTML is shown.
-        media: What becomes of pictures and the like.
-        signal: Looked at between steps.
-
-    Raises:
-        ToolError: `cancelled`.
-    """
+    """Read a response. Blocking; the signal is looked at between steps."""
     page = _read(response, shown_as, media, signal)
     notes = page.notes
     if response.cut is not None:
@@ -173,18 +152,16 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
             if isinstance(converted, Unconverted):
                 note = f"It could not be turned into text, since {converted}. This is its source."
                 return replace(page, text=source, notes=(note,))
-            note = ""
+            page = replace(page, title=converted.title)
             if not converted.text.strip():
                 note = "The page has no text; perhaps scripts make it in a browser. format='html' shows its source."
-            elif converted.is_partial:
-                note = "What is nested too deep in it is missing; format='html' shows its source."
-            text = converted.text if converted.text.strip() else ""
-            return replace(page, title=converted.title, text=text, notes=(note,) if note else ())
+                return replace(page, notes=(note,))
+            note = "What is nested too deep in it is missing; format='html' shows its source."
+            return replace(page, text=converted.text, notes=(note,) if converted.is_partial else ())
     # A text of two-byte characters does not look like text.
     is_utf_16 = (charset or "").startswith("utf-16")
     if found.kind.is_text or (is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))):
-        text = decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut)
-        return replace(page, text=text)
+        return replace(page, text=decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut))
     if found.kind is not FileKind.PDF:
         return _media(page, found, media)
     if not is_installed():

@@ -29,14 +29,7 @@ _LINE_SHARE = 10  # a part ends with a line if one ends in its last tenth
 
 
 class PageCache:
-    """The pages that were fetched last.
-
-    Args:
-        seconds: How long each is kept.
-        pages: How many.
-        chars: How long they may be together.
-        clock: Seconds, never set back.
-    """
+    """The pages that were fetched last: each for some seconds, so many, and with so many characters together."""
 
     def __init__(
         self,
@@ -53,7 +46,6 @@ class PageCache:
         self._chars = 0
 
     def get(self, key: Hashable) -> Page | None:
-        """A page that is not too old."""
         while self._pages and next(iter(self._pages.values()))[0] <= self._clock():
             self._drop(next(iter(self._pages)))
         return self._pages[key][1] if key in self._pages else None
@@ -74,12 +66,7 @@ class PageCache:
 
 
 class PageFetcher:
-    """Shared by all clients; each cached page belongs to one of them.
-
-    Args:
-        opener: Opens URLs.
-        cache: Keeps pages.
-    """
+    """Shared by all clients; each cached page belongs to one of them."""
 
     def __init__(self, opener: UrlOpener, cache: PageCache | None = None) -> None:
         self.opener = opener
@@ -89,10 +76,7 @@ class PageFetcher:
     def cached(self, target: Target, shown_as: Format, client_key: str) -> Page | None:
         """The page as this client fetched it last, if that is not long ago.
 
-        Args:
-            target: Where it is.
-            shown_as: How it is shown.
-            client_key: The client; empty for one that cannot be told from others, for whom nothing is kept.
+        An empty key is a client that cannot be told from others, for whom nothing is kept.
         """
         return self._cache.get((client_key, target.url, shown_as)) if client_key else None
 
@@ -107,14 +91,6 @@ class PageFetcher:
         progress: Progress | None = None,
     ) -> Page:
         """Fetch a page, and keep it for the client.
-
-        Args:
-            target: Where it is.
-            shown_as: How it is shown.
-            client_key: As for `cached`.
-            media: What becomes of pictures and the like.
-            signal: Set when the call is cancelled.
-            progress: Told how much has come.
 
         Raises:
             ToolError: It cannot be opened, or the call was cancelled.
@@ -137,15 +113,11 @@ class PageFetcher:
 def report(
     page: Page, start: int, length: int, *, about: str, others: tuple[str, ...], is_refetched: bool
 ) -> ToolResult:
-    """The result for a page.
+    """The result for the part of a page that begins at a character, counted from 0.
 
-    Args:
-        page: What was fetched.
-        start: The first character to show, from 0.
-        length: Characters to show at most; a line that ends near there ends the part.
-        about: What the caller said it wants to know.
-        others: URLs that were named as well and were not fetched.
-        is_refetched: Whether a later part was asked for, and the page had to be fetched again for it.
+    It has at most `length` characters; a line that ends near there ends it. `about` is what the caller said it wants to
+    know, `others` are URLs that were named as well. `is_refetched` tells that the page had to be fetched again for a
+    later part of it.
     """
     response, total = page.response, len(page.text)
     url = _cut(response.url)

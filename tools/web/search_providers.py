@@ -66,7 +66,7 @@ class SearchResults:
 class _Interface:
     """What a provider documents of its interface."""
 
-    title: str  # the provider, as people call it
+    title: str  # as people call it
     url: str
     # The parameters of a search, from the query, the limit and the settings
     asks: Callable[[str, int, ProviderSettings], dict[str, Any]]
@@ -180,11 +180,7 @@ PROVIDERS: Mapping[str, _Interface] = {
 
 
 class SearchProvider:
-    """A provider that is set up.
-
-    Args:
-        settings: Which one, and its key, which must not be shown.
-    """
+    """A provider that is set up; its key must not be shown."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         self._interface = PROVIDERS[settings.name]
@@ -197,11 +193,7 @@ class SearchProvider:
 
     @property
     def target(self) -> Target:
-        """Where it is asked.
-
-        Raises:
-            ToolError: `web_search_failed`: its address cannot be opened.
-        """
+        """Where it is asked; a `ToolError` that this cannot be opened is `web_search_failed`."""
         try:
             return parse_url(self._url)
         except UrlError as error:
@@ -211,12 +203,7 @@ class SearchProvider:
             ) from None
 
     async def search(self, query: str, limit: int, opener: UrlOpener) -> SearchResults:
-        """Ask.
-
-        Args:
-            query: What to search for.
-            limit: The most pages to give.
-            opener: Opens the provider's address.
+        """Ask for at most so many pages.
 
         Raises:
             ToolError: `web_search_failed`: the provider refuses, or its answer cannot be used; else as the opener does.
@@ -267,7 +254,6 @@ class SearchProvider:
         return self._results(cast("Json", reply), limit)
 
     def _results(self, reply: Json, limit: int) -> SearchResults:
-        """The pages of an answer that have an address."""
         interface = self._interface
         listed = _at(reply, *interface.lists)
         if listed is None and not interface.is_empty(reply):
@@ -334,13 +320,7 @@ class SearchProvider:
 
 
 def report(query: str, title: str, found: SearchResults) -> str:
-    """What was found, as text for a model: what strangers wrote is set apart from what we say about it.
-
-    Args:
-        query: What was searched for.
-        title: Who searched.
-        found: The results.
-    """
+    """What was found, as text for a model: what strangers wrote is set apart from what we say about it."""
     shown = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
     # Told, since fewer results than asked for would look like all that there are.
     left_out = f" Left out because they have no address that can be opened: {found.left_out}." * (found.left_out > 0)

@@ -36,15 +36,10 @@ class SearchSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The providers that a call may name."""
         return tuple(provider.name for provider in self.providers)
 
     def named(self, name: str | None) -> ProviderSettings | None:
-        """The provider to ask, or `None` if it is not set up.
-
-        Args:
-            name: As the call names it, or `None` for the default.
-        """
+        """The provider that a call names, or the default for `None`; `None` if it is not set up."""
         if name is not None:
             return next((provider for provider in self.providers if provider.name == name), None)
         return self.named(self.default or "") or next(iter(self.providers), None)

@@ -83,10 +83,6 @@ def harmless(text: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """A harmless text between marks with a number that nobody could know before.
-
-    Args:
-        text: What `harmless` made.
-    """
+    """What `harmless` made, between marks with a number that nobody could know before."""
     mark = f'web_content id="{secrets.token_hex(6)}"'
     return f"{NOTICE}\n<{mark}>\n{text}\n</{mark}>"

@@ -60,11 +60,7 @@ class Target:
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def joined(self, reference: str) -> Target:
-        """Where a reference on this page leads.
-
-        Raises:
-            UrlError: Nowhere that can be opened.
-        """
+        """Where a reference on this page leads; a `UrlError` tells that it is nowhere that can be opened."""
         try:
             return parse_url(urljoin(self.url, reference))
         except UrlError:
@@ -74,11 +70,7 @@ class Target:
 
 
 def parse_url(text: str) -> Target:
-    """Read a URL.
-
-    Raises:
-        UrlError: It is not one, or one that could be read in several ways.
-    """
+    """Read a URL; a `UrlError` tells that it is not one, or one that could be read in several ways."""
     if len(text) > MAX_URL_CHARS:
         raise UrlError(f"it has {len(text):,} characters, at most {MAX_URL_CHARS:,} are possible")
     ambiguous = _AMBIGUOUS.search(text)
