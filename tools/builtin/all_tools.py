@@ -45,14 +45,8 @@ def builtin_tools(
 ) -> list[BaseTool[Any]]:
     """A fresh instance of every built-in tool, in the order of listing.
 
-    Args:
-        fetcher: Gives what fetches pages, the same one each time; by default only public addresses are fetched.
-        search: Who is asked to search the web; by default nobody.
-        opener: Gives what opens the addresses of those who search; by default only public ones.
-        memory: Which files hold memories; by default the project's alone.
-        todos: Where todo lists are kept; by default nobody else sees them.
-        agents: Who takes tasks; without any, there is no `task`.
-        programs: Gives what runs agents.
+    By default only public addresses are fetched, nobody is asked to search the web, and memories are the project's
+    alone. Without agents, and what runs them, there is no `task`.
     """
     tasks: list[BaseTool[Any]] = []
     if agents and programs is not None:

@@ -184,11 +184,6 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         )
 
     async def execute(self, params: AskUserQuestionParams, context: ToolContext) -> ToolResult:
-        """Tell what the user has answered.
-
-        Raises:
-            ToolError: Nobody could be asked, or what came back is no answer.
-        """
         context.signal.raise_if_aborted()
         answer = context.answer
         if answer is None:

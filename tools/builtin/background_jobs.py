@@ -51,11 +51,7 @@ class JobParams(ToolParams):
 
 
 def jobs_of(context: ToolContext) -> JobTable:
-    """The jobs of the calling client.
-
-    Raises:
-        ToolError: The client cannot be told from others, so it has none (`shell_execute_error`).
-    """
+    """The jobs of the calling client; one that cannot be told from others has none (`shell_execute_error`)."""
     if context.client.jobs is None:
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,

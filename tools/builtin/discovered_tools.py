@@ -47,12 +47,7 @@ Arguments = Mapping[str, Any]
 
 
 class DiscoveredTool(BaseTool[Arguments]):
-    """Runs one custom tool. What it does is not known, so it may do anything.
-
-    Args:
-        declared: What is known of it.
-        command: Carries it out.
-    """
+    """Runs one custom tool. What it does is not known, so it may do anything."""
 
     kind = Kind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
@@ -154,7 +149,7 @@ class DiscoveryStatus(StrEnum):
 class DiscoveryState:
     """What came of the discovery, for people."""
 
-    status: DiscoveryStatus  # how it stands
+    status: DiscoveryStatus
     tools: tuple[str, ...] = ()  # the names of the custom tools that are there
     warnings: tuple[str, ...] = ()  # what was left out or changed, and why
     problem: str = ""  # why it failed, and what to do; empty if it did not
@@ -164,12 +159,7 @@ class DiscoveryState:
 class Discovery:
     """Keeps the custom tools. A discovery that fails is told, and leaves everything else alone.
 
-    Args:
-        settings: The commands.
-        registry: Where the tools are published.
-        site: Where the commands run.
-        reserved: Names that built-in tools have: they win.
-        first_list_seconds: How long after the start a list waits for the first discovery.
+    Names that built-in tools have are reserved. A list waits so many seconds after the start for the first discovery.
     """
 
     def __init__(
@@ -219,11 +209,7 @@ class Discovery:
                 await self.known.wait()
 
     async def refresh(self) -> DiscoveryState:
-        """Discover anew. The registry gets exactly what is different.
-
-        Returns:
-            What came of it; never an error.
-        """
+        """Discover anew. The registry gets exactly what is different; an error is told in the state."""
         async with self._turn:
             while True:
                 with anyio.CancelScope() as self._current:

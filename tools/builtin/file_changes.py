@@ -48,13 +48,9 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
 
     @abstractmethod
     def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        """The change against what the file is now. Blocking; writes nothing.
+        """The change against what the file is now, with this text in place of the parameter's. Writes nothing.
 
-        Args:
-            params: The call's.
-            target: The file.
-            text: The text to write in place of the parameter's.
-            is_users: Whether a person put it there.
+        Blocking. `is_users` tells that a person put the text there.
 
         Raises:
             ToolError: The change cannot be made.

@@ -16,16 +16,7 @@ FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}  # other name
 
 
 def check_file_path(tool: str, path: str, parameter: str) -> None:
-    """Hold a path to what the name of its parameter promises.
-
-    Args:
-        tool: The tool's name, for the message.
-        path: As given.
-        parameter: The parameter's name as given; `absolute_path` demands an absolute one.
-
-    Raises:
-        InvalidToolParamsError: It is blank, ends like a folder, or is relative where it must not be.
-    """
+    """Refuse a path that is blank, ends like a folder, or is relative where its parameter is `absolute_path`."""
     stripped = path.strip()
     if not stripped:
         raise InvalidToolParamsError(tool, f"'{parameter}' is empty; give the path of a file.")
@@ -40,11 +31,7 @@ def check_file_path(tool: str, path: str, parameter: str) -> None:
 
 
 def path_subject(workspace: Workspace, spelled: str, access: Access) -> PathSubject:
-    """What a path is to permission rules.
-
-    Raises:
-        ToolError: It leads to nowhere in the workspace.
-    """
+    """What a path is to permission rules; a `ToolError` tells that it leads to nowhere in the workspace."""
     return located_subject(workspace, workspace.locate(spelled), access)
 
 
@@ -84,15 +71,7 @@ def _shortened(start: str, end: str) -> str:
 
 
 def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubject]:
-    """What a search is to permission rules: where it begins. What it finds there, rules hide.
-
-    Args:
-        workspace: Whose roots count.
-        path: The folder or file that was named; `None` or blank for all roots.
-
-    Raises:
-        ToolError: The path leads to nowhere in the workspace.
-    """
+    """What a search is to permission rules: where it begins, by default all roots. What it finds there, rules hide."""
     if path is None or not path.strip():
         return path_subjects(workspace, workspace.roots, Access.READ)
     return (path_subject(workspace, path, Access.READ),)

@@ -177,12 +177,7 @@ async def _real_folder(params: ShellParams, context: ToolContext) -> str:
 
 
 def _folder(params: ShellParams, workspace: Workspace) -> str:
-    """The real path of the folder to run in.
-
-    Raises:
-        ToolError: It is not a folder, or there is no workspace.
-        PathNotInWorkspaceError: It lies outside every root.
-    """
+    """The real path of the folder to run in; a `ToolError` tells that there is none, or not in the workspace."""
     if params.directory is None:
         return workspace.first_root
     location = workspace.locate(params.directory)

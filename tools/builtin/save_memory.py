@@ -60,11 +60,7 @@ class SaveMemoryParams(ToolParams):
 
 
 class MemoryTool(BuiltinTool[SaveMemoryParams]):
-    """Adds one fact to a memory file.
-
-    Args:
-        files: Which files hold memories.
-    """
+    """Adds one fact to a memory file."""
 
     name = "save_memory"
     display_name = "SaveMemory"
@@ -112,11 +108,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         return question
 
     async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
-        """Add the fact, whoever else adds one at the same time.
-
-        Raises:
-            ToolError: It cannot be added, or the memory is another file than the one a person was asked about.
-        """
+        """Add the fact, whoever else adds one at the same time, to the very file that a person was asked about."""
         from tools.files.change.file_change import settled_text  # noqa: PLC0415 - as above
         from tools.memory.memory_entries import remember  # noqa: PLC0415 - as above
 

@@ -50,12 +50,7 @@ class TaskTool(BuiltinTool[TaskParams]):
     """Hands a task to an agent and waits for its answer. To be offered where there are agents.
 
     An agent runs outside the sandbox of commands: it needs the network and its own configuration. So each call is asked
-    about, with the whole task and the command line.
-
-    Args:
-        agents: At least one, each with a name of its own.
-        runner: Gives what runs them, when it is first needed.
-        environment: The server's own environment.
+    about, with the whole task and the command line. Each agent has a name of its own.
     """
 
     name = "task"

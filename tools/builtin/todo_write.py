@@ -60,11 +60,7 @@ class TodoWriteParams(ToolParams):
 
 
 class TodoWriteTool(BuiltinTool[TodoWriteParams]):
-    """Replaces a client's list of todos for its workspace folder.
-
-    Args:
-        lists: Where lists are kept.
-    """
+    """Replaces a client's list of todos for its workspace folder."""
 
     name = "todo_write"
     display_name = "TodoWrite"

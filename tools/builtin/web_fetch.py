@@ -57,11 +57,7 @@ class WebFetchParams(ToolParams):
 
 
 class WebFetchTool(BuiltinTool[WebFetchParams]):
-    """Fetches a page.
-
-    Args:
-        fetcher: Gives what fetches pages, the same one each time.
-    """
+    """Fetches a page. What fetches it is made with the first call, and the same one each time."""
 
     name = "web_fetch"
     display_name = "WebFetch"
@@ -152,11 +148,7 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
 
 
 def _target(params: WebFetchParams) -> Target:
-    """Where the call leads; a file shown on GitHub is fetched as the file itself.
-
-    Raises:
-        UrlError: It is not a URL that can be opened.
-    """
+    """Where the call leads, if it can be opened; a file shown on GitHub is fetched as the file itself."""
     from tools.web.url import PORTS, Target, parse_url  # noqa: PLC0415 - with the first call
 
     target = parse_url(params.url)

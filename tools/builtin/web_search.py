@@ -50,12 +50,7 @@ class WebSearchParams(ToolParams):
 
 
 class WebSearchTool(BuiltinTool[WebSearchParams]):
-    """Searches the web.
-
-    Args:
-        settings: Who can be asked.
-        opener: Gives the opener of URLs, the same one each time.
-    """
+    """Searches the web. The opener of URLs is made with the first call, and the same one each time."""
 
     name = "web_search"
     display_name = "WebSearch"
@@ -130,11 +125,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         )
 
     def _provider(self, params: WebSearchParams) -> SearchProvider:
-        """Who is asked.
-
-        Raises:
-            ToolError: `no_search_provider`: nobody is set up.
-        """
+        """Who is asked; a `ToolError` that nobody is set up is `no_search_provider`."""
         from tools.web.search_providers import SearchProvider  # noqa: PLC0415 - with the first call
 
         settings = self._settings.named(_named(params))

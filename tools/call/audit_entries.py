@@ -52,22 +52,15 @@ class Audit(Protocol):
 def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> Any:
     """A value of JSON without what is a secret by the name before it, or by its form.
 
-    A name stands before a value as a key, as the `name` of a `value`, as the first of two items, or as an option.
-
-    Args:
-        value: As it came.
-        name: What it is called.
-        max_chars: Characters of it that are looked at; what goes beyond them is left out.
+       A name stands before a value as a key, as the `name` of a `value`, as the first of two items, or as an option.
+    Of
+       the value so many characters are looked at; what goes beyond them is left out.
     """
     return _Redaction(max_chars).of(value, name, 0)
 
 
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
-    """What values of an object are called that are not called by their keys, by key.
-
-    Args:
-        fields: The object.
-    """
+    """What values of an object are called that are not called by their keys, by key."""
     parts = {key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAMES | _VALUES}
     if _VALUES.isdisjoint(parts.values()):
         return {}
@@ -79,11 +72,7 @@ def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
 
 
 class _Redaction:
-    """One value on its way into a log.
-
-    Args:
-        max_chars: Characters that are looked at.
-    """
+    """One value on its way into a log."""
 
     def __init__(self, max_chars: int) -> None:
         self._chars_left = max_chars

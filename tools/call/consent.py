@@ -101,15 +101,7 @@ def grants_for(
     subjects: Sequence[Subject],
     workspace: Workspace,
 ) -> tuple[Grant, ...]:
-    """What would allow such a call from now on; empty where no rule could, or more than a person would read.
-
-    Args:
-        tool: The tool.
-        details: What the tool itself would ask, or `None`.
-        permission: The verdict, which is to ask.
-        subjects: What the call touches.
-        workspace: Where it may act.
-    """
+    """What would allow such a call from now on; empty where no rule could, or more than a person would read."""
     if permission.is_explicit or permission.no_rule_allows or isinstance(details, AskUserConfirmation):
         return ()
     if permission.parts:
@@ -143,13 +135,9 @@ def grants_for(
 def choices_for(
     details: ConfirmationDetails | None, grants: Sequence[Grant], client: ClientState, *, saves: bool
 ) -> tuple[Choice, ...]:
-    """The answers that are offered for a call.
+    """The answers that are offered for a call. Nothing is remembered for a client that cannot be told from others.
 
-    Args:
-        details: What the tool itself would ask, or `None`.
-        grants: What would allow such calls from now on.
-        client: Whose call it is. Nothing is remembered for a client that cannot be told from others.
-        saves: Whether there is a place to save rules to.
+    `saves` tells whether there is a place to save rules to.
     """
     if isinstance(details, PlanConfirmation):
         return PLAN_CHOICES
@@ -171,12 +159,7 @@ def choices_for(
 
 
 def question_of(judged: Judgement, arguments: Mapping[str, Any], description: str) -> Question:
-    """What a person is asked.
-
-    Args:
-        judged: The verdict, which is to ask.
-        arguments: As they came.
-        description: What the call does, in one line.
+    """What a person is asked, where the verdict is to ask.
 
     Raises:
         ExecutionDeniedError: The action cannot be shown to a person as a whole.
@@ -210,14 +193,7 @@ async def accept(
 ) -> LastingAnswer | None:
     """Go on only with consent, and let what an answer allows beyond its call count from now on.
 
-    Args:
-        answer: What came back for the question.
-        question: What was asked.
-        judged: The verdict that it was asked for.
-        client: Who was asked.
-        policy: Goes by saved rules from now on.
-        keeper: Saves rules, where there is a place for them. What cannot be saved counts for the session, if the
-            client has one.
+    The policy goes by saved rules from now on. What cannot be saved counts for the session, if the client has one.
 
     Returns:
         What the answer allows beyond its call, if it does.
