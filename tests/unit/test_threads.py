@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Generator
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -130,3 +132,34 @@ async def test_work_behind_slow_work_gets_a_thread_of_its_own(gate: threading.Ev
     gate.set()
     assert all([await future for future in slow])
     many.close()
+
+
+@pytest.mark.requirement("scarcity.one_thread")
+async def test_after_a_time_without_free_threads_no_work_waits_behind_slow_work(gate: threading.Event) -> None:
+    two, full = Threads(2), threading.Event()
+    busy = [two.begin(full.wait) for _ in range(3)]
+    await anyio.sleep(4 * threads.TURN_SECONDS)  # by now it is known that there are no more
+    full.set()
+    assert all([await future for future in busy])
+    slow = two.begin(gate.wait)
+    with anyio.fail_after(threads.LOOK_SECONDS / 2):
+        assert await two.run(lambda: "done") == "done"
+    assert not slow.done()
+    gate.set()
+    await slow
+    two.close()
+
+
+@pytest.mark.requirement("scarcity.bounded")
+async def test_what_came_of_work_is_told_once_there_is_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, tell, failures = Threads(1), asyncio.get_running_loop().call_soon_threadsafe, [MemoryError(), MemoryError()]
+
+    def scarce(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return tell(*arguments)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", scarce)
+    assert [await future for future in [one.begin(lambda: "done") for _ in range(5)]] == ["done"] * 5
+    assert not failures
+    one.close()

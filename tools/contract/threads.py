@@ -45,29 +45,44 @@ class _Inbox:
 
     def put(self, future: asyncio.Future[Any], outcome: Any, failure: BaseException | None) -> None:
         """Tell it, from a thread."""
-        self._outcomes.append((future, outcome, failure))
-        while not self._is_woken:
-            self._is_woken = True
+        is_kept = False
+        while True:
             try:
-                self.loop.call_soon_threadsafe(self._deliver)
+                if not is_kept:
+                    self._outcomes.append((future, outcome, failure))
+                    is_kept = True
+                self._wake()
             except MemoryError:
-                self._is_woken = False
                 time.sleep(AGAIN_SECONDS)
             except RuntimeError:
                 return  # the event loop is closed
             else:
                 return
 
+    def _wake(self) -> None:
+        if self._is_woken:
+            return
+        self._is_woken = True
+        try:
+            self.loop.call_soon_threadsafe(self._deliver)
+        except MemoryError:
+            self._is_woken = False
+            raise
+
     def _deliver(self) -> None:
         self._is_woken = False  # before it is emptied: what comes from now on wakes it again
-        while self._outcomes:
-            future, outcome, failure = self._outcomes.popleft()
-            if future.done():
-                continue
-            if failure is None:
-                future.set_result(outcome)
-            else:
-                future.set_exception(failure)
+        try:
+            while self._outcomes:
+                future, outcome, failure = self._outcomes.popleft()
+                if future.done():
+                    continue
+                if failure is None:
+                    future.set_result(outcome)
+                else:
+                    future.set_exception(failure)
+        finally:
+            if self._outcomes:  # there was no memory to tell one of them; the others wait for nothing else
+                self._wake()
 
 
 class _Job(Generic[OutcomeT]):
@@ -176,8 +191,11 @@ class Threads:
                     if self._count == 0:
                         self._waiting.clear()
                         raise
-            if self._waiting and self._turn is None:
-                self._turn = loop.call_later(TURN_SECONDS, self._look)
+            if self._waiting and (self._turn is None or self._turn.when() > job.since + TURN_SECONDS):
+                # Where there were no more threads it was to be looked much later; by now some may be free.
+                if self._turn is not None:
+                    self._turn.cancel()
+                self._turn = loop.call_at(job.since + TURN_SECONDS, self._look)
         return job
 
     def _begin_next(self) -> bool:
