@@ -43,7 +43,7 @@ class Confirmers:
 
     Args:
         when_unavailable: Who decides where nobody can be asked: the client's own dialog, or nobody.
-        timeout_seconds: How long an answer counts.
+        timeout_seconds: How long a question waits for its answer, and its state counts.
         style: A form with fields, or a bare yes or no.
     """
 

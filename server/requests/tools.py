@@ -39,7 +39,7 @@ NO_AGENTS = (
     f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; the operator can name "
     "programs that take tasks with the setting agents."
 )
-"""Who knows the tool from elsewhere calls it."""
+"""Told to a model that knows the tool from another program."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class ConfirmationSettings(Section):
     """Who decides for a client that cannot be asked: its own approval dialog, or nobody, so that the call is refused. \
 null is client over stdio and deny over HTTP."""
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
-    """How long an answer counts."""
+    """How long a question waits for its answer, and how long its state, or a call that waits for it, is kept."""
     style: Literal["form", "simple"] = "form"
     """A form with a decision, or a bare yes or no for clients that render no form."""
 

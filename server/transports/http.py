@@ -41,7 +41,7 @@ GRACE_SECONDS = 3  # how long open responses may go on after SIGTERM; a stream t
 LAST_SECONDS = 2  # how long after that connections are kept whose clients take in nothing
 
 MOST_CONNECTIONS = 4_000
-"""When there are as many, the one that has brought no request for longest ends; if each has one, with 503."""
+"""When there are more, the one that has been idle for longest is ended; if none is idle, the new one gets 503."""
 
 _MOST_OF_A_PATH = 100
 

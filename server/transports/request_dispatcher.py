@@ -56,8 +56,8 @@ READER_CHECK_SECONDS = 0.1  # how often, after the end of input, it is looked wh
 MOST_AT_WORK = 128  # requests at work at once; each holds memory, and its answer later
 
 FEW_AT_WORK = 16
-"""The same while the client leaves answers unread: theirs would come on top. And so many begin together, since only
-their answers show whether they are read."""
+"""The same while the client leaves answers unread, since each would add another. So many begin together as well: only
+their answers show whether the client reads."""
 
 TOGETHER_SECONDS = 0.05  # how long the next ones wait for those that began together, if none of these is done before
 WORK_BYTES = 8 << 20  # bytes of requests that are at work at once, where there is more than one
@@ -259,7 +259,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
             incoming, _ = self._waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
             request = read_message(incoming.line, is_of_client=True)
-            if isinstance(request, Request):  # as before
+            if isinstance(request, Request):  # it was one when it came, too
                 self._begin(request, incoming)
 
     async def finish(self, seconds_for: Callable[[str], float], is_read: Callable[[], bool]) -> None:

@@ -40,8 +40,8 @@ FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
 """A lost or failed connection is tried again after these pauses, doubling from the first to the last."""
 
-SOON_SECONDS = 10.0
-CRASHES = 3  # an upstream that is lost so often in a row, each time so soon after it was there, crashes again and again
+SOON_SECONDS = 10.0  # a connection that is lost within this time after it was tried counts as a crash
+CRASHES = 3  # after so many crashes in a row an upstream is left alone for longer and longer
 MOST_WARNINGS = 20  # failures of one upstream that are warnings until it is connected for longer (ours)
 
 SETTLE_SECONDS = 0.05
@@ -207,8 +207,8 @@ class Upstream:
             self.settle()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            # The next attempt comes at the end of the pause, or when the upstream is wanted. One that failed again and
-            # again is left alone for a while also then: it is not started for each call.
+            # The next attempt comes at the end of the pause, or when the upstream is wanted. Even then
+            # one that keeps failing is left alone for a while, so that it is not started for each call.
             respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
             if self.status.losses >= CRASHES:
                 respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)

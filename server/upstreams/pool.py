@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 GATHER_WAIT_SECONDS = 0.5
-"""How long is waited for work side by side; what takes longer goes on without being waited for (ours)."""
+"""How long `bounded_gather` waits; what takes longer goes on in the background (ours)."""
 
 GATHER_SECONDS = 10.0  # how long all of it may take
-LIKE_SECONDS = 1.0  # how long the first list lets a server like this one wait: in a ring they would wait for each other
+LIKE_SECONDS = 1.0  # how long another server of our kind waits for our first list; in a ring each waits for the next
 
 CallOf = Callable[[Upstream], UpstreamCall]
 

@@ -1,4 +1,4 @@
-"""The servers behind us, and all of them that is not a tool: resources, prompts, completion, log levels.
+"""What the servers behind us offer besides tools: resources, prompts, completion, log levels.
 
 A middleware. What it answers goes out as it is, so that nothing that the SDK's models do not know is lost; what is
 ours, and what nobody behind us has, goes on to our own handlers.
@@ -286,13 +286,15 @@ class Proxy:
             else:
                 self.watching.unsubscribe(route, exchange)
         except TooManyWatchedError:
-            raise MCPError(types.INVALID_PARAMS, "You watch as many resources as one client may.") from None
+            raise MCPError(
+                types.INVALID_PARAMS, "Too many resources are watched; unsubscribe from one."
+            ) from None
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
         return {}
 
     def _watchable(self, uris: list[Any]) -> Iterator[Route]:
-        """Where resources are; of what means none the client hears nothing, and a stream has no errors to tell so."""
+        """Where resources are; a URI that means none is left out, since a stream has no errors to tell of it."""
         for uri in uris:
             try:
                 if (route := self._route(uri)) is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from tools.builtin.file_changes import COMMON_OUTPUT, SHA256_PATTERN, ChangeParams, ChangingTool
-from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, shown
+from tools.builtin.path_parameters import FILE_ALIASES, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
 from tools.contract.file_names_in_text import one_line
@@ -95,9 +94,6 @@ class EditTool(ChangingTool[EditParams]):
             if expected > 1:
                 arguments.setdefault("replace_all", True)
         return arguments
-
-    def check(self, params: EditParams, spelled: Mapping[str, str]) -> None:
-        check_file_path(self.name, params.file_path, spelled.get("file_path", "file_path"))
 
     def get_description(self, params: EditParams, context: ToolContext) -> str:
         path = shown(params.file_path, context.workspace)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import Field
 
-from tools.builtin.path_parameters import located_subject
+from tools.builtin.path_parameters import check_file_path, located_subject
 from tools.call.base_tool import BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.parameters import ToolParams
@@ -55,6 +55,9 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         Raises:
             ToolError: The change cannot be made.
         """
+
+    def check(self, params: ChangeParamsT, spelled: Mapping[str, str]) -> None:
+        check_file_path(self.name, params.file_path, spelled.get("file_path", "file_path"))
 
     def subjects(self, params: ChangeParamsT, context: ToolContext) -> Sequence[Subject]:
         location = context.workspace.locate(params.file_path)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from tools.builtin.file_changes import COMMON_OUTPUT, SHA256_PATTERN, ChangeParams, ChangingTool
-from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, shown
+from tools.builtin.path_parameters import FILE_ALIASES, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
 from tools.contract.parameters import object_schema
@@ -57,9 +56,6 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
             "lines": {"type": "integer", "description": "Lines in the file now."},
         }
     )
-
-    def check(self, params: WriteFileParams, spelled: Mapping[str, str]) -> None:
-        check_file_path(self.name, params.file_path, spelled.get("file_path", "file_path"))
 
     def get_description(self, params: WriteFileParams, context: ToolContext) -> str:
         return f"Write {shown(params.file_path, context.workspace)}"

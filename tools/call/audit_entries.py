@@ -13,12 +13,12 @@ from tools.contract.confirmation import Answer, Unavailable
 from tools.contract.secrets import HIDDEN, holds_secret, redact
 from tools.permissions.verdict import Permission
 
-_NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
 # How an object says what it names, and what that is, in whatever case: `{"name": "Cookie", "value": ...}`
+_NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
 _VALUES = frozenset({"value", "values", "val"})
 _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
 _SCHEMES = frozenset({"bearer", "basic", "digest", "negotiate"})
-_PRICE_OF_A_VALUE = 8
+_PRICE_OF_A_VALUE = 8  # characters that every value counts as, however short
 _MAX_DEPTH = 20
 _MAX_BITS = 1_000  # Python writes no number of very many digits
 _LONGEST_PART = 20
@@ -52,9 +52,8 @@ class Audit(Protocol):
 def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> Any:
     """A value of JSON without what is a secret by the name before it, or by its form.
 
-       A name stands before a value as a key, as the `name` of a `value`, as the first of two items, or as an option.
-    Of
-       the value so many characters are looked at; what goes beyond them is left out.
+    A name stands before a value as a key, as the `name` of a `value`, as the first of two items, or as an option. At
+    most `max_chars` characters of the value are looked at; what goes beyond them is left out.
     """
     return _Redaction(max_chars).of(value, name, 0)
 

@@ -37,7 +37,7 @@ class ToolRegistry:
         self._visible: dict[str, AnyTool] = {}
         self._others: dict[str, AnyTool] = {}  # by the further names of what sources hold
         self._listeners: list[Callable[[], None]] = []
-        self._discoveries: list[Callable[[], Awaitable[None]]] = []
+        self._discoveries: dict[str, Callable[[], Awaitable[None]]] = {}
 
     def register_tool(self, tool: AnyTool) -> None:
         """Add a built-in tool under its name and its aliases.
@@ -61,7 +61,7 @@ class ToolRegistry:
         """
         self._sources.setdefault(source, _Source())
         if discover is not None:
-            self._discoveries.append(discover)
+            self._discoveries[source] = discover
 
     def replace_source(self, source: str, tools: Iterable[AnyTool], unlisted: Iterable[AnyTool] = ()) -> None:
         """Set the tools of one source; an empty set removes them. Tells the listeners if anything changed.
@@ -77,9 +77,15 @@ class ToolRegistry:
         self._sources[source] = fresh
         self._changed()
 
+    def drop_source(self, source: str) -> None:
+        """Forget a source with its tools and its place; one that is declared again comes last."""
+        self._discoveries.pop(source, None)
+        if self._sources.pop(source, _Source()) != _Source():
+            self._changed()
+
     async def discover_all_tools(self) -> None:
         """Wait until every source has said what tools it has, or that it has none now."""
-        for discover in self._discoveries:
+        for discover in tuple(self._discoveries.values()):
             await discover()
 
     def on_change(self, listener: Callable[[], None]) -> None:

@@ -28,7 +28,7 @@ SPACE_OF_A_THREAD = 64 << 20
 TURN_SECONDS = 0.005  # how long work waits for a thread that is at work before it gets one of its own
 # How often it is looked whether work that waits for a thread can still hope for one, once there are no more
 LOOK_SECONDS = 10.0
-AGAIN_SECONDS = 0.05  # where there is no memory to tell the event loop what came of some work, it is told so much later
+AGAIN_SECONDS = 0.05  # until a thread that lacked memory for its work's outcome tries again
 
 
 class _Inbox:

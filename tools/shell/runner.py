@@ -43,8 +43,8 @@ LAST_REPORT_SECONDS = 0.5  # how long a report that is on its way may delay the 
 FIRST_LOOK_SECONDS = 0.2  # a background command is watched so long, for mistakes (Gemini CLI's number)
 ENDED_CHARS = 4_000  # characters shown of the output of a command that was ended at a limit; they are part of an error
 ERRORS_CHARS = 4_000  # characters shown of what came on standard error
-AGAIN_SECONDS = 0.25  # a start is repeated, since other programs of the same user may have ended
-ALONE_SECONDS = 2.0  # after the end of our last program: some of what it held comes back a little later
+AGAIN_SECONDS = 0.25  # until a start that failed for want of processes is tried again
+ALONE_SECONDS = 2.0  # how long it is tried again when none of our programs runs; what the last one held may come late
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
 
 _WHY_NO_COMMAND = {

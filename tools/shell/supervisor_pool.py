@@ -27,8 +27,8 @@ if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "broker.py")
-MOST_IDLE = 4  # so many supervisors are kept for the next programs
-ATTEMPTS = MOST_IDLE + 3  # so many are asked, if they are gone before they read of it: all idle ones may be
+MOST_IDLE = 4  # idle supervisors kept for the next programs
+ATTEMPTS = MOST_IDLE + 3  # supervisors tried for one program: all idle ones may be gone by then
 BUSY_PAUSE_SECONDS = 0.005  # between two attempts to reach a broker that has hundreds of sockets to take
 REAP_PAUSE_SECONDS = 0.002  # a process that has closed its socket, or was killed, has ended within a few times this
 END_SECONDS = 3.0  # after the grace; then a supervisor is killed, and the broker ends what it has left

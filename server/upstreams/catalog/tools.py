@@ -328,7 +328,10 @@ class ToolCatalog:
             self._known.forget(alias)
             self._prepared.pop(alias, None)
         for alias in gone:
-            self._registry.replace_source(alias, ())
+            if alias in entries:
+                self._registry.replace_source(alias, ())
+            else:
+                self._registry.drop_source(alias)
         self._publish()
 
     async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:

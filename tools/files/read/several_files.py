@@ -163,7 +163,7 @@ def read_several(
     reads: ReadLedger | None,
     seconds: float,
 ) -> ToolResult:
-    """Find files by paths, folders and globs, and read them. Blocking; each of both may take so many seconds.
+    """Find files by paths, folders and globs, and read them. Blocking; finding and reading may each take `seconds`.
 
     Raises:
         PatternRefusedError: A glob cannot be used; the text names it.

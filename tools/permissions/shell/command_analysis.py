@@ -21,7 +21,7 @@ HARMLESS_FILES = frozenset(
 """Reading or writing these touches no file."""
 
 WITHOUT_FILES = names(": [ [[ basename dirname echo expr false history mktemp printf pwd read seq sleep test true")
-"""Commands whose words are no files that they show."""
+"""Commands whose words do not name files that they show."""
 
 LISTING = names("cd du find ls pushd pwd readlink realpath stat test tree [")
 """Commands that see the names of files in a folder, not what is in them."""

@@ -62,7 +62,7 @@ _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
 """Programs whose command lines no table can tell."""
 
 
-_WITHOUT_FILES = ("mkdir", "rmdir")  # they make and remove folders, and so nothing that a program could run
+_FOLDER_COMMANDS = ("mkdir", "rmdir")  # they make and remove folders, and so nothing that a program could run
 _READING_DATA = names("read mapfile readarray wait pbcopy xclip wl-copy mail sendmail")  # what these read is data
 
 _NAMING_NO_FILES = names(
@@ -96,7 +96,7 @@ def effects_of(
     files = FILES.get(name)
     touched = list(special(arguments) if special else targets(files, arguments) if files else ())
     verb = subcommand(arguments) if name == "git" else None
-    says_names = name not in _WITHOUT_FILES and (verb is None or verb[0] not in _CHECKING_OUT)
+    says_names = name not in _FOLDER_COMMANDS and (verb is None or verb[0] not in _CHECKING_OUT)
     written = [word for access, word in touched if access is W and word is not None]
     touched += ((W, word) for word in names_made(name, arguments, written))
     touched += ((W, word) for word in settings_written(name, arguments))

@@ -30,6 +30,7 @@ from tools.permissions.shell.syntax.words import (
     value_of,
     words_in_braces,
 )
+from tools.permissions.shell.unwrapping import FIND_RUNS
 
 NEW_FILE = "/tmp/new.0"  # noqa: S108 - where mktemp makes it
 """Stands for a file of a name that is new."""
@@ -70,8 +71,6 @@ _FIND_FLAGS = names(
     " -nouser -nogroup -ls -delete"
 )
 """Words of `find` that take no value."""
-
-_FIND_RUNS = names("-exec -execdir -ok -okdir")
 
 
 @dataclass(slots=True)
@@ -237,7 +236,7 @@ class Expansion:
     def found_by(self, arguments: Sequence[Word], folder: str | None) -> Sequence[str] | None:
         """What `find` may find, or more; `None` if it is not known."""
         texts = [word.text for word in arguments]
-        texts = texts[: next((at for at, text in enumerate(texts) if text in _FIND_RUNS), len(texts))]
+        texts = texts[: next((at for at, text in enumerate(texts) if text in FIND_RUNS), len(texts))]
         depths = [after for text, after in pairwise(texts) if text == "-maxdepth"]
         if self.disk is None or folder is None or self.is_lost or not all(depth.isdigit() for depth in depths):
             return None

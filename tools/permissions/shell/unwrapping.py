@@ -17,12 +17,12 @@ from tools.permissions.shell.syntax.words import ASSIGNMENT, FOUND, Word, expand
 MAX_CANDIDATES = 16
 """How many words are taken for the beginning of the inner command where it is not known which one it is."""
 
-MAX_FIND_RUNS = 64
+MAXFIND_RUNS = 64
 MAX_FIND_WORDS = 4_096
 """How many commands of one `find` are looked at, and how many words that stand in several of them."""
 
 _FIND_RUNS_MANY = names("-exec -execdir")
-_FIND_RUNS = _FIND_RUNS_MANY | names("-ok -okdir")
+FIND_RUNS = _FIND_RUNS_MANY | names("-ok -okdir")
 _UNCLEAR = "it is not known where the command begins that it runs"
 _LOGIN = names("l i login interactive rcfile init-file")
 _STARTING_SHELLS = names("sudo doas unshare nsenter chroot ssh busybox parallel runuser")
@@ -257,13 +257,13 @@ def _unwrap_find(arguments: Sequence[Word], folders: Folders) -> Unwrapped | Non
 
     Such a word within another command is one as well: the first may have been the value of a test.
     """
-    begins = [place for place, word in enumerate(arguments, start=1) if word.text in _FIND_RUNS]
+    begins = [place for place, word in enumerate(arguments, start=1) if word.text in FIND_RUNS]
     if not begins:
         return None
     result = Unwrapped(folders)
     left = MAX_FIND_WORDS + len(arguments)
     for begin in begins:
-        if left < 0 or len(result.commands) == MAX_FIND_RUNS:
+        if left < 0 or len(result.commands) == MAXFIND_RUNS:
             result.doubts.append(_UNCLEAR)
             break
         name = arguments[begin - 1].text

@@ -205,8 +205,8 @@ USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu lets the program make user names
 PROBE_SECONDS = 5.0  # how long the attempt may take; a sandbox takes milliseconds
 PROBE_ATTEMPTS = 2  # a machine under load is asked again; a sandbox that hangs, hangs twice
 _NOT_LINUX = "there is none for this system, only for Linux"
-_TOO_SLOW = f"it did not answer within {PROBE_SECONDS:g} s"
-_NOT_AS_MEANT = "it does not mount what it is told to"
+_NO_ANSWER = f"it did not answer within {PROBE_SECONDS:g} s"
+_WRONG_MOUNTS = "it does not mount what it is told to"
 
 # In the order of the attempts of `probe_program`.
 _WHAT_WORKED = (
@@ -400,7 +400,7 @@ class BubblewrapConfinement:
         try:
             for _ in range(PROBE_ATTEMPTS):
                 failure = self._probe(program, folder, marker)
-                if failure != _TOO_SLOW:
+                if failure != _NO_ANSWER:
                     break
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
@@ -454,11 +454,11 @@ class BubblewrapConfinement:
                     is_over = False
                     try:
                         if not confined.gate.look_for(confined.send_options(), PROBE_SECONDS):
-                            return _NOT_AS_MEANT
+                            return _WRONG_MOUNTS
                         said, _ = process.communicate(timeout=max(deadline - monotonic(), 0))
                         is_over = True
                     except (TimeoutError, subprocess.TimeoutExpired):
-                        return _TOO_SLOW
+                        return _NO_ANSWER
                     finally:
                         if not is_over:
                             # It is in a session of its own: its helpers, if it is a script, go with it.
@@ -473,7 +473,7 @@ class BubblewrapConfinement:
                 raise scarce
             known = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in text)
             return next(known, f"it ended with code {code}")
-        return _NOT_AS_MEANT if os.path.lexists(marker) else None
+        return _WRONG_MOUNTS if os.path.lexists(marker) else None
 
 
 def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:

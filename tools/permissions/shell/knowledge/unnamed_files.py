@@ -209,7 +209,7 @@ _SETTINGS_WRITTEN = {
     for pattern, _, paths in [rest.rpartition(" | ")]
     for head in heads.split()
 }
-MAX_WORDS = 32  # how far behind the name it is told what is done
+MAX_WORDS = 32  # how far behind the name of the program its mode may stand
 MAX_VALUES = 4  # values of options that may stand there
 
 
