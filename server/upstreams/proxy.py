@@ -286,9 +286,7 @@ class Proxy:
             else:
                 self.watching.unsubscribe(route, exchange)
         except TooManyWatchedError:
-            raise MCPError(
-                types.INVALID_PARAMS, "Too many resources are watched; unsubscribe from one."
-            ) from None
+            raise MCPError(types.INVALID_PARAMS, "Too many resources are watched; unsubscribe from one.") from None
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
         return {}
