@@ -126,10 +126,17 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
     permission, answer = entry.permission, entry.answer
     # Each argument cut, without what is a secret by its name or by its form.
     names = argument_names(entry.arguments)
-    arguments = {
-        without_secrets(key, max_chars=MAX_NAME_CHARS): _value(names.get(key, key), value)
-        for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS)
-    }
+    arguments: dict[str, Any] = {}
+    for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS):
+        shown = without_secrets(value, names.get(key, key), max_chars=MAX_VALUE_CHARS * 2)
+        if shown is not None and not isinstance(shown, bool | int | float):
+            is_hidden = shown == HIDDEN
+            shown = shown if isinstance(shown, str) else json.dumps(shown, default=str)
+            if isinstance(value, str) and len(value) > MAX_VALUE_CHARS and not is_hidden:
+                shown = f"{shown[:MAX_VALUE_CHARS]}... ({len(value)} characters)"
+            elif len(shown) > MAX_VALUE_CHARS:
+                shown = f"{shown[:MAX_VALUE_CHARS]}..."
+        arguments[without_secrets(key, max_chars=MAX_NAME_CHARS)] = shown
     record: dict[str, Any] = {
         "time": datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds"),
         "client": hashlib.sha256(entry.client.encode()).hexdigest()[:12] if entry.client else "anonymous",
@@ -151,13 +158,3 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.lasting.rules]
         record["scope"] = entry.lasting.scope.value
     return record
-
-
-def _value(name: str, value: Any) -> Any:
-    shown = without_secrets(value, name, max_chars=MAX_VALUE_CHARS * 2)
-    if shown is None or isinstance(shown, bool | int | float):
-        return shown
-    text = shown if isinstance(shown, str) else json.dumps(shown, default=str)
-    if isinstance(value, str) and len(value) > MAX_VALUE_CHARS and shown != HIDDEN:
-        return f"{text[:MAX_VALUE_CHARS]}... ({len(value)} characters)"
-    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}..."

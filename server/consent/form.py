@@ -152,31 +152,25 @@ def read_questionnaire(
         if not question.options:
             answers.append((text,) if text else ())
             continue
-        chosen = _chosen(field, question, content)
-        if chosen is None:
+        labels = {in_one_line(option.label): option.label for option in _offered(question)}
+        given = content.get(field)
+        picked: list[Any] = []
+        if isinstance(given, list):
+            picked += cast("list[Any]", given)
+        elif given is not None and given != "":
+            picked.append(given)
+        boxes = [content.get(f"{field}_option_{box}") for box in range(1, len(question.options) + 1)]
+        if not all(isinstance(box, bool | None) for box in boxes):
             return None
+        picked += [in_one_line(option.label) for option, box in zip(question.options, boxes, strict=True) if box]
+        if any(not isinstance(label, str) or label not in labels for label in picked):
+            return None
+        if len(picked) > 1 and not question.is_multiple:
+            return None
+        # Each once, and in the order of the question.
+        chosen = tuple(label for shown, label in labels.items() if shown in picked)
         answers.append((*(label for label in chosen if label != OTHER), text) if text else chosen)
     return tuple(answers) if any(answers) else None
-
-
-def _chosen(field: str, question: UserQuestion, content: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The labels that were chosen, each once and in order; `None` if something else was."""
-    labels = {in_one_line(option.label): option.label for option in _offered(question)}
-    given = content.get(field)
-    picked: list[Any] = []
-    if isinstance(given, list):
-        picked += cast("list[Any]", given)
-    elif given is not None and given != "":
-        picked.append(given)
-    boxes = [content.get(f"{field}_option_{box}") for box in range(1, len(question.options) + 1)]
-    if not all(isinstance(box, bool | None) for box in boxes):
-        return None
-    picked += [in_one_line(option.label) for option, box in zip(question.options, boxes, strict=True) if box]
-    if any(not isinstance(label, str) or label not in labels for label in picked):
-        return None
-    if len(picked) > 1 and not question.is_multiple:
-        return None
-    return tuple(label for shown, label in labels.items() if shown in picked)
 
 
 def _offered(question: UserQuestion) -> tuple[Option, ...]:

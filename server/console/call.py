@@ -58,7 +58,17 @@ def make_call(tool: str, arguments: Mapping[str, Any], server_options: Sequence[
             except MCPError as error:
                 sys.stderr.write(f"coretools-mcp: {visible(error.error.message)}\n")
                 return EXIT_FAILED
-        _print_result(result)
+        display = (result.meta or {}).get(DISPLAY_KEY)
+        diff = visible(str(cast("dict[str, Any]", display).get("fileDiff") or "")) if isinstance(display, dict) else ""
+        if diff and sys.stdout.isatty():
+            lines = diff.splitlines()
+            diff = "\n".join(f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)
+        if diff:
+            sys.stdout.write(f"{diff}\n")
+        for block in [] if diff else result.content:
+            if block.annotations is None or block.annotations.audience != ["user"]:
+                text = visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]"
+                sys.stdout.write(f"{text}\n")
         return EXIT_FAILED if result.is_error else 0
 
     try:
@@ -66,21 +76,6 @@ def make_call(tool: str, arguments: Mapping[str, Any], server_options: Sequence[
     except* MCPError:
         sys.stderr.write("coretools-mcp: the server for this call ended too early; what it wrote is above.\n")
     return EXIT_FAILED
-
-
-def _print_result(result: types.CallToolResult) -> None:
-    display = (result.meta or {}).get(DISPLAY_KEY)
-    diff = visible(str(cast("dict[str, Any]", display).get("fileDiff") or "")) if isinstance(display, dict) else ""
-    if diff:
-        if sys.stdout.isatty():
-            lines = diff.splitlines()
-            diff = "\n".join(f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)
-        sys.stdout.write(f"{diff}\n")
-        return
-    for block in result.content:
-        if block.annotations is None or block.annotations.audience != ["user"]:
-            text = visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]"
-            sys.stdout.write(f"{text}\n")
 
 
 async def _ask_at_terminal(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:

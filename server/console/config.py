@@ -106,7 +106,15 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
             return 0
         if not is_sure:
             ask(f"Add this to {visible_line(own)}?", "nothing was added")
-        _make_private(own, added)
+        # Nobody else reads the file that is there, before anything secret comes into it. A new one is so anyway.
+        given = [entry.get(key) for entry in added.values() for key in ("env", "headers")]
+        is_secret = any(given) or shown_value((SECTION,), added) != added
+        if os.name == "posix" and is_secret and os.path.exists(own):
+            mode = stat.S_IMODE(os.stat(own).st_mode)
+            if mode & ~PRIVATE_FILE & 0o077:
+                os.chmod(own, mode & ~0o077)
+                said = f"there may be secrets in what is added, so only you can read {visible_line(own)} from now on"
+                sys.stderr.write(f"coretools-mcp: {said}\n")
         rewrite(own, with_servers, AbortSignal())
     except SettingsError as error:
         raise Failure(f"nothing was added: {visible_line(str(error))}") from None
@@ -165,19 +173,6 @@ def _problems(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[
     except SettingsError as error:
         return error.problems
     return ()
-
-
-def _make_private(path: str, added: Tree) -> None:
-    """Let nobody else read the file that is there, before anything secret comes into it. A new one is so anyway."""
-    given = [entry.get(key) for entry in added.values() for key in ("env", "headers")]
-    is_secret = any(given) or shown_value((SECTION,), added) != added
-    if os.name != "posix" or not is_secret or not os.path.exists(path):
-        return
-    mode = stat.S_IMODE(os.stat(path).st_mode)
-    if mode & ~PRIVATE_FILE & 0o077:
-        os.chmod(path, mode & ~0o077)
-        said = f"there may be secrets in what is added, so only you can read {visible_line(path)} from now on"
-        sys.stderr.write(f"coretools-mcp: {said}\n")
 
 
 def _names_by_alias(settings: Tree) -> dict[str, str]:

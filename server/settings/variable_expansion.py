@@ -11,7 +11,7 @@ from typing import Any
 
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, dotted, shown_name, wire_name
-from server.settings.tool_models import AgentSettings, WebSearchSettings
+from server.settings.tool_models import AgentSettings
 
 HINT = "Set it, or write $$ for a dollar sign."  # what to do about a variable that is not set
 _VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[^{}]*)\})")
@@ -98,9 +98,24 @@ def resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf,
             is_missing = expander.warn_of_missing(diagnostics, source_of, f"; the command is not used. {HINT}")
             used[name] = None if is_missing else expanded or None
         changed["tools"] = tools.model_copy(update=used)
-    search = _with_search_keys(settings.web.search, environ, source_of, diagnostics)
-    if search is not settings.web.search:
+    search, providers = settings.web.search, dict[str, Any]()
+    for name, variables in SEARCH_VARIABLES.items():
+        provider = getattr(search, name)
+        values: dict[str, str | None] = {}
+        for key, variable in variables.items():
+            given: str | None = getattr(provider, key)
+            expander = VariableExpander(environ)
+            text = expander.text(given, ("web", "search", name, wire_name(key))) if given else environ.get(variable)
+            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not asked. {HINT}")
+            values[key] = None if is_missing or not (given or text) else text
+        if any(getattr(provider, key) != value for key, value in values.items()):
+            providers[name] = provider.model_copy(update=values)
+    if providers:
+        search = search.model_copy(update=providers)
         changed["web"] = settings.web.model_copy(update={"search": search})
+    if search.default is not None and search.default not in search.configured:
+        said = f"web.search.default is {search.default}, which cannot be asked: its key or its address is missing."
+        diagnostics.warn(source_of(("web", "search", "default")), said)
     agents: dict[str, AgentSettings] = {}
     for name, agent in settings.agents.items():
         path = ("agents", name)
@@ -120,29 +135,6 @@ def resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf,
     if settings.agents:
         changed["agents"] = agents
     return settings.model_copy(update=changed) if changed else settings
-
-
-def _with_search_keys(
-    search: WebSearchSettings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics
-) -> WebSearchSettings:
-    changed: dict[str, Any] = {}
-    for name, variables in SEARCH_VARIABLES.items():
-        provider = getattr(search, name)
-        values: dict[str, str | None] = {}
-        for key, variable in variables.items():
-            given: str | None = getattr(provider, key)
-            expander = VariableExpander(environ)
-            text = expander.text(given, ("web", "search", name, wire_name(key))) if given else environ.get(variable)
-            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not asked. {HINT}")
-            values[key] = None if is_missing or not (given or text) else text
-        if any(getattr(provider, key) != value for key, value in values.items()):
-            changed[name] = provider.model_copy(update=values)
-    resolved = search.model_copy(update=changed) if changed else search
-    if search.default is not None and search.default not in resolved.configured:
-        path = ("web", "search", "default")
-        said = f"{dotted(path)} is {search.default}, which cannot be asked: its key or its address is missing."
-        diagnostics.warn(source_of(path), said)
-    return resolved
 
 
 MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again (ours)

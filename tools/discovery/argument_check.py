@@ -64,18 +64,6 @@ def _validator_class() -> type[Validator]:
     return library.extend(Draft202012Validator, {name: counted(keywords[name]) for name in REFERENCES})
 
 
-def _values_in(value: Any) -> int:
-    """How many values there are, as far as more than `QUICK_VALUES` of them."""
-    waiting, found = [value], 0
-    while waiting and found <= QUICK_VALUES:
-        each = waiting.pop()
-        found += 1
-        if isinstance(each, dict | list):
-            children = cast("list[Any]", list(each.values()) if isinstance(each, dict) else each)
-            waiting += children[: QUICK_VALUES + 1]
-    return found + len(waiting)
-
-
 def load() -> None:
     """Import what checks, for a thread, before the first call."""
     _validator_class()
@@ -111,8 +99,16 @@ class ArgumentCheck:
 
     def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
         """The same as `problem_of`, for the event loop; a `LongCheckError` if they are too many for it."""
-        if _values_in(arguments) > QUICK_VALUES:
-            raise LongCheckError
+        waiting: list[Any] = [arguments]
+        found = 0
+        while waiting:
+            each = waiting.pop()
+            found += 1
+            if isinstance(each, dict | list):
+                children = cast("list[Any]", list(each.values()) if isinstance(each, dict) else each)
+                waiting += children[: QUICK_VALUES + 1]
+            if found + len(waiting) > QUICK_VALUES:
+                raise LongCheckError
         return self.problem_of(arguments)
 
     def problem_of(self, arguments: Mapping[str, Any]) -> str | None:

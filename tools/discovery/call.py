@@ -135,44 +135,35 @@ def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
     blocks: list[dict[str, Any]] = []
     left = OUTPUT_CHARS
     for entry in entries:
-        block = _content_block(entry)
-        if block is None:
+        given: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+        kind = given.get("type")
+        if kind == "resource":
+            inner: Any = given.get("resource")
+            given = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+            needed: tuple[str, ...] = ("uri", "text" if isinstance(given.get("text"), str) else "blob")
+            optional: tuple[str, ...] = ("mimeType",)
+        elif kind == "resource_link":
+            needed, optional = ("uri", "name"), ("title", "description", "mimeType")
+        elif kind in ("text", "image", "audio"):
+            needed, optional = (("text",) if kind == "text" else ("data", "mimeType")), ()
+        else:
             return None
-        blocks.append(block)
-        holder: dict[str, Any] = block.get("resource", block)
-        if isinstance(text := holder.get("text"), str):
+        members = {key: given[key] for key in (*needed, *optional) if given.get(key) is not None}
+        if not members.keys() >= set(needed) or not all(isinstance(value, str) for value in members.values()):
+            return None
+        for key in {"data", "blob"} & members.keys():
+            try:
+                binascii.a2b_base64(members[key], strict_mode=True)
+            except ValueError:
+                return None
+        if isinstance(text := members.get("text"), str):
             if len(text) > left:
-                holder["text"] = f"{text[:left]}\n[... cut here, {rest} ...]"
+                members["text"] = f"{text[:left]}\n[... cut here, {rest} ...]"
             left = max(left - len(text), 0)
+        blocks.append({"type": kind, "resource": members} if kind == "resource" else {"type": kind, **members})
     result: dict[str, Any] = {"content": blocks}
     if is_error:
         result["isError"] = True
     elif structured is not None and len(json.dumps(structured)) <= OUTPUT_CHARS:
         result["structuredContent"] = structured
     return result
-
-
-def _content_block(entry: Any) -> dict[str, Any] | None:
-    """A block with the members that the protocol names, or `None` if it is not one."""
-    given: Mapping[str, Any] = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-    kind = given.get("type")
-    if kind == "resource":
-        inner: Any = given.get("resource")
-        given = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
-        needed: tuple[str, ...] = ("uri", "text" if isinstance(given.get("text"), str) else "blob")
-        optional: tuple[str, ...] = ("mimeType",)
-    elif kind == "resource_link":
-        needed, optional = ("uri", "name"), ("title", "description", "mimeType")
-    elif kind in ("text", "image", "audio"):
-        needed, optional = (("text",) if kind == "text" else ("data", "mimeType")), ()
-    else:
-        return None
-    members = {key: given[key] for key in (*needed, *optional) if given.get(key) is not None}
-    if not members.keys() >= set(needed) or not all(isinstance(value, str) for value in members.values()):
-        return None
-    for key in {"data", "blob"} & members.keys():
-        try:
-            binascii.a2b_base64(members[key], strict_mode=True)
-        except ValueError:
-            return None
-    return {"type": kind, "resource": members} if kind == "resource" else {"type": kind, **members}

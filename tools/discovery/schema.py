@@ -65,7 +65,17 @@ def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
     if wrong is not None:
         where, value = wrong.absolute_path, brief(json.dumps(wrong.instance, default=str))
         raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not have")
-    for reference in _references(schema):
+    references: list[str] = []
+
+    def note(node: Any) -> Any:
+        if isinstance(node, dict):
+            fields = cast("dict[str, Any]", node)
+            references.extend(str(fields[key]) for key in REFERENCES & fields.keys())
+            with_children(fields, note)
+        return cast("Any", node)
+
+    note(schema)
+    for reference in references:
         if not reference.startswith("#") or not _leads_to_schema(schema, reference[1:]):
             raise SchemaError(f"the reference '{brief(reference)}' leads to nothing in its schema")
     return schema
@@ -125,20 +135,6 @@ def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> di
         elif key in SINGLE:
             changed[key] = change(value)
     return changed
-
-
-def _references(schema: dict[str, Any]) -> list[str]:
-    found: list[str] = []
-
-    def note(node: Any) -> Any:
-        if isinstance(node, dict):
-            fields = cast("dict[str, Any]", node)
-            found.extend(str(fields[key]) for key in REFERENCES & fields.keys())
-            with_children(fields, note)
-        return cast("Any", node)
-
-    note(schema)
-    return found
 
 
 def _leads_to_schema(schema: dict[str, Any], pointer: str) -> bool:

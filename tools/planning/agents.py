@@ -19,7 +19,7 @@ from tools.planning.agent_command import AgentCommand
 from tools.shell.command import Ending
 from tools.shell.output import OUTPUT_CHARS, Snapshot
 from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size
-from tools.shell.runner import ProgramOutcome, ProgramRequest, ProgramRunner
+from tools.shell.runner import ProgramRequest, ProgramRunner
 
 # Where the last object holds the answer: Claude Code's key, that of Qwen Code and Gemini CLI, and the usual ones.
 _TEXT_KEYS = ("result", "response", "content", "text")
@@ -108,7 +108,27 @@ async def run_agent(
         text, is_cut = Snapshot(b"", answer.text.encode("utf-8", "replace"), is_whole=True).text(OUTPUT_CHARS)
         has_failed = has_failed or answer.is_error
     if has_failed or not text:
-        raise _failure(agent, outcome, answer)
+        status = outcome.exit
+        if outcome.ending is Ending.TIMED_OUT:
+            how = (
+                f"took longer than {agent.timeout / 1000:g} s and was ended, with all it had started. Split the task; "
+                f"the operator can give it more time with agents.{agent.name}.timeout"
+            )
+        elif status is not None and status.signal is not None:
+            how = f"was ended by {status.signal}"
+        elif status is not None and status.code:
+            how = f"failed with exit code {status.code}"
+        elif answer is not None:
+            how = "says that it has failed"
+        else:
+            how = "ended without an answer"
+        said = (answer.text if answer is not None else "") or outcome.errors or shown.text
+        last = f" Its last words:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
+        raise ToolError(
+            ToolErrorType.EXECUTION_FAILED,
+            f"The agent '{one_line(agent.name)}' {one_line(how)}. What it did until then stays, so look before you try "
+            f"again.{last}",
+        )
     content: list[Part] = [TextPart(text)]
     if is_cut:
         where = f" All it printed is in {shown_whole_path(shown.file)}." if shown.file is not None else ""
@@ -119,29 +139,4 @@ async def run_agent(
         llm_content=content,
         return_display=text if len(text) <= DISPLAY_CHARS else f"{text[:DISPLAY_CHARS]}\n[...]",
         facts={"agent": agent.name, **facts},
-    )
-
-
-def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer | None) -> ToolError:
-    """What a model is told of an agent that gave no answer."""
-    status = outcome.exit
-    if outcome.ending is Ending.TIMED_OUT:
-        how = (
-            f"took longer than {agent.timeout / 1000:g} s and was ended, with all it had started. Split the task; the "
-            f"operator can give it more time with agents.{agent.name}.timeout"
-        )
-    elif status is not None and status.signal is not None:
-        how = f"was ended by {status.signal}"
-    elif status is not None and status.code:
-        how = f"failed with exit code {status.code}"
-    elif answer is not None:
-        how = "says that it has failed"
-    else:
-        how = "ended without an answer"
-    said = (answer.text if answer is not None else "") or outcome.errors or outcome.shown.text
-    last = f" Its last words:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
-    return ToolError(
-        ToolErrorType.EXECUTION_FAILED,
-        f"The agent '{one_line(agent.name)}' {one_line(how)}. What it did until then stays, so look before you try "
-        f"again.{last}",
     )

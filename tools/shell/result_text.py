@@ -91,7 +91,30 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             f"Note: it took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work give a larger "
             "timeout, or use is_background."
         )
-    lines += _sandbox_hints(finished)
+    confined, text = finished.running.confined, shown.text
+    if confined.sandbox != "none":  # which may have to do with a failure
+        has_failed = status is None or status.code != 0
+        if _WRITE_REFUSED.search(text):
+            lines.append(
+                "Note: the sandbox seems to have stopped a write. Commands can change files in the workspace only, and "
+                "none that other programs obey (git hooks and settings, settings of editors and agents); a command "
+                "that is nothing but git can. write_file and edit can write such files with the user's consent."
+            )
+        elif has_failed:
+            network = ", and reaches no network" if confined.network is NetworkAccess.NONE else ""
+            lines.append(f"Note: it ran in a sandbox, where it can change little but the workspace{network}.")
+        if has_failed and confined.withheld and _NO_LOGIN.search(text):
+            words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
+            causes = [place for place in confined.withheld if not words.isdisjoint(place.programs)]
+            hidden = [place.path for place in causes if not place.is_copy]
+            copies = [place.path for place in causes if place.is_copy]
+            ways = [f"hides {_named_paths(hidden)}"] if hidden else []
+            ways += [f"shows {_named_paths(copies)} without the secret values"] if copies else []
+            if ways:
+                lines.append(
+                    f"Note: it may have failed for want of a login: the sandbox {' and '.join(ways)}. Ask the user to "
+                    "run it, or the operator to name what it needs in shell.readable."
+                )
     lines += sandbox_notes(finished.running.changes)
     parts: list[Part] = []
     if shown.is_cut or shown.is_binary:
@@ -114,37 +137,6 @@ def kept_output(shown: ShownOutput, title: str) -> list[Part]:
         return []
     kind = "application/octet-stream" if shown.is_binary else "text/plain"
     return [FileDataPart(Path(shown.file).as_uri(), title, kind, shown.total - shown.missing)]
-
-
-def _sandbox_hints(finished: FinishedCommand) -> list[str]:
-    """What the sandbox may have to do with the failure of a command."""
-    confined, text = finished.running.confined, finished.shown.text
-    if confined.sandbox == "none":
-        return []
-    hints: list[str] = []
-    has_failed = finished.exit is None or finished.exit.code != 0
-    if _WRITE_REFUSED.search(text):
-        hints.append(
-            "Note: the sandbox seems to have stopped a write. Commands can change files in the workspace only, and "
-            "none that other programs obey (git hooks and settings, settings of editors and agents); a command that is "
-            "nothing but git can. write_file and edit can write such files with the user's consent."
-        )
-    elif has_failed:
-        network = ", and reaches no network" if confined.network is NetworkAccess.NONE else ""
-        hints.append(f"Note: it ran in a sandbox, where it can change little but the workspace{network}.")
-    if has_failed and confined.withheld and _NO_LOGIN.search(text):
-        words = set(re.findall(r"[\w-]+", f"{finished.request.command}\n{text}".lower()))
-        causes = [place for place in confined.withheld if not words.isdisjoint(place.programs)]
-        hidden = [place.path for place in causes if not place.is_copy]
-        copies = [place.path for place in causes if place.is_copy]
-        parts = [f"hides {_named_paths(hidden)}"] if hidden else []
-        parts += [f"shows {_named_paths(copies)} without the secret values"] if copies else []
-        if parts:
-            hints.append(
-                f"Note: it may have failed for want of a login: the sandbox {' and '.join(parts)}. Ask the user to run "
-                "it, or the operator to name what it needs in shell.readable."
-            )
-    return hints
 
 
 def sandbox_notes(changes: SandboxChanges) -> list[str]:

@@ -6,6 +6,7 @@ The revision 2025-03-26 allows servers to send an array of messages. A request w
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, cast
 
 from pydantic_core import from_json, to_json
@@ -28,29 +29,25 @@ def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
 
     Where it is not, an error takes the place of the answer that it was.
     """
-    if text.lstrip()[:1] == "[" and (messages := _messages_of_array(text)):
+    messages: list[Message] = []
+    parts: Any = []
+    if text.lstrip()[:1] == "[":
+        with suppress(ValueError):
+            parts = from_json(text, allow_inf_nan=False)
+    for part in cast("list[Any]", parts)[:MOST_TOGETHER]:
+        written = to_json(part, inf_nan_mode="null") if isinstance(part, dict) else b""
+        try:
+            messages.append(read_message(written))
+        except ValueError:
+            if written and (failure := _failure_for(written)) is not None:
+                messages.append(failure)
+    if messages:
         return messages, True
     try:
         return [read_message(text)], True
     except ValueError:
         failure = _failure_for(line)
         return [] if failure is None else [failure], False
-
-
-def _messages_of_array(text: str) -> list[Message]:
-    try:
-        parts: Any = from_json(text, allow_inf_nan=False)
-    except ValueError:
-        return []
-    found: list[Message] = []
-    for part in cast("list[Any]", parts)[:MOST_TOGETHER]:
-        line = to_json(part, inf_nan_mode="null") if isinstance(part, dict) else b""
-        try:
-            found.append(read_message(line))
-        except ValueError:
-            if line and (failure := _failure_for(line)) is not None:
-                found.append(failure)
-    return found
 
 
 def _failure_for(line: bytes) -> Failure | None:

@@ -81,7 +81,15 @@ def secret_places(
             # In a workspace that does not hold the home, a copy could be taken for the file, and committed.
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
             if entry is not None and place and entry.is_settings and len(copies) < COPIES:
-                content, is_whole, included = _copy_of(real, place, state)
+                # What is shown of settings, nothing for `None`; whether that is all of them; what they include.
+                content: bytes | None = None
+                is_whole = False
+                included: Sequence[str] = ()
+                changed = max(state.st_mtime_ns, state.st_ctime_ns)
+                look = _look if time.time_ns() - changed > SETTLED_NANOSECONDS else _look.__wrapped__
+                with suppress(OSError):
+                    device, number, size = state.st_dev, state.st_ino, state.st_size
+                    content, is_whole, included = look(real, place, device, number, size, changed)
                 if len(named) < COPIES:
                     named += (
                         (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, each)), place)
@@ -169,17 +177,6 @@ def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
         for pattern, those in names.patterns:
             if pattern.match(folded):
                 yield from _there(f"{folder}/{entry}", those)
-
-
-def _copy_of(path: str, place: str, state: os.stat_result) -> tuple[bytes | None, bool, Sequence[str]]:
-    """What is shown of settings, `None` for nothing, whether that is all of them, and what they include."""
-    changed = max(state.st_mtime_ns, state.st_ctime_ns)
-    is_settled = time.time_ns() - changed > SETTLED_NANOSECONDS
-    try:
-        look = _look if is_settled else _look.__wrapped__
-        return look(path, place, state.st_dev, state.st_ino, state.st_size, changed)
-    except OSError:
-        return None, False, ()
 
 
 @lru_cache(maxsize=256)

@@ -135,10 +135,24 @@ def prepare(
     pinned, read_only, uncovered = _kept_in_place(present, covered, repositories, (*own, *guarded))
     private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
     needed = (*map(_real, (*readable, site.home, "/etc/resolv.conf", "/etc/localtime")), *RUNNING_SYSTEM)
+    temporary: str | None = None
+    if folder is not None:
+        # The client's `/tmp`, ready for the mounts that lie in it: where one goes, no command has left a link.
+        temporary = os.path.join(folder, "tmp")
+        with suppress(FileExistsError):
+            os.mkdir(temporary)
+            os.chmod(temporary, 0o1777)  # noqa: S103 - as `/tmp` is, in a folder that nobody else may enter
+        for mounted in (*present, *readable, site.home):
+            place = temporary
+            for name in os.path.relpath(mounted, TEMPORARY).split(os.sep) if contains(TEMPORARY, mounted) else ():
+                place = os.path.join(place, name)
+                with suppress(OSError):
+                    if not stat.S_ISDIR(os.lstat(place).st_mode):
+                        os.unlink(place)
     view = View(
         roots=present,
         private=private,
-        temporary=None if folder is None else _make_temporary(folder, (*present, *readable, site.home)),
+        temporary=temporary,
         # What lies in a private folder and is needed all the same.
         readable=tuple(
             dict.fromkeys(
@@ -250,22 +264,6 @@ def _kept_in_place(
     # What is read-only, or in a folder that is, cannot be renamed anyway.
     only_pinned = (path for path in pinned if path not in read_only and read_only.keys().isdisjoint(way_to(path)))
     return _by_depth(only_pinned), _by_depth(read_only), uncovered
-
-
-def _make_temporary(folder: str, needed: Iterable[str]) -> str:
-    """The client's `/tmp`, ready for the mounts that lie in it: where one goes, no command has left a link."""
-    path = os.path.join(folder, "tmp")
-    with suppress(FileExistsError):
-        os.mkdir(path)
-        os.chmod(path, 0o1777)  # noqa: S103 - as `/tmp` is, in a folder that nobody else may enter
-    for mounted in needed:
-        place = path
-        for name in os.path.relpath(mounted, TEMPORARY).split(os.sep) if contains(TEMPORARY, mounted) else ():
-            place = os.path.join(place, name)
-            with suppress(OSError):
-                if not stat.S_ISDIR(os.lstat(place).st_mode):
-                    os.unlink(place)
-    return path
 
 
 def _empty_temporary(folder: str, most_bytes: int) -> int:
