@@ -55,12 +55,12 @@ _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: what is known of a descriptor, a server not asked
 _OF_DESCRIPTOR = 0x1000 | 0x4000
-_STATX_DEVICE = slice(136, 144)  # where `struct statx` has the numbers of the device
+_STATX_MODE, _STATX_DEVICE = slice(28, 30), slice(136, 144)  # where `struct statx` has the mode, and whose device
 
-# Numbers of those that open a file without asking anybody: ext, XFS, Btrfs, F2FS, ZFS, bcachefs, tmpfs, overlay
-_LOCAL_FILE_SYSTEMS = frozenset(
-    {0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E, 0x01021994, 0x794C7630}
-)
+# Numbers of those that open a file without asking anybody: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. An overlay asks
+# what lies beneath it, which may be a program; tmpfs is never read without waiting, and its device numbers are soon
+# those of others.
+_LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 
 MEMORY_BYTES = 1 << 14  # up to this size a file is read on the event loop; to decode more would be felt there
 PAUSE_SECONDS = 0.1  # how long nothing is sought in memory after something was not found there
@@ -189,10 +189,12 @@ class _KernelOpener:
                 buffer = self._new_buffer(256)
                 if self._statx is None or self._statx(descriptor, b"", _OF_DESCRIPTOR, 0, buffer):
                     raise NotInMemoryError
+                (kind,) = struct.unpack("=H", buffer.raw[_STATX_MODE])
                 device = os.makedev(*struct.unpack("=II", buffer.raw[_STATX_DEVICE]))
             finally:
                 os.close(descriptor)
-            if not self._is_local.get(device):
+            # To open a device may take long, wherever its name stands.
+            if not self._is_local.get(device) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
         how = self._how(flags, mode, _RESOLVE_CACHED)
         descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, how, self._size)

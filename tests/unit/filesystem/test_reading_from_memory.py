@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +70,32 @@ def test_empty_and_larger_files_are_left_to_a_thread(tmp_path: Path, content: by
 
 def test_files_that_the_kernel_makes_up_are_left_to_a_thread() -> None:
     path = Path("/proc/meminfo")
+    head_of(path)()
+    assert from_memory(head_of(path)) is None
+
+
+def test_what_is_no_regular_file_is_not_opened_from_memory(tmp_path: Path) -> None:
+    written(tmp_path / "a.txt")
+    os.mkfifo(tmp_path / "pipe")
+    assert from_memory(head_of(tmp_path / "pipe")) is None
+    with pytest.raises(opener.NotRegularError):
+        head_of(tmp_path / "pipe")()
+
+
+@pytest.mark.parametrize("kind", [0x794C7630, 0x01021994, 0x65735546, 0x6969])
+def test_overlays_and_what_others_keep_are_not_asked_on_the_event_loop(
+    tmp_path: Path, kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"text\n")
+    by_kernel = vars(opener)["_KernelOpener"]()
+
+    def told(_: int, buffer: ctypes.Array[ctypes.c_char]) -> int:
+        struct.pack_into("@l", buffer, 0, kind)
+        return 0
+
+    monkeypatch.setattr(by_kernel, "_fstatfs", told)
+    monkeypatch.setattr(opener, "_kernel_opener", lambda: by_kernel)
     head_of(path)()
     assert from_memory(head_of(path)) is None
 
