@@ -10,6 +10,7 @@ import mcp_types as types
 from mcp.server.context import CallNext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
+from mcp_types.methods import validate_client_request
 
 from server.client_request import exchange_of
 from server.clients import Client, Contexts
@@ -32,6 +33,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, ToolResult
 from tools.permissions.tool_names import DELEGATING
 
+_USUAL = frozenset(("name", "arguments", "_meta"))  # parameters of most calls
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show a person a form
 
@@ -95,10 +97,10 @@ class ToolRequests:
             call = FunctionCall(name, as_mapping(arguments))
             if owner is not None:
                 result = await self._call_upstream(ctx, call, owner)
-            elif ctx.protocol_version >= LINKS_SINCE:
+            elif ctx.protocol_version >= LINKS_SINCE and _is_plain(ctx.method, ctx.protocol_version, params):
                 result = await self._call(ctx, call)
             else:
-                # Older revisions lack some of what our results hold; the SDK knows what.
+                # Older revisions lack some of what our results hold, and odd parameters are refused; the SDK knows.
                 return await call_next(ctx)
             return result_for_client(ctx.method, dict(result), ctx.protocol_version)
         return await call_next(ctx)
@@ -159,6 +161,17 @@ class ToolRequests:
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
+
+
+def _is_plain(method: str, version: str, params: Mapping[str, Any]) -> bool:
+    """Whether parameters are what a revision has, and nothing that only some calls have."""
+    if not params.keys() <= _USUAL:
+        return False
+    try:
+        validate_client_request(method, version, params)
+    except (ValueError, KeyError):
+        return False
+    return True
 
 
 def _unknown(error: ToolNotRegisteredError, message: str) -> MCPError:

@@ -172,6 +172,21 @@ def test_a_line_that_is_no_request_is_dropped_and_the_server_lives_on(line: byte
 
 @pytest.mark.requirement("stdio.malformed")
 @pytest.mark.parametrize(
+    "odd",
+    [{"_meta": []}, {"_meta": {"progressToken": {}}}, {"_meta": {"progressToken": 1.5}}, {"task": 5}],
+    ids=str,
+)
+def test_a_call_with_parameters_of_wrong_types_is_refused(odd: dict[str, Any], hardy: Server) -> None:
+    identity = str(uuid4())
+    params = {"name": "list_directory", "arguments": {"path": "."}, **odd}
+    hardy.send({"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params})
+    answer = hardy.answer()
+    assert answer["id"] == identity
+    assert answer["error"]["code"] == -32602
+
+
+@pytest.mark.requirement("stdio.malformed")
+@pytest.mark.parametrize(
     "message",
     [
         {"jsonrpc": "2.0", "id": 7},
