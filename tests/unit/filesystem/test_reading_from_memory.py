@@ -25,6 +25,9 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opener, "PAUSE_SECONDS", 0.0)
+    by_kernel = opener._kernel_opener()  # pyright: ignore[reportPrivateUsage]
+    if by_kernel is not None:
+        monkeypatch.setattr(by_kernel, "memory_pause", 0.0)  # others may have been refused just now
 
 
 def head_of(path: Path) -> Callable[[], bytes]:
