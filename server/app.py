@@ -42,6 +42,7 @@ from server.settings import SettingsReport
 from server.settings.settings_writer import SavedRules
 from server.tool_services import Commands, CustomTools, audit_file, page_fetcher, permission_policy
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
+from server.upstreams.session.era import OUR_TITLE
 from tools.builtin.all_tools import builtin_tools
 from tools.call.consent import Judgement
 from tools.call.context import ClientState, Services, ToolContext
@@ -83,7 +84,7 @@ class CoreServer(Server[dict[str, Any]]):
             super().__init__(
                 "coretools-mcp",
                 version=metadata.version("coretools-mcp"),
-                title="Core tools",
+                title=OUR_TITLE,
                 instructions="\n".join(texts) or None,
                 **handlers,
             )

@@ -76,6 +76,9 @@ class Era:
         return found is not None and found is not False
 
 
+OUR_TITLE = "Core tools"
+
+
 @cache
 def our_name() -> Json:
     """How we introduce ourselves; the version is read from the disk."""

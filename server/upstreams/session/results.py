@@ -10,7 +10,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.json_rpc import Json, as_mapping
-from server.upstreams.session.era import our_name
+from server.upstreams.session.era import OUR_TITLE, our_name
 from server.upstreams.wire.peer import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -52,7 +52,7 @@ def result_for_client(method: str, result: Json, version: str) -> Json:
     if not is_modern:
         kept = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
         return {**kept, "_meta": meta} if meta else kept
-    meta[SERVER_INFO_META_KEY] = our_name()
+    meta[SERVER_INFO_META_KEY] = our_name() | {"title": OUR_TITLE}
     base: Json = {"resultType": "complete"}
     if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
         base |= NEVER_CACHED

@@ -62,7 +62,7 @@ def list_folder(
     try:
         with workspace.open_folder(location.path) as folder:
             present = dict(folder.entries())
-            scope = scope_of(workspace, location, git=git, agent=agent, names=present)
+            scope = scope_of(workspace, location, git=git, agent=agent, names=set(map(str.casefold, present)))
             for number, entry in enumerate(present.items()):
                 if number % CHECK_EVERY == 0:
                     signal.raise_if_aborted()
