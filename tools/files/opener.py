@@ -145,7 +145,7 @@ class _KernelOpener:
         @cache
         def how(flags: int, mode: int, resolve: int) -> Any:
             resolve |= _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
-            self._hows.append(value := OpenHow(flags | os.O_CLOEXEC, mode, resolve))
+            self._hows.append(value := OpenHow(flags | getattr(os, "O_CLOEXEC", 0), mode, resolve))
             return ctypes.byref(value)
 
         library = ctypes.PyDLL(None, use_errno=True)
@@ -182,6 +182,8 @@ class _KernelOpener:
         raise OSError(number, os.strerror(number))
 
     def _from_memory(self, name: bytes, flags: int, mode: int) -> int:
+        if sys.platform != "linux":
+            raise NotInMemoryError
         if not flags & JUST_LOOK:
             # A file system that is a program, or another machine, is not even asked.
             descriptor = self._from_memory(name, JUST_LOOK, 0)
