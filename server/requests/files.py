@@ -26,6 +26,7 @@ from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path
 from server.protocol_mapping import complete, contents_to_wire, encodable, prompt_to_wire
 from server.requests.prompts import AT, AT_PROMPT, PATHS, read_at
 from server.sdk_seams import RequestContext
+from server.upstreams.session.results import NEVER_CACHED
 from tools.call.context import ToolContext
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
@@ -41,7 +42,6 @@ logger = logging.getLogger(__name__)
 RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
 """Runs one call that no client can name, under the rules that hold for it."""
 Wire = dict[str, Any]
-_LISTED: Wire = {"ttlMs": 0, "cacheScope": "private"}  # lists depend on what the operator configured
 READER = "read_file"  # the tool whose rules hold for reading a resource
 
 TEMPLATE: Wire = {
@@ -123,7 +123,7 @@ class FileRequests:
 
     async def _list_prompts(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
         del ctx, params
-        return {"prompts": [AT_PROMPT], **_LISTED}
+        return {"prompts": [AT_PROMPT], **NEVER_CACHED}
 
     async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Wire:
         if params.name != AT:
@@ -140,11 +140,11 @@ class FileRequests:
     async def _list_resources(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
         """What is remembered. A workspace may hold a hundred thousand files; the template reaches each of them."""
         del params
-        return {"resources": await self.remembered.listed(await self.context_of(ctx)), **_LISTED}
+        return {"resources": await self.remembered.listed(await self.context_of(ctx)), **NEVER_CACHED}
 
     async def _list_templates(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
         del ctx, params
-        return {"resourceTemplates": [TEMPLATE], **_LISTED}
+        return {"resourceTemplates": [TEMPLATE], **NEVER_CACHED}
 
     async def _read_resource(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Wire:
         uri, call = params.uri, None

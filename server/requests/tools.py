@@ -1,4 +1,4 @@
-"""`tools/list` and `tools/call`: of our own tools through the SDK, of those of upstreams past its models."""
+"""`tools/list` and `tools/call`, past the SDK's models where they would drop parts, or do over what is done."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ToolRequests:
         return [tool for tool in tools if self.flow.policy.why_not_offered(tool.traits) is None]
 
     async def answer_as_it_is(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """A middleware: lists of tools and calls of upstreams go past the SDK's models, which would drop parts."""
+        """A middleware: lists and calls go past the SDK's models, which drop what they do not know."""
         params = ctx.params or {}
         if ctx.method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
             return result_for_client(ctx.method, dict(await self.on_list(ctx, None)), ctx.protocol_version)

@@ -165,12 +165,11 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
         return None
     names = _names_below(location.root, location.path)
     folders = list(accumulate(names, os.path.join, initial=location.root))
-    looked_in = folders if own_files else folders[:-1]
-    own = [[name for name in AGENT_IGNORE_FILES if name in present] for present in map(PresentNames, looked_in)]
+    present = (*map(PresentNames, folders[:-1]), PresentNames(location.path) if own_files else ())
+    own = [[name for name in AGENT_IGNORE_FILES if name in there] for there in present]
     if not any(own):
         return None
     may_block()
-    own += [[]] * (len(folders) - len(own))
     scope = Scope("", None, (), None, location.root).with_own_rules(own[0])
     for name, folder, files in zip(names, folders[1:], own[1:], strict=True):
         try:

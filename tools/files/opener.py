@@ -161,7 +161,6 @@ class _KernelOpener:
         try:
             os.close(self._from_memory(os.fsencode(os.sep), JUST_LOOK, 0))
             self.memory_pause = 0.0 if self._statx is not None else math.inf  # until when memory is not asked
-
         except (OSError, NotInMemoryError):
             self.memory_pause = math.inf
 

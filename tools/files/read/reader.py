@@ -64,7 +64,13 @@ def read_path(
     location = workspace.locate(path)
     refuse_hidden(workspace, location, "read", own_files=False)
     wanted = Wanted(offset, limit or limits.read_lines, limits, signal)
-    with workspace.open_file(location) as opened:
+    try:
+        opened = workspace.open_file(location)
+    except ToolError as error:
+        if error.code is ToolErrorType.TARGET_IS_DIRECTORY:
+            refuse_hidden(workspace, location, "read")
+        raise
+    with opened:
         beginning = look_at(opened, location)
         reading = read(opened, location, beginning, wanted, media, pages=Pages.parse(pages) if pages else ALL_PAGES)
     if reads is not None:
