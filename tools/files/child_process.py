@@ -32,9 +32,9 @@ class ChildFailedError(Exception):
 
 
 class Child:
-    """A running process, in a group of its own; gone at the end of its `with`. Used by one thread.
+    """A running process, in a group of its own; gone at the end of its `with`, on Linux also when we are killed.
 
-    Whoever reads from it ends it when the deadline is over or the call is cancelled.
+    Used by one thread. Whoever reads from it ends it when the deadline is over or the call is cancelled.
 
     Raises:
         ChildFailedError: It does not start.
@@ -54,8 +54,11 @@ class Child:
         self.was_killed = False
         self._is_reaped = False
         self._stderr: IO[bytes] | None = None
+        reading = self._lifeline = -1
         try:
             self._stderr = unnamed_file() if errors is None else None
+            if sys.platform == "linux":
+                reading, self._lifeline = os.pipe()
             self._process = subprocess.Popen(
                 arguments,
                 cwd=folder,
@@ -66,11 +69,22 @@ class Child:
                 | dict(environment or {}),
                 start_new_session=True,
                 bufsize=0,
+                pass_fds=(reading,) if reading >= 0 else (),
             )
+            if sys.platform == "linux":
+                import fcntl  # noqa: PLC0415 - not on every system
+
+                # However we end, the kernel then sends the signal to the owner of the pipe that only we could write to.
+                with suppress(OSError):
+                    fcntl.fcntl(reading, fcntl.F_SETOWN, -self._process.pid)
+                    fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
+                    fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            if self._stderr is not None:
-                self._stderr.close()
+            self._close()
             raise ChildFailedError(f"the process does not start: {type(error).__name__}") from error
+        finally:
+            if reading >= 0:
+                os.close(reading)
         if sys.platform == "win32":
             try:
                 start_thread(self._watch)
@@ -84,10 +98,7 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self._kill()
         self._reap(math.inf)
-        for stream in (self._process.stdout, self._stderr):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        self._close(self._process.stdout)
 
     @property
     def pid(self) -> int:
@@ -113,6 +124,14 @@ class Child:
         # The child has the same position: it is at the end of what was written.
         self._stderr.seek(0)
         return self._process.returncode, self._stderr.read(MAX_STDERR_BYTES + 1)
+
+    def _close(self, output: IO[bytes] | None = None) -> None:
+        for stream in (output, self._stderr):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
 
     def _watch(self) -> None:
         """In a thread, on Windows, where a pipe cannot be waited for: whoever reads is stuck until the child ends."""

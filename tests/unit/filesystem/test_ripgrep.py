@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from tools.files.search.content_search import MAX_SORTED
 from tools.files.search.ripgrep import Query, Ripgrep
 
 ENDLESS = [sys.executable, "-S", "-c", "while True: pass"]
+PROJECT = Path(__file__).resolve().parents[3]
 REAL_RIPGREP = os.path.join(sys.prefix, "bin", "rg")
 
 
@@ -131,6 +133,27 @@ def test_a_search_that_is_closed_early_leaves_no_process(root: Path, tmp_path: P
         number = int((tmp_path / "pid").read_text())
         assert is_running(number)
     assert not is_running(number)
+
+
+OWNER = """
+import sys
+from tools.contract.limits import AbortSignal, Deadline
+from tools.files.child_process import Child
+with Child(["/bin/sh", "-c", "sleep 300 & echo $!; sleep 300"], "/", Deadline(AbortSignal(), 300)) as child:
+    print(child.pid, child.read().decode(), flush=True)
+    child.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends by itself, later")
+@pytest.mark.requirement("grep.cancelled")
+def test_a_child_ends_with_whoever_is_killed_that_started_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, cwd=PROJECT) as owner:
+        assert owner.stdout is not None
+        pids = list(map(int, owner.stdout.readline().split()))
+        assert all(map(is_running, pids))
+        owner.kill()
+    wait_until(lambda: not any(map(is_running, pids)))
 
 
 @pytest.fixture
