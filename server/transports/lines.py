@@ -56,7 +56,7 @@ class LineSplitter:
         """Of the line that is not complete; put together once, since they may be many and large."""
         self._size = 0
         self._head: bytes | None = None
-        self._oversized: list[bytes] = []
+        self.oversized: list[bytes] = []  # the ends of the lines that were too long, for who feeds to take them
 
     def feed(self, data: bytes) -> Sequence[bytes]:
         """Take in bytes; the lines that are complete, without blank ones."""
@@ -69,11 +69,6 @@ class LineSplitter:
             self._add(rest)
         return [line for line in lines if line and not line.isspace()]
 
-    def take_oversized(self) -> list[bytes]:
-        """The ends of the lines that were too long, since the last time."""
-        taken, self._oversized = self._oversized, []
-        return taken
-
     def _complete(self, rest: bytes) -> bytes | None:
         if not self._pieces and len(rest) <= self.max_bytes:
             return rest
@@ -83,7 +78,7 @@ class LineSplitter:
         self._pieces, self._size = [], 0
         if head is None:
             return line
-        self._oversized.append(head + b"\n" + line[-KEPT_OF_OVERSIZED:])
+        self.oversized.append(head + b"\n" + line[-KEPT_OF_OVERSIZED:])
         return None
 
     def _add(self, piece: bytes) -> None:
@@ -107,20 +102,15 @@ class Backpressure:
     """Whether a reader is too slow for more to be sent to it, and who waits for it."""
 
     def __init__(self) -> None:
-        self.is_full = False
+        self.is_full = False  # nothing more should be sent for now
         self._waiting: dict[Callable[[], None], None] = {}
-
-    def fill(self) -> None:
-        """Nothing more should be sent for now."""
-        self.is_full = True
 
     def free(self) -> None:
         """More can be sent again."""
-        if self.is_full:
-            self.is_full = False
-            waiting, self._waiting = self._waiting, {}
-            for tell in waiting:
-                tell()
+        self.is_full = False
+        waiting, self._waiting = self._waiting, {}
+        for tell in waiting:
+            tell()
 
     def when_free(self, tell: Callable[[], None]) -> None:
         """Have somebody told once, when more can be sent again."""
@@ -155,23 +145,9 @@ class OutgoingLines:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the client reads too slowly for more to be begun."""
-        return self.size > OUTGOING_BYTES
-
-    @property
-    def is_unread(self) -> bool:
-        """Whether more waits than an end that reads takes at once."""
-        return self.size > UNREAD_BYTES
-
     def put(self, line: bytes) -> None:
-        """Let a line wait to be written; it is dropped where nobody reads any more.
-
-        Args:
-            line: Without its end.
-        """
-        if self._is_closed:
+        """Let a line, given without its end, wait to be written, unless it is empty or nobody reads any more."""
+        if self._is_closed or not line:
             return
         if len(line) < LARGE_LINE:
             self._pieces.append(line + b"\n")
@@ -180,8 +156,8 @@ class OutgoingLines:
             self._pieces.append(b"\n")
         self.size += len(line) + 1
         self._empty.clear()
-        if self.is_full:
-            self.backpressure.fill()
+        if self.size > OUTGOING_BYTES:
+            self.backpressure.is_full = True
         self._on_data()
 
     def next_pieces(self) -> Sequence[bytes | memoryview]:
@@ -194,7 +170,8 @@ class OutgoingLines:
         if not self.size:
             self._pieces.clear()
             self._empty.set()
-            self.backpressure.free()
+            if self.backpressure.is_full:
+                self.backpressure.free()
             return
         while count:
             first = self._pieces[0]

@@ -11,6 +11,7 @@ import json
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -47,7 +48,7 @@ from server.json_rpc import (
     error_of,
     read_message,
 )
-from server.transports.lines import OutgoingLines
+from server.transports.lines import OUTGOING_BYTES, UNREAD_BYTES, OutgoingLines
 
 logger = logging.getLogger(__name__)
 
@@ -87,29 +88,25 @@ INPUT_ENDED = (
 )
 
 
+@dataclass(eq=False)
 class _Incoming:
     """One message of the client until it is answered: the SDK's `DispatchContext`."""
 
     message_metadata = None
-
-    def __init__(self, dispatcher: WireDispatcher, request: Request | None = None, line: bytes = b"") -> None:
-        self._dispatcher = dispatcher
-        self._is_closed = False
-        self._cancel_requested: anyio.Event | None = None
-        self.request_id = None if request is None else request.id
-        # As ids are compared: a number and its text are the same.
-        self.key = "" if request is None else coerce_request_id(request.id)
-        self.method = "" if request is None else request.method
-        self.tool = ""  # the tool that it calls
-        if request is not None and request.method == "tools/call" and request.params is not None:
-            name = request.params.get("name")
-            self.tool = name if isinstance(name, str) else ""
-        self.line = line  # kept while it waits for its turn
-        self.size = len(line)
-        self.token: types.ProgressToken | None = None
-        self.scope: anyio.CancelScope | None = None  # ends the work on it, once that has begun
-        self.round = 0  # with which others it began
-        self.is_cancelled = False  # it gets no answer, since the client wants none or was told an error in its place
+    dispatcher: WireDispatcher
+    request_id: RequestId | None = None
+    key: RequestId = ""  # as ids are compared: a number and its text are the same
+    method: str = ""
+    tool: object = None  # the name of the tool that it calls, as it came
+    line: bytes = b""  # kept while it waits for its turn
+    size: int = 0
+    token: types.ProgressToken | None = None
+    scope: anyio.CancelScope | None = None  # ends the work on it, once that has begun
+    task: asyncio.Task[None] | None = None  # does the work
+    round: int = 0  # with which others it began
+    is_cancelled: bool = False  # it gets no answer, since the client wants none or was told an error in its place
+    is_done: bool = False  # nothing more is sent for it
+    _cancel_requested: anyio.Event | None = None
 
     @property
     def transport(self) -> TransportContext:
@@ -119,7 +116,7 @@ class _Incoming:
     @property
     def can_send_request(self) -> bool:
         """Whether the client may be asked now."""
-        return self._dispatcher.may_ask and not self._is_closed
+        return self.dispatcher.may_ask and not self.is_done
 
     @property
     def cancel_requested(self) -> anyio.Event:
@@ -138,22 +135,18 @@ class _Incoming:
         if self.scope is not None:
             self.scope.cancel()
 
-    def close(self) -> None:
-        """The request is done: nothing more is sent for it."""
-        self._is_closed = True
-
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> Json:
         """Ask the client."""
         if not self.can_send_request:
             raise NoBackChannelError(method)
-        return await self._dispatcher.send_raw_request(method, params, opts)
+        return await self.dispatcher.send_raw_request(method, params, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Tell the client."""
-        if not self._is_closed:
-            await self._dispatcher.notify(method, params, opts)
+        if not self.is_done:
+            await self.dispatcher.notify(method, params, opts)
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the client how far the request is, where it wants to know."""
@@ -184,12 +177,12 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self.may_ask = True  # whether requests may be sent to the client in this revision
         self._outgoing = outgoing
         self._on_room = on_room
-        self._open: dict[RequestId, _Incoming] = {}
+        self.owed: dict[RequestId, _Incoming] = {}
         """Requests that are owed an answer, by their ids as ids are compared."""
         self._held: deque[tuple[Message, _Incoming | None, int]] = deque()
         """Messages behind one that is inline, and the bytes of each."""
         self._is_held = True
-        self._waiting: OrderedDict[_Incoming, None] = OrderedDict()  # requests that wait for their turn, as they came
+        self.waiting: OrderedDict[_Incoming, None] = OrderedDict()  # requests that wait for their turn, as they came
         self._waiting_bytes = 0
         self._at_work = 0
         self._begun = 0  # requests at work that began together
@@ -197,7 +190,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0
         self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # questions to the client that are open
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[_Incoming] = set()  # messages whose tasks are not at their end
         self._next_id = 0
         self._answered = asyncio.Event()
         self._is_ended = False
@@ -209,29 +202,25 @@ class WireDispatcher(Dispatcher[TransportContext]):
     @property
     def is_full(self) -> bool:
         """Whether nothing more should be read for now."""
-        return len(self._held) >= MOST_HELD or (self._waiting_bytes > WAITING_BYTES and not self._asked)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no answer is owed, so that what is sent now is all that will be for a while."""
-        return not self._open
+        return (
+            self._outgoing.size > OUTGOING_BYTES
+            or len(self._held) >= MOST_HELD
+            or (self._waiting_bytes > WAITING_BYTES and not self._asked)
+        )
 
     def receive(self, message: Message, line: bytes) -> None:
-        """Take in a message.
-
-        Args:
-            message: What came.
-            line: As it came.
-        """
+        """Take in a message, and the line that it came in."""
         incoming = None
         if isinstance(message, Request):
-            incoming = _Incoming(self, message, line)
-            if self._open.setdefault(incoming.key, incoming) is not incoming:
+            key = coerce_request_id(message.id)
+            tool = message.params.get("name") if message.params is not None and message.method == "tools/call" else None
+            incoming = _Incoming(self, message.id, key, message.method, tool, line, len(line))
+            if self.owed.setdefault(incoming.key, incoming) is not incoming:
                 self.refuse(error_of(message.id, ID_IS_TAKEN))
                 return
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
             identity = cancelled_request_id_from_params(message.params)
-            cancelled = self._open.get(coerce_request_id(identity)) if identity is not None else None
+            cancelled = self.owed.get(coerce_request_id(identity)) if identity is not None else None
             if cancelled is not None and cancelled.method not in INLINE:
                 self._cancel(cancelled)
         if self._is_held:
@@ -255,18 +244,18 @@ class WireDispatcher(Dispatcher[TransportContext]):
 
     def go_on(self) -> None:
         """Begin requests that wait, as far as they may be at work; called when something is done, or has been read."""
-        while self._waiting and self._may_begin(next(iter(self._waiting)).size):
-            incoming, _ = self._waiting.popitem(last=False)
+        while self.waiting and self._may_begin(next(iter(self.waiting)).size):
+            incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
             request = read_message(incoming.line, is_of_client=True)
             if isinstance(request, Request):  # it was one when it came, too
                 self._begin(request, incoming)
 
-    async def finish(self, seconds_for: Callable[[str], float], is_read: Callable[[], bool]) -> None:
+    async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:
         """End after the end of input: fail what can no longer be answered to us, and wait for what we still owe.
 
         Args:
-            seconds_for: How long calls of a tool may still take.
+            seconds_for: How long calls of a tool may still take, by its name as it came.
             is_read: Whether anybody still reads the answers.
         """
         for asked in self._asked.values():
@@ -274,12 +263,12 @@ class WireDispatcher(Dispatcher[TransportContext]):
                 asked.set_exception(MCPError(types.CONNECTION_CLOSED, "The client closed its end."))
         loop = asyncio.get_running_loop()
         ended = loop.time()
-        while self._open and is_read():
+        while self.owed and is_read():
             self._answered.clear()
             with anyio.move_on_after(READER_CHECK_SECONDS):
                 await self._answered.wait()
             passed = loop.time() - ended
-            for incoming in tuple(self._open.values()):
+            for incoming in tuple(self.owed.values()):
                 if incoming.request_id is not None and passed >= seconds_for(incoming.tool):
                     self.refuse(error_of(incoming.request_id, INPUT_ENDED, types.CONNECTION_CLOSED))
                     self._cancel(incoming)
@@ -311,13 +300,13 @@ class WireDispatcher(Dispatcher[TransportContext]):
             for asked in self._asked.values():
                 if not asked.done():
                     asked.set_exception(MCPError(types.CONNECTION_CLOSED, CLOSED))
-            self._waiting.clear()
-            for incoming in tuple(self._open.values()):
+            self.waiting.clear()
+            for incoming in tuple(self.owed.values()):
                 if incoming.scope is not None:
                     incoming.scope.cancel()
             with anyio.move_on_after(ENDING_SECONDS, shield=True):
-                if self._tasks:
-                    await asyncio.wait(tuple(self._tasks))
+                if tasks := [incoming.task for incoming in self._running if incoming.task is not None]:
+                    await asyncio.wait(tasks)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -337,7 +326,7 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if params:
             message["params"] = dict(params)
         asked = self._asked[identity] = asyncio.get_running_loop().create_future()
-        self._post(message)
+        self._outgoing.put(encoded(message))
         self._on_room()
         reason = "nobody waits for it any more"
         try:
@@ -350,7 +339,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
             del self._asked[identity]
             if not asked.done() or asked.cancelled():
                 cancelled = {"requestId": identity, "reason": reason}
-                self._post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
+                self._outgoing.put(
+                    encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
+                )
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Tell the client something; once it is gone that is dropped."""
@@ -360,19 +351,15 @@ class WireDispatcher(Dispatcher[TransportContext]):
         message: Json = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = dict(params)
-        self._post(message)
+        self._outgoing.put(encoded(message))
         await self._outgoing.backpressure.wait()
-
-    def _post(self, message: Json) -> None:
-        if line := encoded(message):
-            self._outgoing.put(line)
 
     def _cancel(self, incoming: _Incoming) -> None:
         """End the work on a request without an answer; its id is free at once."""
-        del self._open[incoming.key]
+        del self.owed[incoming.key]
         incoming.cancel()
-        if incoming in self._waiting:
-            del self._waiting[incoming]
+        if incoming in self.waiting:
+            del self.waiting[incoming]
             self._waiting_bytes -= LINE_BYTES + incoming.size
 
     def _release(self) -> None:
@@ -394,17 +381,19 @@ class WireDispatcher(Dispatcher[TransportContext]):
             case Request():
                 if incoming is None or incoming.is_cancelled:
                     return
-                if message.method in AT_ONCE or (not self._waiting and self._may_begin(incoming.size)):
+                if message.method in AT_ONCE or (not self.waiting and self._may_begin(incoming.size)):
                     self._begin(message, incoming)
                 elif self._waiting_bytes > WAITING_BYTES and self._asked:
-                    del self._open[incoming.key]
+                    del self.owed[incoming.key]
                     self.refuse(error_of(message.id, TOO_MANY, types.INTERNAL_ERROR))
                 else:
-                    self._waiting[incoming] = None
+                    self.waiting[incoming] = None
                     self._waiting_bytes += LINE_BYTES + incoming.size
             case Notification(method, params):
                 if not run_notify_intercept(self._intercept, method, params):
-                    self._tasks.add(asyncio.get_running_loop().create_task(self._hear(method, params)))
+                    heard = _Incoming(self)
+                    heard.task = asyncio.get_running_loop().create_task(self._hear(heard, method, params))
+                    self._running.add(heard)
             case Response() | Failure():
                 asked = self._asked.get(coerce_request_id(message.id)) if message.id is not None else None
                 if asked is None or asked.done():
@@ -417,9 +406,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
 
     def _may_begin(self, size: int) -> bool:
         """Whether one more request may be at work."""
-        if self._outgoing.is_full or not self._at_work:
-            return not self._outgoing.is_full
-        most = FEW_AT_WORK if self._outgoing.is_unread else MOST_AT_WORK
+        if self._outgoing.size > OUTGOING_BYTES or not self._at_work:
+            return self._outgoing.size <= OUTGOING_BYTES
+        most = FEW_AT_WORK if self._outgoing.size > UNREAD_BYTES else MOST_AT_WORK
         return self._begun < FEW_AT_WORK and self._at_work < most and self._work_bytes + size <= WORK_BYTES
 
     def _begin(self, request: Request, incoming: _Incoming) -> None:
@@ -435,8 +424,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
             self._next_round = loop.call_later(TOGETHER_SECONDS, self._begin_round)
         if request.method in INLINE:
             self._is_held = True
-        # A task takes itself off at its end: a callback would cost a turn of the loop.
-        self._tasks.add(loop.create_task(self._work(request, incoming, scope)))
+        # It takes itself off at the end of its task: a callback would cost a turn of the loop.
+        self._running.add(incoming)
+        incoming.task = loop.create_task(self._work(request, incoming, scope))
 
     def _begin_round(self) -> None:
         self._next_round = None
@@ -461,36 +451,30 @@ class WireDispatcher(Dispatcher[TransportContext]):
                     told = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
                 answer["error"] = told.model_dump(mode="json", exclude_unset=True)
             finally:
-                incoming.close()
-                if self._open.get(incoming.key) is incoming:
-                    del self._open[incoming.key]
+                incoming.is_done = True
+                if self.owed.get(incoming.key) is incoming:
+                    del self.owed[incoming.key]
                 if request.method in INLINE:
                     self._release()
             if not incoming.is_cancelled:
                 if scope.cancelled_caught:
                     answer["error"] = {"code": types.CONNECTION_CLOSED, "message": CLOSED}
                 self._answered.set()
-                self._post(answer)
+                self._outgoing.put(encoded(answer))
         finally:
-            self._take_off()
+            self._running.discard(incoming)
             self._at_work -= 1
             self._begun -= incoming.round == self._round
             self._work_bytes -= incoming.size
-            if self._waiting:
+            if self.waiting:
                 self.go_on()
                 self._on_room()
 
-    async def _hear(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def _hear(self, notification: _Incoming, method: str, params: Mapping[str, Any] | None) -> None:
         try:
             if self._on_notify is not None:
-                await self._on_notify(_Incoming(self), method, params)
+                await self._on_notify(notification, method, params)
         except Exception:
             logger.exception("a handler of %r raised", method)
         finally:
-            self._take_off()
-
-    def _take_off(self) -> None:
-        """The task that runs is at its end."""
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.discard(task)
+            self._running.discard(notification)

@@ -69,15 +69,18 @@ class _Client:
 
     async def on_request(self, incoming: Incoming, method: str, params: Params) -> Json:
         """Answer a request."""
+        # Whether it says of itself that it is of the revision without a handshake.
+        meta = None if method == "initialize" or params is None else params.get("_meta")
+        has_envelope = isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
         if self._is_modern is None:
-            self._is_modern = method != "initialize" and _has_envelope(params)
+            self._is_modern = has_envelope
             self._dispatcher.may_ask = not self._is_modern
             early, self._early = self._early, []
             for notification in early:
                 await self.on_notify(*notification)
         if self._is_modern:
             return await self._answer_modern(incoming, method, params)
-        if method != "initialize" and _has_envelope(params):
+        if has_envelope:
             message = "This connection was opened with the handshake, so requests of 2026-07-28 are not taken on it."
             raise MCPError(types.INVALID_REQUEST, message)
         return await self._handshake.on_request(incoming, method, params)
@@ -119,12 +122,6 @@ class _Client:
                 await aclose_shielded(connection)
         else:
             await self._handshake.on_notify(incoming, method, params)
-
-
-def _has_envelope(params: Params) -> bool:
-    """Whether a request says of itself that it is of the revision without a handshake."""
-    meta = (params or {}).get("_meta")
-    return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
 
 
 READ_BYTES = 256 * 1024  # what is read from the pipe at once; a pipe of Linux holds 64 kB, a socket more
@@ -217,9 +214,7 @@ class _Wire:
 
     def resume_reading(self) -> None:
         """Read on, unless no more is taken in for now."""
-        if self.outgoing.is_full or self.dispatcher.is_full:
-            return
-        if not (self._is_reading or self._is_stopped) and self._end is None:
+        if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._end is None:
             self._is_reading = True
             self._loop.add_reader(self._reading, self._on_readable)
 
@@ -240,7 +235,7 @@ class _Wire:
             self._end = self._loop.create_task(self._finish(), name="end of standard input")
             return
         self._take(data)
-        if self.outgoing.is_full or self.dispatcher.is_full:
+        if self.dispatcher.is_full:
             self._stop_reading()
 
     def _take(self, data: bytes) -> None:
@@ -251,8 +246,8 @@ class _Wire:
                 self._take_unreadable(line)
             else:
                 self.dispatcher.receive(message, line)
-        for oversized in self._splitter.take_oversized():
-            self.dispatcher.refuse(refusal_of_oversized(oversized, self._splitter.max_bytes))
+        while self._splitter.oversized:
+            self.dispatcher.refuse(refusal_of_oversized(self._splitter.oversized.pop(0), self._splitter.max_bytes))
 
     def _take_unreadable(self, line: bytes) -> None:
         refusal = refusal_of_unreadable(line)
@@ -272,7 +267,8 @@ class _Wire:
         """After the end of input."""
         self._take(b"\n")  # the last line may lack its end
         await self.dispatcher.finish(
-            lambda tool: COMMAND_SECONDS if tool and self._runs_command(tool) else DRAIN_SECONDS, self._is_read
+            lambda tool: COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS,
+            self._is_read,
         )
 
     def _is_read(self) -> bool:
@@ -286,7 +282,7 @@ class _Wire:
     def _schedule_write(self) -> None:
         if self._is_write_scheduled:
             return
-        if self.dispatcher.is_idle:
+        if not self.dispatcher.owed:  # what is sent now is all that will be for a while
             self._write()
             return
         # One write for all answers of this turn of the loop.
@@ -303,8 +299,10 @@ class _Wire:
         try:
             while pieces := self.outgoing.next_pieces():
                 self.outgoing.written(os.writev(self._writing, pieces))
-            self.dispatcher.go_on()
-            self.resume_reading()
+            if self.dispatcher.waiting:
+                self.dispatcher.go_on()
+            if not self._is_reading:
+                self.resume_reading()
         except (BlockingIOError, InterruptedError):
             self._is_write_scheduled = self._is_blocked = True
             if self.outgoing.size > USUAL_PIPE_BYTES and not self._is_large:

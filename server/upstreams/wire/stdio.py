@@ -153,8 +153,8 @@ class PipeReader:
     def take(self, data: bytes) -> None:
         for line in self._splitter.feed(data):
             self.take_line(line)
-        for ends in self._splitter.take_oversized():
-            self.take_oversized(ends)
+        while self._splitter.oversized:
+            self.take_oversized(self._splitter.oversized.pop(0))
 
     def take_line(self, line: bytes) -> None:
         raise NotImplementedError
