@@ -129,9 +129,10 @@ class CoreServer(Server[dict[str, Any]]):
 
     def _repeated_schema(self, name: str) -> Mapping[str, Any] | None:
         if name not in self._schemas:
-            if not self._registry.knows(name):
+            tool = self._registry.find(name)
+            if tool is None:
                 return None
-            schema = self._registry.get_tool(name).parameter_schema
+            schema = tool.parameter_schema
             self._schemas[name] = schema if X_MCP_HEADER_KEY in json.dumps(schema) else None
         return self._schemas[name]
 
@@ -238,7 +239,7 @@ class App:
         ).register(self.server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         self.server.middleware.clear()
-        self.server.middleware += [let_malformed_answers_pass, self.proxy, self.tools.answer_as_it_is]
+        self.server.middleware += [let_malformed_answers_pass, self.tools.answer_as_it_is, self.proxy]
         self.registry.on_change(self._tools_changed)
 
     @asynccontextmanager

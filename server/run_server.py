@@ -36,7 +36,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> N
 
         async def serve_client(app: App) -> None:
             def runs_command(tool: str) -> bool:
-                return app.registry.knows(tool) and app.registry.get_tool(tool).kind is Kind.EXECUTE
+                return (found := app.registry.find(tool)) is not None and found.kind is Kind.EXECUTE
 
             await serve_stdio(app.server, settings.limits.request_bytes, runs_command)
 

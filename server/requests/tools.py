@@ -20,6 +20,7 @@ from server.protocol_mapping import LINKS_SINCE, DisplayPlace, result_to_wire, t
 from server.sdk_seams import RequestContext, is_open
 from server.tool_services import CustomTools
 from server.upstreams.call_relay import Relay
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.session.results import NEVER_CACHED, protocol_error, result_for_client
@@ -93,7 +94,11 @@ class ToolRequests:
             return result_for_client(ctx.method, dict(await self.on_list(ctx, None)), ctx.protocol_version)
         name, arguments = params.get("name"), params.get("arguments")
         if ctx.method == "tools/call" and is_open(ctx) and isinstance(name, str) and isinstance(arguments, dict | None):
-            owner = self.relay.pool.owner_of(name)
+            tool, pool = self.registry.find(name), self.relay.pool
+            if isinstance(tool, DiscoveredMCPTool):
+                owner = pool.by_alias.get(tool.alias)
+            else:
+                owner = pool.owner_of(name) if tool is None else None
             call = FunctionCall(name, as_mapping(arguments))
             if owner is not None:
                 result = await self._call_upstream(ctx, call, owner)
@@ -108,8 +113,11 @@ class ToolRequests:
     async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
         """A call of a tool of an upstream, which may be one round of several."""
         client = self.contexts.client(ctx)
-        exchange = self.relay.resumed(ctx.method, exchange_of(ctx, client.state.key))
-        owner = await self.relay.pool.when_known(call.name, owner)
+        exchange = exchange_of(ctx, client.state.key)
+        if "requestState" in exchange.params:
+            exchange = self.relay.resumed(ctx.method, exchange)
+        if not owner.tried.is_set() or owner.entry.prefix == "none":  # another one may have the name before it
+            owner = await self.relay.pool.when_known(call.name, owner)
         context = self.contexts.of_relayed(client, exchange)
         confirmer = AlreadyConsented() if exchange.is_resumed else self.confirmers.of(ctx, client.state.key)
         try:
@@ -127,6 +135,8 @@ class ToolRequests:
             outcome = ToolResult.failed(error)
         if context.protocol_errors:
             raise protocol_error(context.protocol_errors[0])
+        if isinstance(outcome, ToolResult) and outcome.verbatim is not None and not outcome.note:
+            return outcome.verbatim
         return self._wire(ctx, call.name, outcome, client)
 
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
@@ -139,7 +149,7 @@ class ToolRequests:
         try:
             with client.at_work():
                 # A client may know a tool from an earlier run: the first attempt to find it is waited for.
-                if not self.registry.knows(name):
+                if self.registry.find(name) is None:
                     await self.custom_tools.wait_until_known()
                 context = await self.contexts.of(client, ctx)
                 confirmer = self.confirmers.of(ctx, client.state.key)

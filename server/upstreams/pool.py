@@ -97,7 +97,7 @@ class UpstreamPool:
         self._running = 0
         self._calls: dict[Upstream, UpstreamCall] = {}
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
-        self._by_alias = {each.alias: each for each in self.upstreams}
+        self.by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup, audience: Audience) -> None:
@@ -128,7 +128,7 @@ class UpstreamPool:
         self._entries = dict(entries)
         fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
-        self._by_alias = {each.alias: each for each in self.upstreams}
+        self.by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
         for upstream, before in edited:
             # Its names, or what is known of its tools, are other ones; its connection is the same.
@@ -223,9 +223,6 @@ class UpstreamPool:
     def is_settled(self) -> bool:
         return self._wait_until is not None and all(upstream.known.is_set() for upstream in self.upstreams)
 
-    def by_alias(self, alias: str) -> Upstream | None:
-        return self._by_alias.get(alias)
-
     def owner_of(self, tool_name: str) -> Upstream | None:
         """The upstream that a name belongs to, whether or not the tool is known now.
 
@@ -233,8 +230,8 @@ class UpstreamPool:
         """
         alias = self._alias_of(tool_name)
         if alias is not None:
-            return self._by_alias.get(alias)
-        if self._registry.knows(tool_name):
+            return self.by_alias.get(alias)
+        if self._registry.find(tool_name) is not None:
             return None
         return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
 
@@ -244,7 +241,7 @@ class UpstreamPool:
         if origin is not None:
             return origin.alias
         alias, between, _ = tool_name.partition(BETWEEN)
-        return alias if between and alias in self._by_alias else None
+        return alias if between and alias in self.by_alias else None
 
     def why_not_used(self, tool_name: str) -> ToolError | None:
         """What a call is told of a tool whose server is configured and not used."""
@@ -282,7 +279,7 @@ class UpstreamPool:
         return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
 
     def _changed(self, upstream: Upstream, kind: Kind, is_said: bool) -> None:
-        if self.by_alias(upstream.alias) is not upstream:
+        if self.by_alias.get(upstream.alias) is not upstream:
             return
         if kind is TOOLS:
             call = self._calls.get(upstream)

@@ -124,7 +124,7 @@ class Proxy:
             left_out=report.left_out,
         )
         self.relay = Relay(self.pool, self._question_seconds, self._published_uri)
-        self.watching = Watching(self.relay.session_of, self.pool.by_alias, dependencies.bus)
+        self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
         """Start the upstreams, once, for the client whose request makes us start them, if there is one."""
@@ -323,13 +323,13 @@ class Proxy:
             if isinstance(name, str) and name not in self._own.prompts:
                 self._refuse_denied(name.partition(BETWEEN)[0], name, PROMPTS)
             return None
-        upstream = self.pool.by_alias(origin.alias)
+        upstream = self.pool.by_alias.get(origin.alias)
         return None if upstream is None else (upstream, origin.name)
 
     def _refuse_denied(self, alias: str, name: str, *kinds: Kind) -> None:
         """Refuse what is of an upstream that is switched off: by its alias, or since only that lists it."""
         for denied, why in self.denied.items():
-            upstream = self.pool.by_alias(denied)
+            upstream = self.pool.by_alias.get(denied)
             lists = [upstream.offer.of(kind) for kind in kinds] if upstream is not None else []
             is_listed = any(item[kind.key] == name for kind, items in zip(kinds, lists, strict=False) for item in items)
             if denied == alias or is_listed:

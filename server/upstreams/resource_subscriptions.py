@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -13,6 +13,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 
 from server.announcements import TELL_SECONDS, ListenBus
 from server.client_request import Exchange
+from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.resources import Route
 from server.upstreams.client_sessions import key_of
 from server.upstreams.connection import SessionKey, Upstream
@@ -101,16 +102,10 @@ class Watch:
 class Watching:
     """Who watches what."""
 
-    def __init__(
-        self,
-        session_of: Callable[[Upstream, Exchange], Awaitable[UpstreamSession]],
-        by_alias: Callable[[str], Upstream | None],
-        bus: ListenBus,
-    ) -> None:
+    def __init__(self, relay: Relay, bus: ListenBus) -> None:
         self.untold: dict[tuple[str, str, SessionKey | None], None] = {}
         """Changed resources that nobody was told of yet: alias, URI, and the only client to be told, if just one."""
-        self._session_of = session_of
-        self._by_alias = by_alias
+        self._relay = relay
         self._bus = bus
         self._tasks: TaskGroup | None = None
         self._is_telling = False
@@ -210,7 +205,7 @@ class Watching:
         # Known before the upstream tells of it: it may be ended meanwhile.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         try:
-            await watch.begin(route.upstream, await self._session_of(route.upstream, exchange), self._lost)
+            await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._lost)
         except BaseException:
             self._end(watch)
             raise
@@ -249,7 +244,7 @@ class Watching:
         pause = FIRST_PAUSE_SECONDS
         try:
             while lost := self._lost_of(alias):
-                upstream = self._by_alias(alias)
+                upstream = self._relay.pool.by_alias.get(alias)
                 if upstream is None:
                     logger.info("resources of upstream %s are watched no longer, since it is not used any more", alias)
                     return
@@ -260,7 +255,7 @@ class Watching:
                     if client in failed or watch.is_ended:
                         continue
                     try:
-                        await watch.begin(upstream, await self._session_of(upstream, watch.exchange), self._lost)
+                        await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._lost)
                     except UpstreamError:
                         watch.is_refused = True
                         logger.warning("upstream %s came back, and a resource of it cannot be watched any more", alias)

@@ -64,7 +64,7 @@ class Scene:
 
     def upstream(self, alias: str) -> Upstream:
         """One of the servers behind ours."""
-        found = self.app.pool.by_alias(alias)
+        found = self.app.pool.by_alias.get(alias)
         assert found is not None
         return found
 

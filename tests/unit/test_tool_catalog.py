@@ -59,7 +59,7 @@ def test_a_call_by_the_full_name_reaches_a_tool_that_is_published_under_another(
     assert len(listed(registry)) == 4
     for alias, name in (("a", LONG), ("a", "old"), ("a", "odd name!"), ("b", "search"), ("b", "read_file")):
         assert meant(registry, f"{alias}__{name}") == (alias, name)
-        assert registry.knows(f"{alias}__{name}")
+        assert registry.find(f"{alias}__{name}") is not None
         origin = catalog.names.find(f"{alias}__{name}")
         assert origin is not None
         assert origin.alias == alias

@@ -98,7 +98,7 @@ class ToolRegistry:
         Raises:
             ToolNotRegisteredError: Nobody has this name; it proposes the nearest three.
         """
-        tool = self._visible.get(name) or self._builtin.get(self._aliases.get(name, "")) or self._others.get(name)
+        tool = self.find(name)
         if tool is not None:
             return tool
         nearest = difflib.get_close_matches(name[:128], list(self._visible), n=3, cutoff=0.0)
@@ -108,9 +108,9 @@ class ToolRegistry:
         """The wire name that an alias stands for; any other name as it is."""
         return self._aliases.get(name, name)
 
-    def knows(self, name: str) -> bool:
-        """Whether some tool has this name or alias now."""
-        return name in self._visible or name in self._aliases or name in self._others
+    def find(self, name: str) -> AnyTool | None:
+        """The tool that has this name or alias now."""
+        return self._visible.get(name) or self._builtin.get(self._aliases.get(name, "")) or self._others.get(name)
 
     def names(self) -> set[str]:
         """Every name that a call may use now, aliases included."""

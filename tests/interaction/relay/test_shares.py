@@ -111,7 +111,7 @@ async def test_a_client_goes_on_in_its_session_while_the_one_that_lists_is_lost(
     ):
         pid = (await ada.told("up__whoami"))["pid"]
         params, result = await suspended(ada, "up__ask", {"questions": [FORM]})
-        upstream = served.app.pool.by_alias("up")
+        upstream = served.app.pool.by_alias.get("up")
         assert upstream is not None
         assert upstream.session is not None
         listing = said(await upstream.session.request("tools/call", {"name": "whoami", "arguments": {}}))["pid"]

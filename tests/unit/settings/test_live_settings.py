@@ -152,7 +152,7 @@ async def test_what_is_published_of_an_upstream_changes_without_another_connecti
         assert is_read_only(names["say"])
         assert "tools" in running.said, "clients hear of it"
         assert up.entry.timeout == 1234
-        assert running.pool.by_alias("up") is up
+        assert running.pool.by_alias.get("up") is up
         assert up.connected_session() is session
         assert told == []
 
