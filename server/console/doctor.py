@@ -293,7 +293,7 @@ async def check_upstreams(app: App, found: Findings) -> None:
     names = pool.catalog.names  # only now: a server that came late may have taken a name
     for upstream in pool.upstreams:
         subject, took = f"server {upstream.alias}", f"{seconds[upstream.alias]:.1f} s"
-        if upstream.is_connected:
+        if upstream.live_session is not None:
             count = sum(origin.alias == upstream.alias for origin in names.published.values())
             found.ok(subject, f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}")
             continue

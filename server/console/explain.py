@@ -61,7 +61,7 @@ def explain_call(report: SettingsReport, call: FunctionCall, *, as_json: bool) -
                 judged = await app.judge(call)
             except ToolError as error:
                 # A tool of a server that is down is not unknown.
-                told = error if owner is None or owner.is_connected else owner.unavailable()
+                told = error if owner is None or owner.live_session is not None else owner.unavailable()
                 sys.stderr.write(f"coretools-mcp: {visible(told.message)}\n")
                 return EXIT_FAILED
         if not as_json:

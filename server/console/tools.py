@@ -39,7 +39,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
             tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
             names = app.pool.catalog.names
             sys.stdout.write((listing_as_json(tools, names) if as_json else listing_as_text(tools, names)) + "\n")
-            missing = [upstream for upstream in app.pool.upstreams if not upstream.is_connected]
+            missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
             for upstream in missing:
                 how = f"{upstream.status.state}, {visible_line(upstream.status.problem)}"
                 sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {how}\n")

@@ -125,11 +125,9 @@ class ToolRequests:
                 outcome = await self.flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
             unused = self.relay.pool.why_not_used(call.name)
-            if owner.is_connected and unused is None:
+            if owner.live_session is not None and unused is None:
                 raise _unknown(error, error.message) from None
             # A tool of an upstream that is down is not unknown, only not available.
-            if unused is None:
-                owner.retry_now()
             outcome = ToolResult.failed(unused or owner.unavailable())
         except ToolError as error:
             outcome = ToolResult.failed(error)

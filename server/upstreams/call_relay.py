@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -49,13 +49,11 @@ from server.upstreams.session.results import (
     tool_error_for,
 )
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.wire.own_meta import check_hops
 from server.upstreams.wire.peer import (
     Answer,
     ConnectionLostError,
     Expired,
     Notice,
-    PendingRequest,
     Progress,
     RelayError,
     UnusableAnswerError,
@@ -265,23 +263,18 @@ class Relay:
     async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
         """Bring a request to its upstream, and give back the result, or one that carries questions."""
         session, limit = await self.session_of(upstream, exchange), upstream.concurrency_limit
-        # A suspended call that goes on has kept its slot.
-        if limit is None or "suspended" in exchange.carried:
-            return await self._relay(session, request, exchange)
-        began = anyio.current_time()
-        with ExitStack() as request.slot:
-            with anyio.move_on_after(request.patience) as waiting:
-                await limit.acquire_on_behalf_of(request)
-                request.slot.callback(limit.release_on_behalf_of, request)
-            if waiting.cancelled_caught:
-                raise BusyError(int(limit.total_tokens))
-            request.waited = anyio.current_time() - began
-            session = await self.session_of(upstream, exchange)  # the one of before may have been lost meanwhile
-            return await self._relay(session, request, exchange)
-
-    async def _relay(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
-        check_hops(exchange.meta, session.alias)
         name, is_stale = exchange.carried.get("suspended"), False
+        # A suspended call that goes on has kept its slot.
+        if limit is not None and request.slot is None and name is None:
+            began = anyio.current_time()
+            with ExitStack() as request.slot:
+                with anyio.move_on_after(request.patience) as waiting:
+                    await limit.acquire_on_behalf_of(request)
+                    request.slot.callback(limit.release_on_behalf_of, request)
+                if waiting.cancelled_caught:
+                    raise BusyError(int(limit.total_tokens))
+                request.waited = anyio.current_time() - began
+                return await self._send(upstream, request, exchange)  # by now the session may be another one
         if exchange.is_resumed:
             is_stale = exchange.carried["target"] != request.target
         if session.era.is_modern and not is_stale:
@@ -361,11 +354,8 @@ class Relay:
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
         """Send a request. One that the upstream does not take in its time is one without an answer."""
-        pending: PendingRequest | None = None
-        with anyio.move_on_after(None if session.peer.writer.has_room else request.patience):
+        with nullcontext() if session.peer.writer.has_room else anyio.fail_after(request.patience):
             pending = await session.start(request.method, params, exchange, request.headers)
-        if pending is None:
-            raise NoAnswerError
         call = InFlightCall(pending, exchange)
         session.questions.begin(call)
         result = await self._until_answer(session, call, request)
@@ -380,8 +370,10 @@ class Relay:
         try:
             while True:
                 match await pending.next():
-                    case Answer() as answer:
-                        return answer.unwrap()
+                    case Answer(result, problem):
+                        if problem is not None:
+                            raise problem
+                        return result
                     case Progress(params):
                         await exchange.progress(params)
                     case Notice("notifications/message", params):
@@ -443,7 +435,10 @@ class Relay:
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
     """The parameters as they came, but for names of ours and what is not passed."""
-    return {name: value for name, value in exchange.params.items() if name not in _NOT_PASSED} | named
+    params = {**exchange.params, **named}
+    for name in _NOT_PASSED:
+        params.pop(name, None)
+    return params
 
 
 def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:

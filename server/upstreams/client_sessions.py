@@ -83,12 +83,14 @@ class ClientSessions:
     async def of(self, exchange: Exchange) -> UpstreamSession:
         """The session in which a client's request is to be brought; a `ToolError` where there is none."""
         upstream = self._upstream
-        if self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key:
-            return upstream.connected_session()
-        key = key_of(exchange) if self._held else None
-        held = self._live(key) if key is not None else None
+        catalog = upstream.live_session
+        is_shared = self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key
+        held = self._live(key_of(exchange)) if self._held and not is_shared else None
         if held is None:
-            catalog = upstream.connected_session()
+            if catalog is None:
+                raise upstream.unavailable()
+            if is_shared:
+                return catalog
             entry, transport = upstream.entry, upstream.transport
             shakes_hands = entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands
             # Without a handshake a remote server keeps nothing by connection: no session of its own is needed.
@@ -96,7 +98,7 @@ class ClientSessions:
             if not shakes_hands and catalog.era.is_modern and is_remote:
                 return catalog
             held = self._open(key_of(exchange), exchange, catalog)
-        elif not upstream.is_connected:
+        elif catalog is None:
             upstream.retry_now()  # the client goes on, but nothing is listed meanwhile
         if not held.ready.is_set():
             await held.ready.wait()

@@ -361,23 +361,19 @@ class Upstream:
         logger.log(logging.WARNING if is_news else logging.DEBUG, "upstream %s %s", self.alias, told)
 
     @property
-    def is_connected(self) -> bool:
-        session = self.session
-        return session is not None and not session.lost.is_set() and self.status.state is UpstreamState.CONNECTED
+    def live_session(self) -> UpstreamSession | None:
+        """The session that lists, as long as it is connected."""
+        is_connected = self.status.state is UpstreamState.CONNECTED
+        return self.session if is_connected and self.session is not None and not self.session.lost.is_set() else None
 
     def retry_now(self) -> None:
         """Somebody wants it: wait no longer, unless it failed again and again. What is left out stays so."""
         if self.status.state is not UpstreamState.LEFT_OUT:
             self._hurry.set()
 
-    def connected_session(self) -> UpstreamSession:
-        """The session of this upstream that lists, or a `ToolError`; then the connection is tried again at once."""
-        if self.session is None or not self.is_connected:
-            self.retry_now()
-            raise self.unavailable()
-        return self.session
-
     def unavailable(self) -> ToolError:
+        """What is told to whoever wants it while it is not connected; the connection is tried again at once."""
+        self.retry_now()
         status = self.status
         why = f": {status.problem}" if status.problem else ""
         left = math.ceil(self._spared_until - time.monotonic())

@@ -105,7 +105,7 @@ async def test_nothing_is_left_of_an_upstream_whose_entry_is_changed_or_gone(mar
     async def connected() -> None:
         with anyio.fail_after(CEILING):
             await pool.upstreams[0].known.wait()
-        assert pool.upstreams[0].is_connected
+        assert pool.upstreams[0].live_session is not None
 
     async with anyio.create_task_group() as tasks:
         pool.start(tasks, ONE_CLIENT)

@@ -37,7 +37,7 @@ async def test_a_lost_upstream_comes_back_when_it_is_wanted(
         assert "connection to the server bad was lost" in await scene.call()
         await until(lambda: scene.report()["state"] == "failed")
         assert "not available now (state failed: it closed the connection)" in await scene.call()
-        await until(lambda: scene.bad.is_connected)
+        await until(lambda: scene.bad.live_session is not None)
         assert await scene.call(text="back") == "back"
         report = scene.report()
         assert (report["state"], report["lastError"]) == ("connected", "it closed the connection")
@@ -72,7 +72,7 @@ async def test_an_upstream_that_ends_soon_after_each_start_is_left_alone_until_i
         await until(lambda: scene.report()["state"] == "crashing again and again")
         said = await scene.call()
         assert "state crashing again and again: it ended 3 times soon after its start" in said
-        await until(lambda: scene.bad.is_connected)
+        await until(lambda: scene.bad.live_session is not None)
         assert await scene.call(text="back") == "back"
     assert (tmp_path / "tale").read_text().count("start\n") == 4
 

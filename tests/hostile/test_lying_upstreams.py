@@ -125,8 +125,8 @@ async def test_an_upstream_that_hangs_at_its_start_is_given_up_in_its_time_and_t
     bad = over_stdio(f"{deed}*1", env={"TALE": str(tale)}, **{limit: 700})
     async with beside(tmp_path, root, bad) as scene:
         assert "bad__echo" not in await scene.names()
-        assert scene.report()["lastError" if scene.bad.is_connected else "problem"].endswith(problem)
-        await until(lambda: scene.bad.is_connected)
+        assert scene.report()["lastError" if scene.bad.live_session is not None else "problem"].endswith(problem)
+        await until(lambda: scene.bad.live_session is not None)
         assert await scene.call(text="back") == "back"
     assert tale.read_text().count("start\n") == 2
 

@@ -113,7 +113,7 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_
     pending.ask(is_open=True)
     flood(pending, 2 * MOST_EVENTS)
     pending.ask(is_open=False)
-    pending.renew()
+    pending.put(Progress({"progress": 1}))
     assert pending.deadline is None
     pending.ask(is_open=False)
     assert pending.deadline is not None

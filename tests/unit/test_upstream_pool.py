@@ -101,7 +101,7 @@ async def test_a_server_that_is_left_out_is_not_tried_again_when_it_is_called() 
             await me.known.wait()
         for _ in range(3):
             with pytest.raises(ToolError, match="state left out: it is this very server"):
-                me.connected_session()
+                raise me.unavailable()
             await anyio.wait_all_tasks_blocked()
             assert me.status.attempts == 1
         tasks.cancel_scope.cancel()

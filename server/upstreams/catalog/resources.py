@@ -197,26 +197,19 @@ def with_links(method: str, result: Json, published: Callable[[str, bool], str])
             known[uri] = published(uri, len(known) < MOST_SOUGHT)
         return item if known[uri] == uri else {**item, "uri": known[uri]}
 
-    def linked(block: Any) -> Any:
-        fields = as_mapping(block)
-        kind = fields.get("type")
-        if kind == "resource_link":
-            return with_published_uri(fields)
-        if kind == "resource":
-            resource = as_mapping(fields.get("resource"))
-            shown = with_published_uri(resource)
-            return block if shown is resource else {**fields, "resource": shown}
-        return block
-
-    def linked_message(message: Any) -> Any:
-        content = as_mapping(as_mapping(message).get("content"))
-        shown = linked(content)
-        return message if shown is content else {**message, "content": shown}
-
-    def read(contents: Any) -> Any:
-        shown = with_published_uri(fields := as_mapping(contents))
-        return contents if shown is fields else shown
-
-    change = {"content": linked, "messages": linked_message, "contents": read}[name]
-    after = [change(block) for block in cast("list[Any]", before)]
+    after: list[Any] = []
+    for item in cast("list[Any]", before):
+        fields = as_mapping(item)
+        block = as_mapping(fields.get("content")) if name == "messages" else fields
+        shown, kind = block, block.get("type")
+        if name == "contents" or kind == "resource_link":
+            shown = with_published_uri(block)
+        elif kind == "resource":
+            resource = as_mapping(block.get("resource"))
+            if (renamed := with_published_uri(resource)) is not resource:
+                shown = {**block, "resource": renamed}
+        if shown is block:
+            after.append(item)
+        else:
+            after.append({**fields, "content": shown} if name == "messages" else shown)
     return result if all(map(is_, cast("list[Any]", before), after)) else {**result, name: after}

@@ -50,16 +50,12 @@ class ToolRecord:
     now: str  # what it is now; empty once its entry is not used any more
     # tells it from a tool of the same name whose server is reached in another way
     serial: int = field(default_factory=_SERIALS.__next__)
-    _agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-
-    def is_new_to(self, client_key: str, digest: str) -> bool:
-        """Whether this is not what it was at first, and this client has not agreed to it."""
-        return digest != self.first and (client_key, digest) not in self._agreed
+    agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # which client, and to which digest
 
     def agree(self, client_key: str, digest: str) -> None:
         """The person behind a client has agreed to exactly this; nothing is kept of one like any other."""
         if client_key and digest != self.first:
-            self._agreed.add((client_key, digest))
+            self.agreed.add((client_key, digest))
 
 
 class ToolHistory:
@@ -252,7 +248,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return f"Call {self.upstream_name} of the server {self.alias} ({names[:200]})"
 
     def why_asked_anew(self, client_key: str) -> str:
-        if self._known is None or not self._known.is_new_to(client_key, self._digest):
+        known, digest = self._known, self._digest
+        if known is None or digest == known.first or (client_key, digest) in known.agreed:
             return ""
         return (
             f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"

@@ -61,10 +61,7 @@ class Era:
     capabilities: Json
     server_info: Json = field(default_factory=dict[str, Any])
     instructions: str = ""
-
-    @property
-    def is_modern(self) -> bool:
-        return self.version in MODERN_PROTOCOL_VERSIONS
+    is_modern: bool = field(kw_only=True)
 
     def announces(self, *path: str) -> bool:
         """Whether a capability is announced: the last name of the path is there and not false."""
@@ -143,7 +140,8 @@ async def _discover(peer: Peer, version: str, announced: Json, meta: Json) -> Er
     if not mutual:
         raise IncompatibleError
     info = as_mapping(as_mapping(result.get("_meta")).get(types.SERVER_INFO_META_KEY))
-    return Era(mutual[-1], as_mapping(result.get("capabilities")), info, _text(result.get("instructions")))
+    announces, instructions = as_mapping(result.get("capabilities")), _text(result.get("instructions"))
+    return Era(mutual[-1], announces, info, instructions, is_modern=True)
 
 
 async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
@@ -162,6 +160,7 @@ async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
         as_mapping(result.get("capabilities")),
         as_mapping(result.get("serverInfo")),
         _text(result.get("instructions")),
+        is_modern=False,
     )
     await peer.notify("notifications/initialized", None, {"mcp-protocol-version": era.version})
     return era

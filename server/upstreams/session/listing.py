@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from server.json_rpc import Json, as_mapping
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.wire.own_meta import THIS_SERVER, chain_of, chained, has_passed_here
+from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
 from server.upstreams.wire.peer import RelayError, UpstreamError
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list
     cursor: str | None = None
     seen: set[str] = set()
     for _ in range(MAX_PAGES):
-        params: Json = {"_meta": chained({}), **({"cursor": cursor} if cursor is not None else {})}
+        params: Json = {"_meta": OF_THIS_SERVER, **({"cursor": cursor} if cursor is not None else {})}
         page = await session.request(kind.method, params)
         if THIS_SERVER in chain_of(as_mapping(page.get("_meta"))):
             raise IsThisServerError

@@ -64,7 +64,7 @@ def is_result_of_call(result: Json) -> bool:
     if result.get("resultType", "complete") != "complete":
         return True
     content = result.get("content")
-    is_readable = isinstance(content, list) and all(isinstance(block, dict) for block in cast("list[Any]", content))
+    is_readable = isinstance(content, list) and set(map(type, cast("list[Any]", content))) <= {dict}
     return is_readable and isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict)
 
 

@@ -17,7 +17,7 @@ from server.upstreams.session.era import ENVELOPE_KEYS, Era, envelope, greet, he
 from server.upstreams.session.flow_control import BoundedTasks, MessageLimit
 from server.upstreams.session.questions import QUESTIONS, Questions, SessionOptions
 from server.upstreams.session.upstream_subscriptions import ResourceSubscriptions
-from server.upstreams.wire.own_meta import chained
+from server.upstreams.wire.own_meta import OF_THIS_SERVER, chained
 from server.upstreams.wire.peer import MessageWriter, Notice, Peer, PendingRequest, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.transports import Transport
 from tools.contract.display import visible_line
@@ -53,7 +53,7 @@ class UpstreamSession:
     ) -> None:
         self.options = options
         self.alias = options.alias
-        self.era = Era("", {})  # what the upstream said when it was greeted
+        self.era = Era("", {}, is_modern=False)  # what the upstream said when it was greeted
         self.peer = Peer(writer, self._on_request, self._on_notification)
         self.tasks = tasks
         self.lost = lost
@@ -71,12 +71,16 @@ class UpstreamSession:
     async def start(
         self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
     ) -> PendingRequest:
-        """Send a request of our own, or, in the upstream's own names, one that the client's request makes us send."""
-        given, era = as_mapping(params.get("_meta")), self.era
-        meta = {name: given[name] for name in given if name not in ENVELOPE_KEYS}
+        """Send a request of our own, or, in the upstream's own names, one that the client's request makes us send.
+
+        A `ToolError` says of the latter that it would go in a ring.
+        """
+        era, meta = self.era, dict(as_mapping(params.get("_meta")))
+        for name in ENVELOPE_KEYS:
+            meta.pop(name, None)
         if exchange is not None:
             meta["progressToken"] = 0
-            meta |= chained(exchange.meta)
+            meta |= chained(meta, self.alias)
         if era.is_modern:
             announced = exchange.capabilities if exchange is not None else self.options.announced
             meta |= envelope(era.version, announced)
@@ -179,7 +183,7 @@ async def open_session(
 
         tasks.start_soon(read, session.peer)
         try:
-            session.era = await greet(session.peer, options.wanted, options.announced, chained({}))
+            session.era = await greet(session.peer, options.wanted, options.announced, OF_THIS_SERVER)
             if options.client is not None and (level := options.client.chosen_level) is not None:
                 await session.set_level(level)
             yield session

@@ -26,6 +26,7 @@ CHAIN_KEY = "coretools-mcp/chain"
 """Under this `_meta` key stand the numbers of the servers that a request has passed, or that a list comes through."""
 
 THIS_SERVER = secrets.token_hex(8)
+OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # what `_meta` of requests of our own says
 
 MOST_HOPS = 8  # servers like this one that a request may pass (ours); more look like a ring
 
@@ -34,6 +35,7 @@ _OWN_NAME = OWN_KEYS.rstrip("/")
 _DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
 """What holds data of tools and schemas, which may be large: it is looked through only where our name is in it."""
 
+_COMPOUND = frozenset({dict, list})
 _LISTED = 2  # how deep the items of an answer to a list lie in it
 
 
@@ -48,13 +50,10 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
         within: list[Any] = []
         for part in parts:
             if type(part) is list:
-                # Most blocks have texts alone, and so no `_meta`: a result may hold very many.
-                within += [
-                    each
-                    for each in cast("list[Any]", part)
-                    if type(each) is list
-                    or (type(each) is dict and any(map(_is_compound, cast("Json", each).values())))
-                ]
+                within += cast("list[Any]", part)
+                continue
+            # Most blocks have texts alone, and so no `_meta`: a result may hold very many.
+            if type(part) is not dict or _COMPOUND.isdisjoint(map(type, cast("Json", part).values())):
                 continue
             fields = cast("Json", part)
             if isinstance(meta := fields.get("_meta"), dict):
@@ -66,7 +65,7 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
                 if ours and not meta:
                     del fields["_meta"]
             for name, value in fields.items():
-                if not _is_compound(value):
+                if type(value) not in _COMPOUND:
                     continue
                 if name in _DATA:
                     # In whatever case: a search in JSON costs a fraction of a look at each part.
@@ -75,10 +74,6 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
                             continue
                 within.append(value)
         parts, depth = within, depth + 1
-
-
-def _is_compound(value: Any) -> bool:
-    return type(value) is dict or type(value) is list
 
 
 def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
@@ -94,13 +89,11 @@ def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(each for each in cast("list[Any]", chain)[: MOST_HOPS * 8] if isinstance(each, str))
 
 
-def chained(meta: Mapping[str, Any]) -> Json:
-    """What `_meta` of a request says that goes one server further."""
-    return {CHAIN_KEY: [*chain_of(meta), THIS_SERVER]}
+def chained(meta: Mapping[str, Any], alias: str) -> Json:
+    """What `_meta` of a request says that goes one server further, to this one.
 
-
-def check_hops(meta: Mapping[str, Any], alias: str) -> None:
-    """Refuse to go in a ring: by a `ToolError` where the request has passed this server before, or too many."""
+    Nothing goes in a ring: a `ToolError` where the request has passed this server before, or too many.
+    """
     chain = chain_of(meta)
     if THIS_SERVER in chain or len(chain) >= MOST_HOPS:
         raise ToolError(
@@ -108,6 +101,7 @@ def check_hops(meta: Mapping[str, Any], alias: str) -> None:
             f"The call was not passed on to the server {alias}: it has come through {len(chain)} servers like this "
             "one, which stand in a ring. Call the tool by its shortest name.",
         )
+    return {CHAIN_KEY: [*chain, THIS_SERVER]}
 
 
 def has_passed_here(item: Mapping[str, Any]) -> bool:
@@ -138,4 +132,4 @@ def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> l
 
 def list_meta(meta: Mapping[str, Any]) -> Json:
     """What a list says of itself to whoever asks: to servers like this one, who it is."""
-    return {"_meta": {CHAIN_KEY: [THIS_SERVER]}} if chain_of(meta) else {}
+    return {"_meta": OF_THIS_SERVER} if chain_of(meta) else {}

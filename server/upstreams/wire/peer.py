@@ -11,7 +11,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anyio
@@ -155,63 +155,48 @@ class Answer:
     result: Json
     problem: RelayError | None = None
 
-    def unwrap(self) -> Json:
-        """The result; raises the problem where there is none."""
-        if self.problem is not None:
-            raise self.problem
-        return self.result
-
 
 @dataclass(frozen=True, slots=True)
 class Expired:
     """Nothing was said in the time that was given."""
 
 
+@dataclass(eq=False, slots=True)
 class PendingRequest:
-    """One request to an upstream, until it is answered or abandoned; `aclose` cancels it if it is still open.
+    """One request to an upstream, until it is answered or abandoned; `aclose` cancels it if it is still open."""
 
-    `client_key` says whose it is, where one that is abandoned has to be known: empty for one who cannot be told apart.
-    """
-
-    def __init__(self, peer: Peer, identity: int, method: str, client_key: str | None = None) -> None:
-        self.identity = identity
-        self.method = method
-        self.client_key = client_key
-        self.is_answered = False
-        self.at_end: Callable[[], None] | None = None
-        """Called when the upstream has answered, or is not waited for any more; perhaps twice."""
-        self.deadline: float | None = None  # when it counts as expired, in the loop's time
-        self._peer = peer
-        self._events: deque[Any] = deque()
-        self._waiting_bytes = 0
-        self._newest: Progress | None = None  # the last progress that waits
-        self._dropped = 0
-        self._waiter: asyncio.Future[None] | None = None
-        self._patience: float | None = None
-        self._questions = 0  # how many people are asked because of it
+    peer: Peer
+    identity: int
+    method: str
+    client_key: str | None = None
+    """Whose it is, where one that is abandoned has to be known: empty for one who cannot be told apart."""
+    is_answered: bool = False
+    at_end: Callable[[], None] | None = None
+    """Called when the upstream has answered, or is not waited for any more; perhaps twice."""
+    deadline: float | None = None  # when it counts as expired, in the loop's time
+    _events: deque[Any] = field(default_factory=deque[Any])
+    _waiting_bytes: int = 0
+    _newest: Progress | None = None  # the last progress that waits
+    _dropped: int = 0
+    _waiter: asyncio.Future[None] | None = None
+    _patience: float | None = None
+    _questions: int = 0  # how many people are asked because of it
 
     def expect(self, seconds: float | None, first: float | None = None) -> None:
         """Give `Expired` after this time without a word, or after another one for the first word; `None` for never."""
         self._patience = seconds
-        self._wait(seconds if first is None else first)
-
-    def renew(self) -> None:
-        """It has said something, whether or not that is passed on yet."""
-        if self.deadline is not None:
-            self._wait(self._patience)
+        wait = seconds if first is None else first
+        self.deadline = None if wait is None or self._questions else self.peer.watch(wait)
 
     def ask(self, *, is_open: bool) -> None:
         """A person is being asked from now on, or no longer: a person's time is not the upstream's."""
         self._questions += 1 if is_open else -1
-        self._wait(self._patience)
-
-    def _wait(self, seconds: float | None) -> None:
-        self.deadline = None if seconds is None or self._questions else self._peer.watch(seconds)
+        self.expect(self._patience)
 
     def put(self, event: Any) -> None:
         is_progress = type(event) is Progress
-        if is_progress:
-            self.renew()
+        if is_progress and self.deadline is not None:
+            self.expect(self._patience)  # it has said something, whether or not that is passed on yet
         if isinstance(event, Answer):
             self.is_answered = True
             if self.at_end is not None:
@@ -255,7 +240,9 @@ class PendingRequest:
         while True:
             event = await self.next()
             if isinstance(event, Answer):
-                return event.unwrap()
+                if event.problem is not None:
+                    raise event.problem
+                return event.result
 
     async def aclose(self) -> None:
         """Wait for no answer any more; the upstream is told, if it has not answered."""
@@ -263,10 +250,10 @@ class PendingRequest:
             logger.info("%d notifications of a call were dropped, since its client reads too slowly", self._dropped)
             self._dropped = 0
         if not self.is_answered:
-            self._peer.abandon(self)
+            self.peer.abandon(self)
             if self.method not in NEVER_CANCELLED:
                 params = {"requestId": self.identity, "reason": "The caller does not wait for it any more."}
-                await self._peer.notify_briefly("notifications/cancelled", params)
+                await self.peer.notify_briefly("notifications/cancelled", params)
         if self.at_end is not None:
             self.at_end()
 
@@ -312,10 +299,21 @@ class Peer:
     def take(self, message: Message) -> None:
         try:
             match message:
-                case Response(identity, result):
-                    self._finish(identity, result, None)
-                case Failure(identity, error):
-                    self._finish(identity, None, error)
+                case Response(identity, said) | Failure(identity, said):
+                    number = identity if type(identity) is int else _number(identity)
+                    pending = self._pending.pop(number, None)
+                    if pending is None:
+                        self._abandoned.pop(number, None)
+                        logger.debug("an upstream answered what nobody waits for")
+                        return
+                    is_result = isinstance(message, Response)
+                    remove_own_keys(said, is_list=is_result and pending.method.endswith("/list"))
+                    if is_result:
+                        pending.put(Answer(said))
+                    elif _UNUSABLE in as_mapping(said.get("data")):
+                        pending.put(Answer({}, UnusableAnswerError(said["message"])))
+                    else:
+                        pending.put(Answer({}, UpstreamError(said)))
                 case Request(identity, method, params):
                     remove_own_keys(params := params or {})
                     self._on_request(identity, method, params)
@@ -330,20 +328,6 @@ class Peer:
         except Exception:
             # What comes next in the same piece of its output must not be lost with it.
             logger.exception("a message of an upstream could not be taken because of an internal error")
-
-    def _finish(self, identity: Any, result: Json | None, error: Json | None) -> None:
-        number = _number(identity)
-        pending = self._pending.pop(number, None)
-        if pending is None:
-            self._abandoned.pop(number, None)
-            logger.debug("an upstream answered what nobody waits for")
-        elif error is None:
-            remove_own_keys(result := result or {}, is_list=pending.method.endswith("/list"))
-            pending.put(Answer(result))
-        else:
-            remove_own_keys(error)
-            is_unusable = _UNUSABLE in as_mapping(error.get("data"))
-            pending.put(Answer({}, UnusableAnswerError(error["message"]) if is_unusable else UpstreamError(error)))
 
     @property
     def open_requests(self) -> int:

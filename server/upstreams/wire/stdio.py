@@ -105,6 +105,7 @@ class PipeReader:
 
     def __init__(self, descriptor: int, line_bytes: int) -> None:
         self.is_ended = False
+        self.is_unwanted = False  # what is read is dropped
         self.descriptor = descriptor
         self.read_bytes = USUAL_PIPE_BYTES
         self.loop = asyncio.get_running_loop()
@@ -151,6 +152,8 @@ class PipeReader:
             self.take(b"\n")  # the last line may lack its end
 
     def take(self, data: bytes) -> None:
+        if self.is_unwanted:
+            return
         for line in self._splitter.feed(data):
             self.take_line(line)
         while self._splitter.oversized:
@@ -185,7 +188,6 @@ class StdoutReader(PipeReader):
     def __init__(self, descriptor: int, log: StderrLog) -> None:
         self.inbox = Inbox(on_empty=self.resume)
         self._log = log
-        self._is_unwanted = False
         super().__init__(descriptor, MESSAGE_BYTES)
 
     def finish(self) -> None:
@@ -199,7 +201,7 @@ class StdoutReader(PipeReader):
 
     def discard(self) -> None:
         """Take no more messages, but go on reading: an upstream that cannot write does not come to its end."""
-        self._is_unwanted = True
+        self.is_unwanted = True
         self.inbox.close()
         self.resume()
 
@@ -210,7 +212,7 @@ class StdoutReader(PipeReader):
 
     def on_readable(self) -> None:
         """Read a piece, unless others have to take something first."""
-        if STDIO_BACKPRESSURE.is_full and not self._is_unwanted:
+        if STDIO_BACKPRESSURE.is_full and not self.is_unwanted:
             self.pause()
             STDIO_BACKPRESSURE.when_free(self.resume)
             return
@@ -220,15 +222,11 @@ class StdoutReader(PipeReader):
         if len(data) == self.read_bytes == USUAL_PIPE_BYTES:
             self.read_bytes = LARGE_READ_BYTES
             enlarge(self.descriptor)
-        if not self._is_unwanted and (self.inbox.count >= INBOX_MESSAGES or self.inbox.size > WAITING_BYTES):
+        if not self.is_unwanted and (self.inbox.count >= INBOX_MESSAGES or self.inbox.size > WAITING_BYTES):
             self.pause()
         elif took > TURN_SECONDS and not self.is_ended:
             # Others have as much time as this took.
             self.pause(took)
-
-    def take(self, data: bytes) -> None:
-        if not self._is_unwanted:
-            super().take(data)
 
     def take_line(self, line: bytes) -> None:
         """Take a message; a line with bytes that are not UTF-8 is taken without these."""
@@ -266,7 +264,7 @@ class StdinWriter:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._backpressure = Backpressure()
-        self._lines = OutgoingLines(self._on_data, self._backpressure)
+        self._lines = OutgoingLines(self._write, self._backpressure)
         self._is_waiting = False
         self._is_read = True
 
@@ -277,7 +275,8 @@ class StdinWriter:
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message; waits before that while much more waits to be written already."""
         del headers  # a pipe has none
-        await self._backpressure.wait()
+        if self._backpressure.is_full:
+            await self._backpressure.wait()
         if not self._is_read:
             raise anyio.BrokenResourceError
         self._lines.put(to_json(fields_of(message), inf_nan_mode="null"))
@@ -291,10 +290,6 @@ class StdinWriter:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def _on_data(self) -> None:
-        if not self._is_waiting:
-            self._write()
 
     def _write(self) -> None:
         """Write what can be written at once: others want their turn of the event loop."""

@@ -117,8 +117,8 @@ async def test_a_client_goes_on_in_its_session_while_the_one_that_lists_is_lost(
         listing = said(await upstream.session.request("tools/call", {"name": "whoami", "arguments": {}}))["pid"]
         assert listing != pid
         os.kill(listing, signal.SIGKILL)
-        await until(lambda: not upstream.is_connected)
+        await until(lambda: upstream.live_session is None)
         answered = await ada.request("tools/call", {**params, **await ada.answers_to(result)})
         assert said(answered)[0]["action"] == "accept"
         assert (await ada.told("up__whoami"))["pid"] == pid
-        await until(lambda: upstream.is_connected)
+        await until(lambda: upstream.live_session is not None)

@@ -58,7 +58,7 @@ class Running:
         assert found is not None
         with anyio.fail_after(50):
             await found.known.wait()
-        assert found.is_connected
+        assert found.live_session is not None
         return found
 
 
@@ -78,7 +78,8 @@ async def test_only_upstreams_whose_entry_changed_are_restarted_and_calls_of_oth
         steps: list[str] = []
 
         async def call() -> None:
-            session = same.connected_session()
+            session = same.live_session
+            assert session is not None
             with anyio.CancelScope() as scope:
                 tasks_of_call.append(scope)
                 await session.request("tools/call", {"name": "wait", "arguments": {}})
@@ -127,7 +128,8 @@ async def test_what_is_published_of_an_upstream_changes_without_another_connecti
         running.pool.start(tasks, ONE_CLIENT)
         up = await running.upstream("up")
         await running.upstream("other")
-        session, scope, told = up.connected_session(), anyio.CancelScope(), list[str]()
+        session, scope, told = up.live_session, anyio.CancelScope(), list[str]()
+        assert session is not None
         running.said.clear()
 
         async def call() -> None:
@@ -153,14 +155,14 @@ async def test_what_is_published_of_an_upstream_changes_without_another_connecti
         assert "tools" in running.said, "clients hear of it"
         assert up.entry.timeout == 1234
         assert running.pool.by_alias.get("up") is up
-        assert up.connected_session() is session
+        assert up.live_session is session
         assert told == []
 
         await running.live.apply(running.written({"mcpServers": {"up": stdio_upstream()}}), tasks)
         names = {tool.name: tool for tool in running.registry.get_all_tools()}
         assert {"up__echo", "up__fail", "up__steps"} <= names.keys()
         assert not is_read_only(names["up__echo"])
-        assert up.connected_session() is session
+        assert up.live_session is session
         scope.cancel()
         with anyio.fail_after(60):
             while not told:
