@@ -16,91 +16,63 @@ from urllib.parse import unquote_plus
 
 HIDDEN = "[hidden]"  # what stands in place of a secret
 
+
+def _table(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 # Ends of the words of a name (`API_KEY`, `dbPassword`, `MYTOKENS`)
-_WORDS = (
-    *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "KEY", "AUTH", "AUTHORIZATION", "CREDENTIAL"),
-    *("CRED", "PRIVATE", "CERT", "COOKIE", "JWT", "OTP", "SESSID", "SESSIONID", "PASSWORT", "KENNWORT"),
+_WORDS = tuple(
+    _table("""
+    TOKEN SECRET PASSWORD PASSWD PASSPHRASE PASSCODE KEY AUTH AUTHORIZATION CREDENTIAL CRED PRIVATE CERT COOKIE JWT OTP
+    SESSID SESSIONID PASSWORT KENNWORT
+    """)
 )
-
 # Words that end so and mean something else
-_EVERYDAY = frozenset({"MONKEY", "DONKEY", "TURKEY", "WHISKEY", "HOCKEY", "JOCKEY", "HOTKEY", "CONCERT", "SACRED"})
-
-_WHOLE_WORDS = frozenset(
-    {
-        *("PASS", "PGPASS", "PW", "PAT", "DSN", "BEARER", "XAUTHORITY", "AUTHORISATION", "CSRF", "XSRF", "MNEMONIC"),
-        *("PINCODE", "OTPCODE", "AUTHCODE", "AUTHHEADER", "CVV", "CVC", "PWDS", "CONNSTR", "CONNECTIONSTRING"),
-    }
-)
-
+_EVERYDAY = _table("MONKEY DONKEY TURKEY WHISKEY HOCKEY JOCKEY HOTKEY CONCERT SACRED")
+_WHOLE_WORDS = _table("""
+    PASS PGPASS PW PAT DSN BEARER XAUTHORITY AUTHORISATION CSRF XSRF MNEMONIC PINCODE OTPCODE AUTHCODE AUTHHEADER CVV
+    CVC PWDS CONNSTR CONNECTIONSTRING
+""")
 # A secret where nothing follows that says of what kind it is (`session`, `pinCode`, and not `session_name`)
 _LAST_WORDS = frozenset(
     word + plural
-    for word in (
-        *("SESSION", "PIN", "MFA", "2FA", "SID", "SIG", "SIGNATURE", "HMAC", "AUTHENTICATION", "SAS", "ASSERTION"),
-        "WEBHOOK",
-    )
+    for word in _table("SESSION PIN MFA 2FA SID SIG SIGNATURE HMAC AUTHENTICATION SAS ASSERTION WEBHOOK")
     for plural in ("", "S")
 )
-
 # Whole names of what is a secret only where it looks like one: `key` is what a list is sorted by, too
-_BY_VALUE = frozenset({"KEY", "SEED"})
+_BY_VALUE = _table("KEY SEED")
 # What may follow one of these
-_HOLDING = frozenset({"ID", "CODE", "NUMBER", "VALUE", "DATA", "HEADER", "HASH", "STRING", "TEXT"})
-
-# Words that are none by themselves
-_PAIRS = frozenset(
-    {
-        *(
-            (word, "CODE")
-            for word in ("VERIFICATION", "SECURITY", "RECOVERY", "BACKUP", "ACCESS", "LOGIN", "SMS", "FACTOR", "TIME")
-        ),
-        *((word, "CODES") for word in ("RECOVERY", "BACKUP")),
-        *(("SEED", "PHRASE"), ("SEED", "WORDS"), ("RECOVERY", "PHRASE"), ("BACKUP", "PHRASE"), ("PASS", "PHRASE")),
-        *(("CONNECTION", "STRING"), ("CONN", "STR"), ("CARD", "NUMBER"), ("WEBHOOK", "URL"), ("SECURITY", "ANSWER")),
-        ("2", "FA"),
-        *(("SAML", "RESPONSE"), ("PASS", "WORD"), ("PASS", "WORT"), ("PASS", "CODE"), ("KENN", "WORT")),
-    }
-)
-
+_HOLDING = _table("ID CODE NUMBER VALUE DATA HEADER HASH STRING TEXT")
+# Pairs of words that are none by themselves
+_PAIRS = _table("""
+    VERIFICATION_CODE SECURITY_CODE RECOVERY_CODE BACKUP_CODE ACCESS_CODE LOGIN_CODE SMS_CODE FACTOR_CODE TIME_CODE
+    RECOVERY_CODES BACKUP_CODES SEED_PHRASE SEED_WORDS RECOVERY_PHRASE BACKUP_PHRASE PASS_PHRASE CONNECTION_STRING
+    CONN_STR CARD_NUMBER WEBHOOK_URL SECURITY_ANSWER 2_FA SAML_RESPONSE PASS_WORD PASS_WORT PASS_CODE KENN_WORT
+""")
 # What stands before `key` where it opens nothing
-_KEYS_OF_DATA = frozenset(
-    {
-        *("SORT", "PRIMARY", "FOREIGN", "PARTITION", "UNIQUE", "CACHE", "PUBLIC", "GROUP", "ORDER", "INDEX", "OBJECT"),
-        *("ROW", "MAP", "LOOKUP", "ROUTING", "SHARD", "COLUMN", "ITEM", "DICT", "JSON", "REGISTRY", "SHORTCUT", "THE"),
-    }
-)
-
+_KEYS_OF_DATA = _table("""
+    SORT PRIMARY FOREIGN PARTITION UNIQUE CACHE PUBLIC GROUP ORDER INDEX OBJECT ROW MAP LOOKUP ROUTING SHARD COLUMN ITEM
+    DICT JSON REGISTRY SHORTCUT THE
+""")
 # Names of numbers: `max_tokens`, `key_size`, `prompt_tokens`
-_FIRST_OF_COUNTS = frozenset({"MAX", "MIN", "NUM", "TOTAL"})
-_LAST_OF_COUNTS = frozenset({"COUNT", "LIMIT", "LENGTH", "SIZE", "BUDGET", "TTL"})
-_COUNTED_TOKENS = frozenset({"INPUT", "OUTPUT", "PROMPT", "COMPLETION", "REASONING", "THINKING", "NEW", "CONTEXT"})
+_FIRST_OF_COUNTS = _table("MAX MIN NUM TOTAL")
+_LAST_OF_COUNTS = _table("COUNT LIMIT LENGTH SIZE BUDGET TTL")
+_COUNTED_TOKENS = _table("INPUT OUTPUT PROMPT COMPLETION REASONING THINKING NEW CONTEXT")
 _SHORTEST_TOKEN = 12  # characters; a shorter word has no form of a secret
 # A password at the end of a name (`MYSQL_PWD`). Alone it is the working folder, or a password that is not a path.
 _LAST_WORD = "PWD"
 _MAX_NAME_CHARS = 200  # of a longer name the two ends are looked at
 
 # Names of certificate stores, paths of what everybody may see; the number of a login; which key git signs with
-_PUBLIC = frozenset(
-    {
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "NIX_SSL_CERT_FILE",
-        "PIP_CERT",
-        "CARGO_HTTP_CAINFO",
-        "NODE_EXTRA_CA_CERTS",
-        "XDG_SESSION_ID",
-        "signingkey",
-        "user.signingkey",
-        "user.signingKey",
-    }
-)
+_PUBLIC = _table("""
+    SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE PIP_CERT CARGO_HTTP_CAINFO NODE_EXTRA_CA_CERTS XDG_SESSION_ID
+    signingkey user.signingkey user.signingKey
+""")
 
 # Letters of other scripts that look like ours
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕкмтнвԁӏАВЕКМНОРСТУХІЈЅɡıοανρτυκι", "aeopcyxijskmthbdlABEKMHOPCTYXIJSgioavptuki")
 _PLACE = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")  # how a path begins that is a working folder
-
-_BEGIN, _END, _DASHES = "-----BEGIN ", "-----END ", "-----"
-_KEY_HEADER_LENGTH = 64
 
 
 def is_secret_name(name: str) -> bool:
@@ -110,12 +82,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def holds_secret(name: str, value: object) -> bool:
-    """Whether a value is a secret by its name, or by its name and its looks.
-
-    Args:
-        name: What stands before it: a key, an option, a parameter of a URL.
-        value: The value.
-    """
+    """Whether a value is a secret by its looks and what stands before it: a key, an option, a parameter of a URL."""
     folded = name.strip(" -").upper()
     if isinstance(value, str) and folded in _BY_VALUE:
         return _MADE_UP().match(value.lstrip(" \\\"'")) is not None
@@ -143,7 +110,7 @@ def _is_secret_name(name: str) -> bool:
         if is_secret and not (word in {"KEY", "KEYS"} and before in _KEYS_OF_DATA):
             return True
     return any(
-        (word in _LAST_WORDS and (after is None or after in _HOLDING)) or (word, after) in _PAIRS
+        (word in _LAST_WORDS and (after is None or after in _HOLDING)) or f"{word}_{after}" in _PAIRS
         for word, after in zip_longest(words, words[1:])
     )
 
@@ -160,6 +127,9 @@ def _later(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
     """A pattern that is compiled when it is first used: all of them would delay each start."""
     return cache(partial(re.compile, pattern, flags))
 
+
+# From the first line of a key to its last, or to the end of the text
+_PRIVATE_KEYS = _later(r"-----BEGIN (?=(?:(?!-----)(?s:.)){0,53}PRIVATE KEY)(?s:.)*?(?:-----END (?s:.)*?-----|\Z)")
 
 # Letters and digits without a meaning, and the words of a seed phrase
 _MADE_UP = _later(
@@ -270,16 +240,13 @@ _OPTIONS = _later(
     r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
 )
 
-_PASSWORD_LETTERS = {
-    "databases": "p",
-    "archives": "[pP]",
-    "enciphering": "[kK]",
-    "redis": "a",
-    "microsoft": "P",
-    "directories": "w",
-    "logins": "p",
-    "requests": "(?:a|-auth)",
-    "secrets": "(?:b|-body|v|-value)",
+# The letter by which a program takes a password
+_PASSWORDS = {
+    program: _later(rf"(?<=\s)-{letter}[ =]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)")
+    for program, letter in (
+        *(("databases", "p"), ("archives", "[pP]"), ("enciphering", "[kK]"), ("redis", "a"), ("microsoft", "P")),
+        *(("directories", "w"), ("logins", "p"), ("requests", "(?:a|-auth)"), ("secrets", "(?:b|-body|v|-value)")),
+    )
 }
 
 # A command line of a program that takes a password by a letter, to its end
@@ -295,7 +262,7 @@ def redact(text: str) -> str:
     """The text with everything that looks like a secret replaced by `HIDDEN`."""
     if len(text) < _SHORTEST_TOKEN and text.isidentifier():
         return text
-    text = _without_keys(text)
+    text = _PRIVATE_KEYS().sub(HIDDEN, text)
     if "://" in text:
         text = _USERINFO().sub(f"://{HIDDEN}@", text)
     text = _TOKENS().sub(HIDDEN, text)
@@ -311,7 +278,7 @@ def redact(text: str) -> str:
         text = pattern.sub(_hide_value, text)
     if "<<<" in text:
         text = _HERE_STRINGS().sub(_without_input, text)
-    return _PROGRAMS().sub(_without_passwords, text)
+    return _PROGRAMS().sub(lambda found: _PASSWORDS[str(found.lastgroup)]().sub(_hide_value, found[0]), text)
 
 
 def _without_named(text: str) -> str:
@@ -327,9 +294,11 @@ def _without_named(text: str) -> str:
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
             # A name that only begins like one of a secret means something else in a text.
-            is_long = words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or tuple(words[-2:]) in _PAIRS
+            is_long = (
+                words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
+            )
             last = "_".join(words[-2 if is_long else -1 :])
-            is_secret = is_secret_name(name) and (words[-1] in _BY_VALUE or is_secret_name(last))
+            is_secret = is_secret_name(name) and (words[-1] in _BY_VALUE or _is_secret_name(last))
         if is_secret and (value := _VALUE().match(text, end)):
             parts += [text[done:end], _hide_value(value)]
             done = value.end()
@@ -365,13 +334,6 @@ def _hide_value(found: re.Match[str]) -> str:
     return f"{before}{quote}{HIDDEN}{quote if len(value) > 1 and value.endswith(quote) else ''}"
 
 
-def _without_passwords(found: re.Match[str]) -> str:
-    """A command of a program whose options for passwords are known."""
-    program = next(name for name, value in found.groupdict().items() if value is not None)
-    option = rf"(?<=\s)-{_PASSWORD_LETTERS[program]}[ =]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)"
-    return re.sub(option, _hide_value, found[0])
-
-
 def has_secret(text: str) -> bool:
     """Whether there is anything in a text that `redact` would hide."""
     return redact(text) != text
@@ -380,21 +342,3 @@ def has_secret(text: str) -> bool:
 def without_userinfo(url: str) -> str:
     """A URL without name and password, which often stand in addresses of proxies and package indexes."""
     return re.sub(r"://[^\s/@?#]*@", "://", url)
-
-
-def _without_keys(text: str) -> str:
-    """Private keys as text, from their first line to their last, or to the end of the text."""
-    parts: list[str] = []
-    done = at = 0
-    while (at := text.find(_BEGIN, at)) >= 0:
-        header = text[at + len(_BEGIN) : at + len(_BEGIN) + _KEY_HEADER_LENGTH].partition(_DASHES)[0]
-        if "PRIVATE KEY" not in header:
-            at += len(_BEGIN)
-            continue
-        parts += [text[done:at], HIDDEN]
-        end = text.find(_END, at)
-        last = text.find(_DASHES, end + len(_END)) if end >= 0 else -1
-        if last < 0:
-            return "".join(parts)
-        done = at = last + len(_DASHES)
-    return "".join([*parts, text[done:]])
