@@ -151,7 +151,6 @@ class App:
         built_in = builtin_tools(
             fetcher=fetcher,
             search=settings.web.search.for_tools(),
-            opener=lambda: fetcher().opener,
             memory=memory,
             todos=self._todos,
             agents=[agent.for_tools(name) for name, agent in settings.agents.items()],

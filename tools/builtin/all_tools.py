@@ -29,7 +29,6 @@ from tools.web.search_settings import SearchSettings
 if TYPE_CHECKING:
     from tools.planning.agent_command import AgentCommand
     from tools.shell.runner import ProgramRunner
-    from tools.web.opener import UrlOpener
     from tools.web.page_fetcher import PageFetcher
 
 
@@ -37,7 +36,6 @@ def builtin_tools(
     *,
     fetcher: Callable[[], PageFetcher] | None = None,
     search: SearchSettings | None = None,
-    opener: Callable[[], UrlOpener] | None = None,
     memory: MemoryFiles | None = None,
     todos: TodoLists | None = None,
     agents: Sequence[AgentCommand] = (),
@@ -48,6 +46,15 @@ def builtin_tools(
     By default only public addresses are fetched, nobody is asked to search the web, and memories are the project's
     alone. Without agents, and what runs them, there is no `task`.
     """
+
+    @cache
+    def public_pages() -> PageFetcher:
+        from tools.web.opener import UrlOpener  # noqa: PLC0415 - starting up does not need it
+        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - the same
+
+        return PageFetcher(UrlOpener())
+
+    pages = fetcher or public_pages
     tasks: list[BaseTool[Any]] = []
     if agents and programs is not None:
         from tools.builtin.task import TaskTool  # noqa: PLC0415 - few have agents
@@ -65,23 +72,11 @@ def builtin_tools(
         ListJobsTool(),
         ReadOutputTool(),
         StopJobTool(),
-        WebFetchTool(fetcher or cache(_public_pages)),
-        WebSearchTool(search or SearchSettings(), opener or _public_opener),
+        WebFetchTool(pages),
+        WebSearchTool(search or SearchSettings(), lambda: pages().opener),
         MemoryTool(memory),
         TodoWriteTool(todos),
         *tasks,
         AskUserQuestionTool(),
         ExitPlanModeTool(),
     ]
-
-
-def _public_pages() -> PageFetcher:
-    from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - starting up does not need it
-
-    return PageFetcher(_public_opener())
-
-
-def _public_opener() -> UrlOpener:
-    from tools.web.opener import UrlOpener  # noqa: PLC0415 - starting up does not need it
-
-    return UrlOpener()

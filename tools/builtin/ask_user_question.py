@@ -151,7 +151,6 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         return arguments
 
     def check(self, params: AskUserQuestionParams, spelled: Mapping[str, str]) -> None:
-        del spelled
         headers: set[str] = set()
         for number, asked in enumerate(params.questions, start=1):
             if not asked.question.strip() or not asked.header.strip():
@@ -173,11 +172,9 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
                 )
 
     def get_description(self, params: AskUserQuestionParams, context: ToolContext) -> str:
-        del context
         return f"Ask the user: {', '.join(brief(asked.header) for asked in params.questions)}"
 
     async def should_confirm_execute(self, params: AskUserQuestionParams, context: ToolContext) -> AskUserConfirmation:
-        del context
         return AskUserConfirmation(
             title="The model asks you. Do not answer with passwords or other secrets.",
             questions=tuple(asked.for_user() for asked in params.questions),

@@ -21,13 +21,7 @@ from tools.contract.limits import no_progress
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS, run_blocking
-from tools.discovery.commands import (
-    DISCOVERY_COMMAND,
-    MOST_BYTES,
-    CallCommand,
-    CommandSite,
-    DiscoverySettings,
-)
+from tools.discovery.commands import DISCOVERY_COMMAND, MOST_BYTES, CallCommand, CommandSite, DiscoverySettings
 from tools.discovery.declarations import DeclaredTool
 
 if TYPE_CHECKING:
@@ -91,7 +85,6 @@ class DiscoveredTool(BaseTool[Arguments]):
         return read
 
     def get_description(self, params: Arguments, context: ToolContext) -> str:
-        del context
         names = ", ".join(params) or "no arguments"
         return f"Run the custom tool {self._declared.title} ({one_line(names[:DESCRIBED_CHARS])})"
 
@@ -100,7 +93,6 @@ class DiscoveredTool(BaseTool[Arguments]):
 
         from tools.contract.secrets import redact  # noqa: PLC0415 - as above
 
-        del context
         command = redact(shlex.join((*self._command.argv, self._declared.called)))
         arguments = json.dumps(dict(params), indent=2, ensure_ascii=False, default=str)
         return InfoConfirmation(

@@ -52,12 +52,10 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
     output_schema = OUTPUT_SCHEMA
 
     def check(self, params: ExitPlanModeParams, spelled: Mapping[str, str]) -> None:
-        del spelled
         if not params.plan.strip():
             raise InvalidToolParamsError(self.name, "'plan' is empty; give the whole plan as Markdown.")
 
     def get_description(self, params: ExitPlanModeParams, context: ToolContext) -> str:
-        del params, context
         return "Present a plan and leave plan mode"
 
     async def should_confirm_execute(self, params: ExitPlanModeParams, context: ToolContext) -> PlanConfirmation:
@@ -71,11 +69,9 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         chosen = context.answer.decision if context.answer is not None else Decision.ONCE
         mode = ApprovalMode.AUTO_EDIT if chosen is Decision.ALWAYS else ApprovalMode.DEFAULT
         context.client.approval_mode = mode
-        how = (
-            "Files are edited without asking from now on."
-            if mode is ApprovalMode.AUTO_EDIT
-            else "The user is asked before each change."
-        )
+        how = "The user is asked before each change."
+        if mode is ApprovalMode.AUTO_EDIT:
+            how = "Files are edited without asking from now on."
         return ToolResult(
             llm_content=f"The user approved the plan and plan mode is off. {how} Start carrying it out.",
             return_display=params.plan,

@@ -33,22 +33,14 @@ MAX_BLOB_BYTES = 10_000_000
 
 # Types of texts that clients show in their own way; any other text is `text/plain`. Notebooks come as their cells.
 _TEXT_TYPES = {
-    ".md": "text/markdown",
-    ".markdown": "text/markdown",
-    ".ipynb": "text/markdown",
-    ".html": "text/html",
-    ".htm": "text/html",
-    ".css": "text/css",
-    ".csv": "text/csv",
+    **dict.fromkeys((".md", ".markdown", ".ipynb"), "text/markdown"),
+    **dict.fromkeys((".html", ".htm"), "text/html"),
+    **dict.fromkeys((".js", ".mjs"), "text/javascript"),
+    **dict.fromkeys((".yaml", ".yml"), "application/yaml"),
+    **{f".{kind}": f"application/{kind}" for kind in ("json", "xml", "toml")},
+    **{f".{kind}": f"text/{kind}" for kind in ("css", "csv")},
     ".tsv": "text/tab-separated-values",
-    ".js": "text/javascript",
-    ".mjs": "text/javascript",
     ".py": "text/x-python",
-    ".json": "application/json",
-    ".xml": "application/xml",
-    ".yaml": "application/yaml",
-    ".yml": "application/yaml",
-    ".toml": "application/toml",
 }
 
 
@@ -76,41 +68,41 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
         """Read in one thread hop. The model may never see it, so it does not count as read before an edit."""
-        return await run_blocking(context.signal, lambda: _read(params, context))
 
+        def read_file() -> ToolResult:
+            workspace, limits = context.workspace, context.limits
+            location = workspace.locate_exactly(params.absolute_path)
+            refuse_hidden(workspace, location, "read")
+            facts: dict[str, Any] = {"path": sendable_name(location.path)}
+            with workspace.open_file(location) as opened:
+                beginning = look_at(opened, location)
+                file_type, size = beginning.type, opened.info.st_size
+                if not file_type.kind.is_text:
+                    if size > MAX_BLOB_BYTES:
+                        raise ToolError(
+                            ToolErrorType.FILE_TOO_LARGE,
+                            f"'{location.shown}' has {size:,} bytes and is not text; as a resource at most "
+                            f"{MAX_BLOB_BYTES:,} bytes are sent. Open it by its path.",
+                        )
+                    try:
+                        part = InlineDataPart(file_type.mime_type, opened.whole(context.signal), "")
+                    except OSError as error:
+                        raise explain(error, location.shown) from None
+                    return ToolResult(llm_content=part, facts=facts | {"kind": file_type.kind.value})
+                wanted = Wanted(0, limits.read_lines, limits, context.signal)
+                reading = read(opened, location, beginning, wanted, context.media)
+            mime_type = file_type.mime_type
+            if file_type.kind is not FileKind.SVG:
+                mime_type = _TEXT_TYPES.get(os.path.splitext(location.path)[1].lower(), "text/plain")
+            facts |= {
+                "kind": reading.kind.value,
+                "mime_type": mime_type,
+                "truncated": reading.truncated or reading.shortened,
+                "total": reading.total,
+                "next_offset": reading.next_offset,
+            }
+            return ToolResult(
+                llm_content=list(reading.parts), facts={name: fact for name, fact in facts.items() if fact is not None}
+            )
 
-def _read(params: FileResourceParams, context: ToolContext) -> ToolResult:
-    workspace, limits = context.workspace, context.limits
-    location = workspace.locate_exactly(params.absolute_path)
-    refuse_hidden(workspace, location, "read")
-    facts: dict[str, Any] = {"path": sendable_name(location.path)}
-    with workspace.open_file(location) as opened:
-        beginning = look_at(opened, location)
-        file_type, size = beginning.type, opened.info.st_size
-        if not file_type.kind.is_text:
-            if size > MAX_BLOB_BYTES:
-                raise ToolError(
-                    ToolErrorType.FILE_TOO_LARGE,
-                    f"'{location.shown}' has {size:,} bytes and is not text; as a resource at most "
-                    f"{MAX_BLOB_BYTES:,} bytes are sent. Open it by its path.",
-                )
-            try:
-                part = InlineDataPart(file_type.mime_type, opened.whole(context.signal), "")
-            except OSError as error:
-                raise explain(error, location.shown) from None
-            return ToolResult(llm_content=part, facts=facts | {"kind": file_type.kind.value})
-        wanted = Wanted(0, limits.read_lines, limits, context.signal)
-        reading = read(opened, location, beginning, wanted, context.media)
-    mime_type = file_type.mime_type
-    if file_type.kind is not FileKind.SVG:
-        mime_type = _TEXT_TYPES.get(os.path.splitext(location.path)[1].lower(), "text/plain")
-    facts |= {
-        "kind": reading.kind.value,
-        "mime_type": mime_type,
-        "truncated": reading.truncated or reading.shortened,
-        "total": reading.total,
-        "next_offset": reading.next_offset,
-    }
-    return ToolResult(
-        llm_content=list(reading.parts), facts={name: fact for name, fact in facts.items() if fact is not None}
-    )
+        return await run_blocking(context.signal, read_file)

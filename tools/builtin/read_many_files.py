@@ -79,13 +79,11 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         return gathered
 
     def check(self, params: ReadManyFilesParams, spelled: Mapping[str, str]) -> None:
-        del spelled
         for entry in (*params.paths, *(params.exclude or ())):
             if not entry.strip():
                 raise InvalidToolParamsError(self.name, "an entry of 'paths' or 'exclude' is blank; leave it out.")
 
     def get_description(self, params: ReadManyFilesParams, context: ToolContext) -> str:
-        del context
         named = ", ".join(brief(path) for path in params.paths[:3]) + (", ..." if len(params.paths) > 3 else "")
         return f"Read files: {named}"
 

@@ -81,7 +81,6 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     def check(self, params: SaveMemoryParams, spelled: Mapping[str, str]) -> None:
         from tools.memory.memory_entries import entry_of  # noqa: PLC0415 - starting up does not need it
 
-        del spelled
         if not entry_of(params.fact):
             raise InvalidToolParamsError(self.name, "'fact' is empty; give the fact to remember as a sentence.")
 
@@ -100,8 +99,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
 
         scope = self._scope(params, context)
         question = await run_blocking(
-            context.signal,
-            lambda: question_of(scope, self._target(scope, context), params.fact, self._files.headings),
+            context.signal, lambda: question_of(scope, self._target(scope, context), params.fact, self._files.headings)
         )
         if question is None:
             context.memo[HELD_ALREADY] = params

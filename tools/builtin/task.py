@@ -96,7 +96,6 @@ class TaskTool(BuiltinTool[TaskParams]):
         return arguments
 
     def check(self, params: TaskParams, spelled: Mapping[str, str]) -> None:
-        del spelled
         if params.subagent_type not in self._agents:
             names = ", ".join(map(one_line, self._agents))
             raise InvalidToolParamsError(
@@ -106,11 +105,9 @@ class TaskTool(BuiltinTool[TaskParams]):
             raise InvalidToolParamsError(self.name, "'prompt' is empty or holds NUL; say what is to be done, as text.")
 
     def get_description(self, params: TaskParams, context: ToolContext) -> str:
-        del context
         return f"Task for {one_line(params.subagent_type)}: {brief(params.description or params.prompt.strip())}"
 
     def subjects(self, params: TaskParams, context: ToolContext) -> Sequence[Subject]:
-        del context
         return (AgentSubject(params.subagent_type),)
 
     async def should_confirm_execute(self, params: TaskParams, context: ToolContext) -> ExecConfirmation:

@@ -111,7 +111,6 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         return given
 
     def check(self, params: TodoWriteParams, spelled: Mapping[str, str]) -> None:
-        del spelled
         seen: set[str] = set()
         for number, todo in enumerate(params.todos, start=1):
             if not todo.content.strip():
@@ -127,7 +126,6 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
             seen.add(todo.id)
 
     def get_description(self, params: TodoWriteParams, context: ToolContext) -> str:
-        del context
         total = len(params.todos)
         return "Clear the todo list" if not total else f"Write {total} {'todo' if total == 1 else 'todos'}"
 

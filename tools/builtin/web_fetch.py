@@ -91,7 +91,6 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
         return {**arguments, "url": found[0]}
 
     def check(self, params: WebFetchParams, spelled: Mapping[str, str]) -> None:
-        del spelled
         from tools.web.url import UrlError  # noqa: PLC0415 - with the first call
 
         try:
@@ -102,19 +101,16 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
             ) from None
 
     def get_description(self, params: WebFetchParams, context: ToolContext) -> str:
-        del context
         part = f" (from character {params.start_index})" if params.start_index else ""
         return f"Fetch {one_line(_target(params).url)}{part}"
 
     def subjects(self, params: WebFetchParams, context: ToolContext) -> Sequence[Subject]:
-        del context
         return (HostSubject(_target(params).host),)
 
     async def should_confirm_execute(self, params: WebFetchParams, context: ToolContext) -> InfoConfirmation:
         """The whole URL, since it is what a stranger is told."""
         from tools.contract.display import visible_line  # noqa: PLC0415 - with the first question
 
-        del context
         target = _target(params)
         self._fetcher().opener.guard.check(target)
         about = f"\nTo find out: {visible_line(params.prompt)}" if params.prompt else ""

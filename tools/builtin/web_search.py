@@ -86,18 +86,15 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
             )
 
     def get_description(self, params: WebSearchParams, context: ToolContext) -> str:
-        del context
         whom = f" with {brief(params.provider.strip())}" if params.provider is not None else ""
         return f'Search the web for "{brief(params.query.strip())}"{whom}'
 
     def subjects(self, params: WebSearchParams, context: ToolContext) -> Sequence[Subject]:
-        del context
         return (HostSubject(self._provider(params).target.host),)
 
     async def should_confirm_execute(self, params: WebSearchParams, context: ToolContext) -> InfoConfirmation:
         from tools.contract.display import visible_line  # noqa: PLC0415 - with the first question
 
-        del context
         provider = self._provider(params)
         authority = provider.target.authority
         return InfoConfirmation(

@@ -217,27 +217,18 @@ def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
 _BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked": "[!]"}
 
 
-def render_display(display: ReturnDisplay) -> str:
-    """A return display as text."""
-    if isinstance(display, FileDiff):
-        return visible(display.file_diff)
-    if isinstance(display, TodoListDisplay):
-        lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
-        return "\n".join(lines)
-    return visible(display)
-
-
 def display_block(display: ReturnDisplay) -> str | None:
     """The display as a small block beside the result, where it says more than the text for the model does."""
     if isinstance(display, TodoListDisplay):
-        text, is_cut = cut_at_line(render_display(display), MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
-        return f"{text}\n[the list goes on: {len(display.todos)} todos in all]" if is_cut else text or None
-    if not isinstance(display, FileDiff) or not display.file_diff:
+        lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
+        whole, told = "\n".join(lines), f"the list goes on: {len(display.todos)} todos in all"
+    elif isinstance(display, FileDiff):
+        whole, told = visible(display.file_diff), f"the diff goes on: +{display.added} -{display.removed} lines in all"
+    else:
         return None
-    text, is_cut = cut_at_line(render_display(display), MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
-    if not is_cut and not display.truncated:
-        return text
-    return f"{text}\n[the diff goes on: +{display.added} -{display.removed} lines in all]"
+    text, is_cut = cut_at_line(whole, MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
+    is_cut = is_cut or (isinstance(display, FileDiff) and display.truncated)
+    return f"{text}\n[{told}]" if whole and is_cut else text or None
 
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:

@@ -92,8 +92,7 @@ class ToolNotRegisteredError(ToolError):
     def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
         hint = f" Did you mean {', '.join(nearest)}?" if nearest else " List the tools to see their names."
         super().__init__(
-            ToolErrorType.TOOL_NOT_REGISTERED,
-            f"Tool '{name}' is not registered. Use the exact names listed.{hint}",
+            ToolErrorType.TOOL_NOT_REGISTERED, f"Tool '{name}' is not registered. Use the exact names listed.{hint}"
         )
         self.nearest = nearest
 

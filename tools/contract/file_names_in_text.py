@@ -85,19 +85,16 @@ def one_line(text: str) -> str:
     """Any other text on one line, with what would not be seen escaped: a pattern, a reason, a description."""
     if text.isprintable() and (text.isascii() or not UNSEEN.search(text)):
         return text
-    return "".join(_seen(character) for character in text)
+    return "".join(
+        each if each.isprintable() and not UNSEEN.match(each) else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
 
 
 def shortened_line(text: str, longest: int) -> str:
     """The same, with a mark where a longer one is cut."""
     line = one_line(text.strip()[: longest + 1])
     return line if len(line) <= longest else f"{line[:longest]}..."
-
-
-def _seen(character: str) -> str:
-    if character.isprintable() and not UNSEEN.match(character):
-        return character
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def brief(text: str) -> str:

@@ -46,27 +46,18 @@ MAX_COMMAND_TIMEOUT = 600_000  # the longest time a command may be given, in mil
 class AbortSignal:
     """A flag that worker threads look at between steps; set once, never cleared (Qwen Code's AbortSignal)."""
 
-    __slots__ = ("_is_aborted",)
+    __slots__ = ("aborted",)
 
     def __init__(self) -> None:
-        self._is_aborted = False
+        self.aborted = False
 
     def abort(self) -> None:
         """Ask the work to stop."""
-        self._is_aborted = True
-
-    @property
-    def aborted(self) -> bool:
-        """Whether somebody asked the work to stop."""
-        return self._is_aborted
+        self.aborted = True
 
     def raise_if_aborted(self) -> None:
-        """Stop here if asked to.
-
-        Raises:
-            ToolError: With the code `cancelled`.
-        """
-        if self._is_aborted:
+        """Stop here if asked to: a `ToolError` with the code `cancelled`."""
+        if self.aborted:
             raise ToolError(ToolErrorType.CANCELLED, "The call was cancelled before it was finished.")
 
 
@@ -74,12 +65,7 @@ SEARCH_SECONDS = 30.0  # how long one search may take before it returns what it 
 
 
 class Deadline:
-    """The time budget of one call, and its cancellation.
-
-    Args:
-        signal: Set when the call is cancelled.
-        seconds: The budget, from now on.
-    """
+    """The time budget of one call, in seconds from now on, and its cancellation."""
 
     __slots__ = ("_end", "seconds", "signal")
 
@@ -99,11 +85,7 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
     def check(self) -> bool:
-        """Whether the budget is used up.
-
-        Raises:
-            ToolError: `cancelled`.
-        """
+        """Whether the budget is used up; a `ToolError` if the call is cancelled."""
         self.signal.raise_if_aborted()
         return self.is_over
 

@@ -63,8 +63,7 @@ def rename(
         canonical = aliases.get(name, name)
         if canonical in named and named[canonical] != value:
             raise InvalidToolParamsError(
-                tool,
-                f"'{spelled[canonical]}' and '{name}' mean the same and have different values; give one of them.",
+                tool, f"'{spelled[canonical]}' and '{name}' mean the same and have different values; give one of them."
             )
         if canonical not in named or name == canonical:
             spelled[canonical] = name
@@ -158,11 +157,7 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
 def about_ignored(tool: str, unknown: Sequence[str], known: Mapping[str, str], given: Container[str]) -> str:
     """A line for the model about properties that a tool does not have, with what each may have been meant to be.
 
-    Args:
-        tool: The tool's name.
-        unknown: What was given in vain.
-        known: Every accepted spelling, with the name that it stands for.
-        given: The names that were given and used.
+    `known` has every accepted spelling, with the name that it stands for; `given` the names that were given and used.
     """
     told = [
         f"'{brief(name)}' is not a parameter of {tool} and was ignored{_proposal(name, known, given)}"
@@ -174,24 +169,14 @@ def about_ignored(tool: str, unknown: Sequence[str], known: Mapping[str, str], g
 
 
 def about_ignored_within(tool: str, arguments: Mapping[str, Any], schema: Schema) -> list[str]:
-    """The same of properties of objects in the arguments, by the way to each: `todos[0].prioritty`.
-
-    Args:
-        tool: The tool's name.
-        arguments: As they came.
-        schema: Of the object that they are.
-    """
-    found = (
-        (f"{at}{name}", at, name, properties, given)
-        for at, name, properties, given in _unknown_within(arguments, schema)
-    )
+    """The same of properties of objects in the arguments, by the way to each: `todos[0].prioritty`."""
     told: list[str] = []
-    for path, at, name, properties, given in islice(found, MAX_TOLD_IGNORED + 1):
+    for at, name, properties, given in islice(_unknown_within(arguments, schema), MAX_TOLD_IGNORED + 1):
         if len(told) == MAX_TOLD_IGNORED:
             told.append("More unknown parameters within others were ignored.")
             break
         proposal = _proposal(name, {each: at + each for each in properties}, {at + each for each in given})
-        told.append(f"'{brief(path)}' is not a parameter of {tool} and was ignored{proposal}")
+        told.append(f"'{brief(at + name)}' is not a parameter of {tool} and was ignored{proposal}")
     return told
 
 

@@ -18,8 +18,6 @@ _SCARCE = {
     errno.ENFILE: "too many files are open",
 }
 
-ARENAS = 2  # from so many places threads take their memory where the address space is limited
-_M_ARENA_MAX = -8  # what `mallopt` of glibc calls them
 _MOST_OPEN_FILES = 16_384  # open files that a server asks the system to allow
 
 _usual_open_files: list[int] = []  # what the system allowed before
@@ -31,9 +29,7 @@ UNKNOWN_EFFECT = "Whether it had an effect is not known: look before you try aga
 class ExhaustedError(ToolError):
     """The machine, or a limit of this process, does not give what the call needs.
 
-    Args:
-        why: What there is too little of, as a sentence without its end.
-        effect: What is known of the effect of the call.
+    `why` says what there is too little of, as a sentence without its end; `effect` what is known of the call's effect.
     """
 
     def __init__(self, why: str, effect: str = NOTHING_DONE) -> None:
@@ -65,11 +61,7 @@ def scarcity_in(said: str) -> OSError | None:
 
 
 def allow_open_files() -> int:
-    """Have room for the descriptors of many clients and commands; usual limits are 1,024 and, for who asks, far more.
-
-    Returns:
-        How many there may be.
-    """
+    """Have room for the descriptors of many clients and commands, and tell for how many; 1,024 are usual unasked."""
     if sys.platform == "win32":
         return _MOST_OPEN_FILES
     import resource  # noqa: PLC0415 - not on every system
@@ -123,4 +115,4 @@ def share_arenas() -> None:
     import ctypes  # noqa: PLC0415 - it takes a while
 
     with suppress(OSError, AttributeError):  # other C libraries have no such thing
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)
+        ctypes.CDLL(None).mallopt(-8, 2)  # glibc's `M_ARENA_MAX`: all threads take their memory from two places

@@ -32,11 +32,7 @@ AGAIN_SECONDS = 0.05  # until a thread that lacked memory for its work's outcome
 
 
 class _Inbox:
-    """What came of work, on its way to the event loop: woken once for all that is there by then.
-
-    Args:
-        loop: The event loop.
-    """
+    """What came of work, on its way to the event loop: woken once for all that is there by then."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -86,12 +82,7 @@ class _Inbox:
 
 
 class _Job(Generic[OutcomeT]):
-    """One piece of work.
-
-    Args:
-        work: What is to be done.
-        inbox: Where what came of it goes.
-    """
+    """One piece of work; what came of it goes into the inbox."""
 
     def __init__(self, work: Callable[[], OutcomeT], inbox: _Inbox) -> None:
         self._work = work
@@ -118,10 +109,8 @@ class Threads:
     """Does blocking work.
 
     One thread does all of it as long as it is quick: several would hand the interpreter's lock to each other at every
-    call of the system. Work that has waited for `TURN_SECONDS` gets a thread of its own.
-
-    Args:
-        most: So many threads whose work somebody waits for; by default as many as make sense here.
+    call of the system. Work that has waited for `TURN_SECONDS` gets a thread of its own, up to `most` threads whose
+    work somebody waits for; by default as many as make sense here.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -137,11 +126,7 @@ class Threads:
         self._stuck = 0  # of these, those whose work nobody waits for any more
 
     def start(self) -> None:
-        """Start the first thread, if there is none.
-
-        Raises:
-            ExhaustedError: The system gives none.
-        """
+        """Start the first thread, if there is none; an `ExhaustedError` if the system gives none."""
         with self._lock:
             if self._count == 0:
                 self._add()
@@ -199,11 +184,7 @@ class Threads:
         return job
 
     def _begin_next(self) -> bool:
-        """Have a thread begin with what has waited longest, if one is free or may be added.
-
-        Raises:
-            ExhaustedError: The system gives none.
-        """
+        """Have a thread begin with what has waited longest, if one is free or may be added, and can be."""
         if self._busy == self._count:
             if not self._may_grow():
                 return False
