@@ -38,6 +38,7 @@ def is_seen_in_name(name: str) -> bool:
 MAX_SHOWN_PATH = 200  # characters of a path that an error repeats
 # Characters of a pattern or a path in the one line that describes a call (Qwen Code's and Gemini CLI's number)
 MAX_BRIEF_CHARS = 80
+_PLAIN = re.compile(r"[!#-~]+").fullmatch  # most names
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"': '\\"'}
@@ -48,7 +49,7 @@ _ASCII_END = 0x80
 
 def shown_name(name: str) -> str:
     """A base name as it stands in a text."""
-    if is_seen_in_name(name) and not name.startswith('"') and name == name.strip():
+    if _PLAIN(name) or (is_seen_in_name(name) and not name.startswith('"') and name == name.strip()):
         return name
     escaped: list[str] = []
     for character in name:

@@ -19,7 +19,7 @@ from tools.contract.limits import AbortSignal
 from tools.contract.results import ToolResult
 from tools.files.find.walk import MAX_TEXT_BYTES, count, hidden_note, list_page
 from tools.files.ignore_files import HiddenBy, refuse_hidden, scope_of
-from tools.files.opener import Entry, PathKind
+from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace, missing
 
 CHECK_EVERY = 1_000  # entries between two looks at the signal
@@ -56,66 +56,61 @@ def list_folder(
     if ignore:
         ignored = re.compile("|".join(fnmatch.translate(pattern.replace("[", "[[]")) for pattern in ignore)).match
     hidden: Counter[HiddenBy] = Counter()
-    visible: list[Entry] = []
     lines: list[str] = []
     entries: list[dict[str, Any]] = []
     try:
         with workspace.open_folder(location.path) as folder:
-            present = dict(folder.entries())
-            scope = scope_of(workspace, location, git=git, agent=agent, names=set(map(str.casefold, present)))
-            for number, entry in enumerate(present.items()):
+            kinds = dict(folder.entries())
+            scope = scope_of(workspace, location, git=git, agent=agent, names=set(map(str.casefold, kinds)))
+            visible: list[str] = []
+            for number, (name, kind) in enumerate(kinds.items()):
                 if number % CHECK_EVERY == 0:
                     signal.raise_if_aborted()
-                name, kind = entry
                 hidden_by = scope.hides(name, is_folder=kind is PathKind.FOLDER)
                 if hidden_by is not None:
                     hidden[hidden_by] += 1
                 elif ignored is None or not ignored(name):
-                    visible.append(entry)
+                    visible.append(name)
 
-            # Folders first, then by name whatever its case. Names differ, so kinds are never compared.
             links: dict[str, _Link] = {}
-            names = [name for name, kind in visible if kind is PathKind.LINK]
+            names = [name for name in visible if kinds[name] is PathKind.LINK]
             for name in names if len(names) <= MAX_SORTED_LINKS else ():
                 signal.raise_if_aborted()
                 links[name] = _follow(workspace, location, name)
-            folders = {name for name, link in links.items() if link.type == "directory"}
-            order = sorted(
-                (kind is not PathKind.FOLDER and name not in folders, name.casefold(), name, kind)
-                for name, kind in visible
-            )
+            # Folders first, then by name whatever its case.
+            folders = {name for name in visible if kinds[name] is PathKind.FOLDER}
+            folders.update(name for name, link in links.items() if link.type == "directory")
+            visible.sort()
+            visible.sort(key=str.casefold)
+            order = [name for name in visible if name in folders] + [name for name in visible if name not in folders]
 
             left = MAX_TEXT_BYTES
-            for _, _, name, kind in order[offset : offset + limit]:
+            for name in order[offset : offset + limit]:
                 if left < 0:
                     break
-                signal.raise_if_aborted()
-                shown = line = shown_name(name)
-                sent = name if shown is name else sendable_name(name)
-                type_, note = "file", ""
-                size: int | None = None
-                target: str | None = None
-                link: _Link | None = None
-                if kind is PathKind.LINK:
-                    link = links.get(name) or _follow(workspace, location, name)
-                    type_, note, target = link.type, link.note, folder.link_target(name)
-                    line += f" -> {shown_whole_path(target)}"
-                elif kind is PathKind.FOLDER:
-                    type_ = "directory"
-                elif kind is PathKind.OTHER:
-                    type_, note = "other", " (not a regular file)"
-                if type_ == "directory":
-                    line = f"[DIR] {line}"
-                elif type_ == "file":
-                    if link is not None and link.target is not None:
-                        size = workspace.size_of(link.target)
-                    elif (info := folder.stat(name)) is not None:
-                        size = info.st_size
+                kind, line = kinds[name], shown_name(name)
+                sent = name if line is name else sendable_name(name)
+                size = target = None
+                if kind is PathKind.FOLDER:
+                    type_, line = "directory", f"[DIR] {line}"
+                elif kind is PathKind.FILE:
+                    type_, info = "file", folder.stat(name)
+                    size = info.st_size if info is not None else None
                     line += f" ({size} bytes)" if size is not None else " (cannot be looked at)"
-                line += note
+                elif kind is PathKind.LINK:
+                    signal.raise_if_aborted()
+                    link, leads_to = links.get(name) or _follow(workspace, location, name), folder.link_target(name)
+                    type_, target = link.type, sendable_name(leads_to)
+                    line += f" -> {shown_whole_path(leads_to)}{link.note}"
+                    if type_ == "directory":
+                        line = f"[DIR] {line}"
+                    elif link.target is not None:
+                        size = workspace.size_of(link.target)
+                        line += f" ({size} bytes)" if size is not None else " (cannot be looked at)"
+                else:
+                    type_, line = "other", f"{line} (not a regular file)"
                 left -= len(line)
                 lines.append(line)
-                target = None if target is None else sendable_name(target)
                 entries.append({"name": sent, "type": type_, "size": size, "target": target})
     except NotADirectoryError:
         kind = workspace.kind_of(location)

@@ -286,13 +286,14 @@ def list_page(
 
     Returns the lines of the text, how many entries are among them, and the offset of the next page, if there is one.
     """
-    left = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
     shown = len(lines)
-    for number, line in enumerate(lines):
-        left -= len(line.encode("utf-8", "replace")) + 1
-        if left < 0 and number:
-            shown = number
-            break
+    if len("\n".join((*head, *lines)).encode("utf-8", "replace")) >= MAX_TEXT_BYTES:
+        left = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
+        for number, line in enumerate(lines):
+            left -= len(line.encode("utf-8", "replace")) + 1
+            if left < 0 and number:
+                shown = number
+                break
     text = [*head, *lines[:shown]]
     if total and not shown:
         text.append(f"(offset {offset} lies past the end)")
