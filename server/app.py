@@ -33,7 +33,7 @@ from server.clients import (
     client_key,
     follow_roots,
 )
-from server.consent.confirmers import Confirmers, let_malformed_answers_pass
+from server.consent.confirmers import Confirmers
 from server.live_settings import LiveSettings, has_other_rules
 from server.requests.files import AT, FileRequests, MemoryResources
 from server.requests.tools import ToolRequests
@@ -161,7 +161,11 @@ class App:
         reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
         self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
         self.clients = ClientTable(
-            settings.approval_mode, settings.http.session_idle / 1000, self._commands.output_folder, self._forget
+            settings.approval_mode,
+            settings.http.session_idle / 1000,
+            self._commands.output_folder,
+            on_new=self.start_upstreams,
+            on_forget=self._forget,
         )
         confirmers = Confirmers(
             settings.confirmation.when_unavailable or ("client" if served_over == "stdio" else "deny"),
@@ -199,16 +203,15 @@ class App:
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
         self._flow = Flow(self.registry, policy, saved_rules, self._audit)
         self._contexts = Contexts(
-            clients=self.clients,
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
             services=Services(self._commands.runner, self._commands.consented),
             media=settings.media,
-            before=self.start_upstreams,
         )
         self.tools = ToolRequests(
             registry=self.registry,
             flow=self._flow,
+            clients=self.clients,
             contexts=self._contexts,
             confirmers=confirmers,
             relay=self.proxy.relay,
@@ -231,14 +234,14 @@ class App:
         )
         FileRequests(
             self._flow,
-            lambda ctx: self._contexts.of(self._contexts.client(ctx), ctx),
-            lambda ctx: self.clients.of(ctx).at_work(),
+            lambda ctx: self._contexts.of(self.clients.of(ctx), ctx),
+            self.clients.of,
             confirmers,
             MemoryResources(memory, self._todos),
         ).register(self.server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         self.server.middleware.clear()
-        self.server.middleware += [let_malformed_answers_pass, self.tools.answer_as_it_is, self.proxy]
+        self.server.middleware += [self.tools.answer_as_it_is, self.proxy]
         self.registry.on_change(self._tools_changed)
 
     @asynccontextmanager
@@ -292,13 +295,12 @@ class App:
         self.server.compare_headers()
 
     async def _client_is_there(self, ctx: RequestContext) -> None:
-        self._contexts.client(ctx)
+        self.clients.of(ctx)
 
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         del params
         client = self.clients.of(ctx)
         is_new = self.clients.follow(ctx)
-        self.start_upstreams(ctx)
         if is_new and self._tasks is not None:
             self._tasks.start_soon(partial(self._workspaces.workspace_of, client, ctx, related=False))
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
@@ -82,12 +82,9 @@ class Client:
     last_seen: float = field(default_factory=time.monotonic)  # of its latest request
     calls: int = 0
 
-    def at_work(self) -> Self:
-        """Count a call, as a context, which a client of the network with too many at work cannot enter."""
-        # Not by a generator, which takes three times as long: each call has one.
-        return self
-
     def __enter__(self) -> None:
+        """A call of it is at work until `__exit__`; a client of the network with too many of them is refused."""
+        # Not by a generator, which takes three times as long: each call has one.
         if self.calls >= MOST_CALLS and self.state.key != STDIO_KEY:
             raise TooManyCallsError
         self.calls += 1
@@ -104,15 +101,18 @@ class ClientTable:
     approval_mode: ApprovalMode
     idle_seconds: float
     readable: Callable[[str], tuple[str, ...]]  # folders whose files a client may read besides, by its key
+    on_new: Callable[[RequestContext], None]  # called with the first request of a client
     on_forget: Callable[[ClientState], None]
     _clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client], init=False)
     _next_look: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def of(self, ctx: RequestContext) -> Client:
         key = client_key(ctx)
+        client = None if key is None else self._clients.get(key)
+        if client is None:
+            self.on_new(ctx)
         if key is None:
             return Client(ClientState("", self.approval_mode))
-        client = self._clients.get(key)
         if client is None:
             self._forget_silent()
             if key != STDIO_KEY:
@@ -348,30 +348,20 @@ def _existing_folders(roots: Sequence[Mapping[str, Any]]) -> list[str]:
 class Contexts:
     """Finds what requests act in."""
 
-    clients: ClientTable
     workspaces: WorkspacePolicy
     limits: Limits
     services: Services
     media: MediaHandling
-    before: Callable[[RequestContext], None]  # called before each request: starts what is started by the first one
-
-    def client(self, ctx: RequestContext) -> Client:
-        self.before(ctx)
-        return self.clients.of(ctx)
 
     async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
         """What a request of a client for files acts in; the client's roots are waited for."""
-
-        async def progress(done: float, total: float | None, message: str) -> None:
-            await ctx.session.report_progress(done, total, message)
-
         return ToolContext(
             workspace=await self.workspaces.workspace_of(client, ctx),
             limits=self.limits,
             client=client.state,
             services=self.services,
             media=self.media,
-            progress=progress,
+            progress=ctx.session.report_progress,
         )
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:

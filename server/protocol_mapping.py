@@ -65,7 +65,9 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
         return complete(verbatim, protocol_version)
     response = package(name, result)
     content = [_block(part, protocol_version) for part in response.parts]
-    wire = complete({"content": content}, protocol_version)
+    wire: dict[str, Any] = {"content": content}
+    if protocol_version in MODERN_PROTOCOL_VERSIONS:
+        wire["resultType"] = "complete"
     meta: dict[str, Any] = {}
     if response.error is not None:
         wire["isError"] = True
@@ -76,11 +78,10 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
         wire["structuredContent"] = _encodable_tree(result.structured)
     if result.facts:
         meta[FACTS_KEY] = _encodable_tree(result.facts)
-    shown = display_object(result.return_display)
-    if shown is not None:
-        meta[DISPLAY_KEY] = _encodable_tree(shown)
-    if display == "block" and (block := display_block(result.return_display)) is not None:
-        content.append({"type": "text", "text": encodable(block), "annotations": {"audience": ["user"]}})
+    if result.return_display:
+        meta[DISPLAY_KEY] = _encodable_tree(display_object(result.return_display))
+        if display == "block" and (block := display_block(result.return_display)) is not None:
+            content.append({"type": "text", "text": encodable(block), "annotations": {"audience": ["user"]}})
     if meta:
         wire["_meta"] = meta
     return wire

@@ -44,7 +44,7 @@ def outbound_of(session: ServerSession) -> Outbound:
 
 def is_open(ctx: RequestContext) -> bool:
     """Whether this is a request of a client that has introduced itself; others are refused by the SDK."""
-    return ctx.request_id is not None and connection_of(ctx.session).initialize_accepted
+    return ctx.request_id is not None and ctx.session._connection.initialize_accepted  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
 
 
 def sse_session(named: str | None) -> str:

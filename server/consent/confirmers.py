@@ -9,7 +9,6 @@ from typing import Any, Literal, cast
 
 import anyio
 import mcp_types as types
-from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -22,7 +21,6 @@ from tools.contract.confirmation import (
     Answer,
     AskUserConfirmation,
     Channel,
-    Confirmer,
     Decision,
     Pending,
     Question,
@@ -39,7 +37,7 @@ _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style 
 
 
 class Confirmers:
-    """Finds for each request the way to ask.
+    """How people are asked, whatever the request.
 
     Args:
         when_unavailable: Who decides where nobody can be asked: the client's own dialog, or nobody.
@@ -58,9 +56,6 @@ class Confirmers:
     def shows_forms(self, ctx: RequestContext) -> bool:
         """Whether the person behind a request can be asked for more than a yes or no."""
         return self.style == "form" and _can_be_asked(ctx)
-
-    def of(self, ctx: RequestContext, client_key: str) -> Confirmer:
-        return _ClientConfirmer(self, ctx, client_key)
 
     def input_required(self, question: Question, client_key: str, protocol_version: str) -> dict[str, Any]:
         request = {
@@ -94,7 +89,9 @@ def _can_be_asked(ctx: RequestContext) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _ClientConfirmer:
+class ClientConfirmer:
+    """The way to ask the person behind one request."""
+
     how: Confirmers
     ctx: RequestContext
     client_key: str
@@ -139,14 +136,11 @@ class _ClientConfirmer:
         return read_answer(question, result.action, result.content, style)
 
 
-async def let_malformed_answers_pass(ctx: RequestContext, call_next: CallNext) -> Any:
-    """A middleware: let an answer to our question that fits no schema reach the handler, marked as malformed.
+def with_marked_answer(ctx: RequestContext, params: Mapping[str, Any]) -> RequestContext:
+    """A request in which an answer to our question that fits no schema is marked as malformed, to reach its handler.
 
     The SDK would refuse the whole request with a protocol error, which no model reads.
     """
-    params = ctx.params or {}
-    if "inputResponses" not in params:
-        return await call_next(ctx)
     given = params["inputResponses"]
     responses = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}
     if QUESTION_KEY in responses:
@@ -154,4 +148,4 @@ async def let_malformed_answers_pass(ctx: RequestContext, call_next: CallNext) -
             types.ElicitResult.model_validate(responses[QUESTION_KEY], by_name=False)
         except ValidationError:
             responses[QUESTION_KEY] = {"action": "accept", "content": {NO_ANSWER: True}}
-    return await call_next(replace(ctx, params={**params, "inputResponses": responses}))
+    return replace(ctx, params={**params, "inputResponses": responses})

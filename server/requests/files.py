@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.clients import TooManyCallsError
-from server.consent.confirmers import Confirmers
+from server.consent.confirmers import ClientConfirmer, Confirmers
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
 from server.protocol_mapping import complete, contents_to_wire, encodable, prompt_to_wire
 from server.requests.prompts import AT, AT_PROMPT, PATHS, read_at
@@ -129,7 +129,7 @@ class FileRequests:
         if params.name != AT:
             raise MCPError(code=types.INVALID_PARAMS, message="Unknown prompt. Use the exact names listed.")
         context = await self.context_of(ctx)
-        confirmer = self.confirmers.of(ctx, context.client.key)
+        confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
         outcome = await read_at(params.arguments, context, lambda call: self.flow.run(call, context, confirmer))
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
@@ -155,7 +155,7 @@ class FileRequests:
             except UriRefusedError as error:
                 raise MCPError(code=types.INVALID_PARAMS, message=str(error), data=about) from None
         context = await self.context_of(ctx)
-        confirmer = self.confirmers.of(ctx, context.client.key)
+        confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
 
         async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
             return await self._unpublished.run(call, context, confirmer)

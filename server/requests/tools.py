@@ -11,10 +11,11 @@ from mcp.server.context import CallNext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.client_request import exchange_of
-from server.clients import Client, Contexts
-from server.consent.confirmers import AlreadyConsented, Confirmers
+from server.clients import Client, ClientTable, Contexts
+from server.consent.confirmers import AlreadyConsented, ClientConfirmer, Confirmers, with_marked_answer
 from server.json_rpc import ReadyList, as_mapping
 from server.protocol_mapping import LINKS_SINCE, DisplayPlace, result_to_wire, tool_to_wire
 from server.sdk_seams import RequestContext, is_open
@@ -28,7 +29,7 @@ from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.call.base_tool import BaseTool
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
-from tools.contract.confirmation import Question
+from tools.contract.confirmation import Confirmer, Question
 from tools.contract.errors import ToolError, ToolNotRegisteredError
 from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, ToolResult
@@ -49,6 +50,7 @@ NO_AGENTS = (
 class ToolRequests:
     registry: ToolRegistry
     flow: Flow
+    clients: ClientTable
     contexts: Contexts
     confirmers: Confirmers
     relay: Relay
@@ -61,7 +63,7 @@ class ToolRequests:
 
     async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
         del params
-        client, meta = self.contexts.client(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
+        client, meta = self.clients.of(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
         is_of_like = bool(chain_of(meta))
         await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None)
         await self.custom_tools.wait_for_first_list()
@@ -88,40 +90,49 @@ class ToolRequests:
         return [tool for tool in tools if self.flow.policy.why_not_offered(tool.traits) is None]
 
     async def answer_as_it_is(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """A middleware: lists and calls go past the SDK's models, which drop what they do not know."""
-        params = ctx.params or {}
-        if ctx.method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
-            return result_for_client(ctx.method, dict(await self.on_list(ctx, None)), ctx.protocol_version)
-        name, arguments = params.get("name"), params.get("arguments")
-        if ctx.method == "tools/call" and is_open(ctx) and isinstance(name, str) and isinstance(arguments, dict | None):
-            tool, pool = self.registry.find(name), self.relay.pool
-            if isinstance(tool, DiscoveredMCPTool):
-                owner = pool.by_alias.get(tool.alias)
-            else:
-                owner = pool.owner_of(name) if tool is None else None
-            call = FunctionCall(name, as_mapping(arguments))
-            if owner is not None:
-                result = await self._call_upstream(ctx, call, owner)
-            elif ctx.protocol_version >= LINKS_SINCE and _is_plain(ctx.method, ctx.protocol_version, params):
-                result = await self._call(ctx, call)
-            else:
-                # Older revisions lack some of what our results hold, and odd parameters are refused; the SDK knows.
-                return await call_next(ctx)
-            return result_for_client(ctx.method, dict(result), ctx.protocol_version)
-        return await call_next(ctx)
+        """The first middleware: lists and calls go past the SDK's models, which drop what they do not know."""
+        if "inputResponses" in (ctx.params or {}):
+            ctx = with_marked_answer(ctx, ctx.params or {})
+        method, params, version = ctx.method, ctx.params or {}, ctx.protocol_version
+        if method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
+            return result_for_client(method, dict(await self.on_list(ctx, None)), version)
+        is_call = method == "tools/call" and is_open(ctx) and isinstance(params.get("arguments"), dict | None)
+        if not is_call or not isinstance(name := params.get("name"), str):
+            return await call_next(ctx)
+        call = FunctionCall(name, params.get("arguments") or {})
+        tool, pool = self.registry.find(name), self.relay.pool
+        if isinstance(tool, DiscoveredMCPTool):
+            owner = pool.by_alias.get(tool.alias)
+        else:
+            owner = pool.owner_of(name) if tool is None else None
+        if owner is not None:
+            return result_for_client(method, dict(await self._call_upstream(ctx, call, owner)), version)
+        # Older revisions lack some of what our results hold, and odd parameters are refused; the SDK knows.
+        is_plain = version >= LINKS_SINCE and params.keys() <= _USUAL
+        if is_plain:
+            try:
+                validate_client_request(method, version, params)
+            except (ValueError, KeyError):
+                is_plain = False
+        if not is_plain:
+            return await call_next(ctx)
+        result = await self._call(ctx, call)
+        return result_for_client(method, result, version) if version in MODERN_PROTOCOL_VERSIONS else result
 
     async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
         """A call of a tool of an upstream, which may be one round of several."""
-        client = self.contexts.client(ctx)
+        client = self.clients.of(ctx)
         exchange = exchange_of(ctx, client.state.key)
         if "requestState" in exchange.params:
             exchange = self.relay.resumed(ctx.method, exchange)
         if not owner.tried.is_set() or owner.entry.prefix == "none":  # another one may have the name before it
             owner = await self.relay.pool.when_known(call.name, owner)
         context = self.contexts.of_relayed(client, exchange)
-        confirmer = AlreadyConsented() if exchange.is_resumed else self.confirmers.of(ctx, client.state.key)
+        confirmer: Confirmer = AlreadyConsented()
+        if not exchange.is_resumed:
+            confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
         try:
-            with client.at_work():
+            with client:
                 outcome = await self.flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
             unused = self.relay.pool.why_not_used(call.name)
@@ -140,17 +151,17 @@ class ToolRequests:
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
         return await self._call(ctx, FunctionCall(params.name, params.arguments or {}))
 
-    async def _call(self, ctx: RequestContext, call: FunctionCall) -> Mapping[str, Any]:
+    async def _call(self, ctx: RequestContext, call: FunctionCall) -> dict[str, Any]:
         """A call of a tool of ours."""
-        name, client = call.name, self.contexts.client(ctx)
+        name, client = call.name, self.clients.of(ctx)
         mode = client.state.approval_mode
         try:
-            with client.at_work():
+            with client:
                 # A client may know a tool from an earlier run: the first attempt to find it is waited for.
                 if self.registry.find(name) is None:
                     await self.custom_tools.wait_until_known()
                 context = await self.contexts.of(client, ctx)
-                confirmer = self.confirmers.of(ctx, client.state.key)
+                confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
                 outcome = await self.flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
             if (unused := self.relay.pool.why_not_used(name)) is None:
@@ -163,23 +174,10 @@ class ToolRequests:
             await self.modes_changed(list(client.sessions.values()))
         return self._wire(ctx, name, outcome, client)
 
-    def _wire(
-        self, ctx: RequestContext, name: str, outcome: ToolResult | Question, client: Client
-    ) -> Mapping[str, Any]:
+    def _wire(self, ctx: RequestContext, name: str, outcome: ToolResult | Question, client: Client) -> dict[str, Any]:
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
-
-
-def _is_plain(method: str, version: str, params: Mapping[str, Any]) -> bool:
-    """Whether parameters are what a revision has, and nothing that only some calls have."""
-    if not params.keys() <= _USUAL:
-        return False
-    try:
-        validate_client_request(method, version, params)
-    except (ValueError, KeyError):
-        return False
-    return True
 
 
 def _unknown(error: ToolNotRegisteredError, message: str) -> MCPError:

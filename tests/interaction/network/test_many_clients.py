@@ -77,11 +77,11 @@ META: dict[str, Any] = {
 def test_a_client_of_the_network_has_so_many_calls_at_work_and_no_more(key: str) -> None:
     client = Client(ClientState(key, ApprovalMode.DEFAULT))
     client.calls = MOST_CALLS - 1
-    with client.at_work():
-        with pytest.raises(ToolError) as refusal, client.at_work():
+    with client:
+        with pytest.raises(ToolError) as refusal, client:
             pass
         assert refusal.value.code is ToolErrorType.TOO_MANY_CALLS
-    with client.at_work():
+    with client:
         pass
     assert client.calls == MOST_CALLS - 1
 
@@ -90,7 +90,7 @@ def test_a_client_of_the_network_has_so_many_calls_at_work_and_no_more(key: str)
 def test_over_stdio_calls_wait_instead() -> None:
     client = Client(ClientState(STDIO_KEY, ApprovalMode.DEFAULT))
     client.calls = MOST_CALLS
-    with client.at_work():
+    with client:
         assert client.calls == MOST_CALLS + 1
 
 
