@@ -201,7 +201,7 @@ class App:
         self.live = LiveSettings(report, self.registry, policy, self.pool, self._on_settings_changed)
         # People's rules are saved in the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
-        self._flow = Flow(self.registry, policy, saved_rules, self._audit)
+        self._flow = Flow(self.registry, policy, saved_rules, self._audit if self._audit.is_read else None)
         self._contexts = Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
@@ -301,8 +301,8 @@ class App:
         del params
         client = self.clients.of(ctx)
         is_new = self.clients.follow(ctx)
-        if is_new and self._tasks is not None:
-            self._tasks.start_soon(partial(self._workspaces.workspace_of, client, ctx, related=False))
+        if is_new and self._tasks is not None and self._workspaces.asks_for_roots and client.roots is None:
+            self._tasks.start_soon(partial(ask_roots, client, ctx, related=False))
 
     async def _on_roots_list_changed(self, ctx: RequestContext, params: types.NotificationParams | None) -> None:
         del params

@@ -61,9 +61,12 @@ class AuditLog:
                 )
                 return
 
+    @property
+    def is_read(self) -> bool:
+        """Whether what is noted goes anywhere: to a file, or to a log that takes it."""
+        return self._path is not None or logger.isEnabledFor(logging.INFO)
+
     def note(self, entry: AuditEntry) -> None:
-        if self._path is None and not logger.isEnabledFor(logging.INFO):
-            return
         record = record_of(entry)
         logger.info("%s", json.dumps(record))
         if self._path is None:

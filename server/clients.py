@@ -203,16 +203,11 @@ class WorkspacePolicy:
     respect_agent_ignore: bool = True
     hidden: Callable[[Sequence[str]], Forbidden | None] = lambda _roots: None  # what rules hide below some folders
     built: _Workspaces = field(default_factory=_Workspaces, init=False)  # what is not there is made when it is needed
+    asks_for_roots: bool = field(init=False)  # whether the client's roots count
 
     def __post_init__(self) -> None:
         self.operator_roots = tuple(real_path(root) for root in self.operator_roots)
-
-    async def workspace_of(self, client: Client, ctx: RequestContext, *, related: bool = True) -> Workspace:
-        """The workspace for one call. Asks the client for its roots if it has some and has not told them yet."""
-        roots = client.roots
-        if roots is None and (self.intersect or not self.operator_roots):
-            roots = await ask_roots(client, ctx, related=related)
-        return self.workspace(roots, client.readable)
+        self.asks_for_roots = self.intersect or not self.operator_roots
 
     def workspace(self, client_roots: ClientRoots | None, readable: tuple[str, ...] = ()) -> Workspace:
         """The workspace for a client; its roots are `None` if it has some and has not told them."""
@@ -354,9 +349,12 @@ class Contexts:
     media: MediaHandling
 
     async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
-        """What a request of a client for files acts in; the client's roots are waited for."""
+        """What a request of a client for files acts in; where its roots count, and are not known, it is asked first."""
+        roots = client.roots
+        if roots is None and self.workspaces.asks_for_roots:
+            roots = await ask_roots(client, ctx, related=True)
         return ToolContext(
-            workspace=await self.workspaces.workspace_of(client, ctx),
+            workspace=self.workspaces.workspace(roots, client.readable),
             limits=self.limits,
             client=client.state,
             services=self.services,

@@ -218,25 +218,25 @@ class CustomTools:
         self._reserved = frozenset((*registry.names(), *reserved, *GROUPS))
         self._folder = working_folder() or os.sep
         self._environment: dict[str, str] = {}
-        self._discovery = self._made(settings) if settings.tools.discovery_command is not None else None
+        self.discovery = self._made(settings) if settings.tools.discovery_command is not None else None
 
     @property
     def state(self) -> DiscoveryState | None:
         """What came of the discovery; `None` where no command is configured."""
-        return self._discovery.state if self._discovery is not None else None
+        return self.discovery.state if self.discovery is not None else None
 
     def start(self, tasks: TaskGroup) -> None:
         """Begin the first discovery, once. To be called when a client is really there."""
-        if self._discovery is not None:
-            self._discovery.start(tasks)
+        if self.discovery is not None:
+            self.discovery.start(tasks)
 
     def change(self, settings: Settings, tasks: TaskGroup) -> None:
-        if self._discovery is not None:
+        if self.discovery is not None:
             self._set_environment(settings.shell.env)
-            self._discovery.change(settings.tools.for_tools(), tasks)
+            self.discovery.change(settings.tools.for_tools(), tasks)
         elif settings.tools.discovery_command is not None:
-            self._discovery = self._made(settings)
-            self._discovery.start(tasks)
+            self.discovery = self._made(settings)
+            self.discovery.start(tasks)
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
         """Let what is started from now on have these variables: the dictionary stays, what is in it does not."""
@@ -249,12 +249,12 @@ class CustomTools:
 
     async def wait_for_first_list(self) -> None:
         """Give the discovery a moment after the start, so that the first list is whole where it can be."""
-        if self._discovery is not None:
-            await self._discovery.wait_for_first_list()
+        if self.discovery is not None:
+            await self.discovery.wait_for_first_list()
 
     async def wait_until_known(self) -> None:
-        if self._discovery is not None:
-            await self._discovery.known.wait()
+        if self.discovery is not None:
+            await self.discovery.known.wait()
 
     def _made(self, settings: Settings) -> Discovery:
         from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - as above

@@ -14,7 +14,7 @@ from mcp_types.methods import validate_client_request
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.client_request import exchange_of
-from server.clients import Client, ClientTable, Contexts
+from server.clients import ClientTable, Contexts
 from server.consent.confirmers import AlreadyConsented, ClientConfirmer, Confirmers, with_marked_answer
 from server.json_rpc import ReadyList, as_mapping
 from server.protocol_mapping import LINKS_SINCE, DisplayPlace, result_to_wire, tool_to_wire
@@ -144,9 +144,11 @@ class ToolRequests:
             outcome = ToolResult.failed(error)
         if context.protocol_errors:
             raise protocol_error(context.protocol_errors[0])
-        if isinstance(outcome, ToolResult) and outcome.verbatim is not None and not outcome.note:
+        if isinstance(outcome, Question):
+            return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
+        if outcome.verbatim is not None and not outcome.note:
             return outcome.verbatim
-        return self._wire(ctx, call.name, outcome, client)
+        return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
 
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
         return await self._call(ctx, FunctionCall(params.name, params.arguments or {}))
@@ -158,7 +160,7 @@ class ToolRequests:
         try:
             with client:
                 # A client may know a tool from an earlier run: the first attempt to find it is waited for.
-                if self.registry.find(name) is None:
+                if self.custom_tools.discovery is not None and self.registry.find(name) is None:
                     await self.custom_tools.wait_until_known()
                 context = await self.contexts.of(client, ctx)
                 confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
@@ -172,9 +174,6 @@ class ToolRequests:
             outcome = ToolResult.failed(error)
         if client.state.approval_mode is not mode:
             await self.modes_changed(list(client.sessions.values()))
-        return self._wire(ctx, name, outcome, client)
-
-    def _wire(self, ctx: RequestContext, name: str, outcome: ToolResult | Question, client: Client) -> dict[str, Any]:
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)

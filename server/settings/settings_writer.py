@@ -78,7 +78,7 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
                 content, identity = b"", None
                 if workspace.stat(location) is not None:
                     with workspace.open_file(location) as opened:
-                        content, identity = opened.whole(signal), opened.identity
+                        content, identity = opened.whole(signal), identity_of(opened.info)
                 changed = change(content)
                 if changed == content:
                     return

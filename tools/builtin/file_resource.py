@@ -24,7 +24,7 @@ from tools.contract.results import InlineDataPart, ToolResult
 from tools.contract.threads import run_blocking
 from tools.files.ignore_files import refuse_hidden
 from tools.files.read.line_window import Wanted
-from tools.files.read.media import FileKind
+from tools.files.read.media import TEXT_KINDS, FileKind
 from tools.files.read.reader import look_at, read
 from tools.files.workspace import explain
 
@@ -77,7 +77,7 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
             with workspace.open_file(location) as opened:
                 beginning = look_at(opened, location)
                 file_type, size = beginning.type, opened.info.st_size
-                if not file_type.kind.is_text:
+                if file_type.kind not in TEXT_KINDS:
                     if size > MAX_BLOB_BYTES:
                         raise ToolError(
                             ToolErrorType.FILE_TOO_LARGE,

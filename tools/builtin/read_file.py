@@ -64,9 +64,9 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Turn `start_line` and `end_line` (from 1, inclusive) into `offset` and `limit`."""
-        start, end = (coerce(arguments.pop(name, None), _INTEGER) for name in ("start_line", "end_line"))
-        if start is None and end is None:
+        if "start_line" not in arguments and "end_line" not in arguments:
             return arguments
+        start, end = (coerce(arguments.pop(name, None), _INTEGER) for name in ("start_line", "end_line"))
         for name, value in (("start_line", start), ("end_line", end)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise InvalidToolParamsError(
@@ -126,7 +126,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
             reads=context.client.reads,
         )
         reading, location = from_memory(work) or await run_blocking(context.signal, work)
-        kind, name = reading.kind, location.relative
+        kind = reading.kind
         facts: dict[str, Any] = {"path": sendable_name(location.path), "kind": kind.value, "sha256": reading.sha256}
         if reading.is_text:
             facts |= {
@@ -142,15 +142,16 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
             }
         display = ""  # of a text that is shown whole
         if not reading.is_text:
-            display = f"Skipped binary file: {name}" if kind == "binary" else f"Read {kind.value} file: {name}"
+            what = "Skipped binary" if kind == "binary" else f"Read {kind.value}"
+            display = f"{what} file: {location.relative}"
         elif kind in _SHOWN_AS:
-            display = f"Read {_SHOWN_AS[kind]}: {name}"
+            display = f"Read {_SHOWN_AS[kind]}: {location.relative}"
         elif reading.truncated or reading.shortened or reading.start not in {0, 1}:
             lines = f"{reading.start}-{reading.end}" if reading.start > 0 else f"{reading.start} to {reading.end}"
             total = f" of {reading.total}" if reading.total is not None else ""
             notes = " (truncated)" if reading.truncated else ""
             notes += " (some lines shortened)" if reading.shortened else ""
-            display = f"Read lines {lines}{total} from {name}{notes}"
+            display = f"Read lines {lines}{total} from {location.relative}{notes}"
         return ToolResult(
             llm_content=list(reading.parts),
             return_display=display,

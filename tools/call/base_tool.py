@@ -172,16 +172,22 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
         """JSON Schema of the parameters, as published."""
-        return self._published
+        return self._own_schema
 
     @cached_property
-    def _published(self) -> Mapping[str, Any]:
+    def _own_schema(self) -> Mapping[str, Any]:
         return published_schema(self.params_model)
+
+    @cached_property
+    def _nested_parameters(self) -> frozenset[str]:
+        """Those that hold objects or lists of which the schema says more."""
+        properties = self._own_schema["properties"]
+        return frozenset(name for name, schema in properties.items() if schema.keys() & {"items", "properties"})
 
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> BuiltinParamsT:
         """Map spellings, bind the model, run the tool's own checks."""
         named, spelled = rename(self.name, arguments, self.parameter_aliases)
-        params = bind(self.name, self.params_model, self.parameter_schema, self.normalise(named))
+        params = bind(self.name, self.params_model, self._own_schema, self.normalise(named))
         self.check(params, spelled)
         return params
 
@@ -189,12 +195,13 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         """Names what is in the schema neither as it was given nor in another spelling, at any depth."""
         known = self.params_model.model_fields.keys() | self.parameter_aliases.keys()
         told: list[str] = []
-        if any(value is not None and name not in known for name, value in arguments.items()):
+        if not arguments.keys() <= known:
             named, _ = rename(self.name, arguments, self.parameter_aliases)
             left = self.normalise(dict(named)).keys() - known - self.unused_parameters - _OF_PROGRAMS
             spellings = {**{name: name for name in self.parameter_schema["properties"]}, **self.parameter_aliases}
             told = [about_ignored(self.name, [name for name in named if name in left], spellings, set(named))]
-        told += about_ignored_within(self.name, arguments, self.parameter_schema)
+        if not self._nested_parameters.isdisjoint(arguments):
+            told += about_ignored_within(self.name, arguments, self.parameter_schema)
         return " ".join(filter(None, told))
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:

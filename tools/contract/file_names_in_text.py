@@ -106,6 +106,8 @@ def brief(text: str) -> str:
 
 def sendable_name(name: str) -> str:
     """A name or path for programs: as it is, unless no JSON text can hold it, or it looks like one that none can."""
+    if name.isascii() and '"' not in name:
+        return name
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -43,13 +43,11 @@ class MediaHandling(StrEnum):
 MAX_COMMAND_TIMEOUT = 600_000  # the longest time a command may be given, in milliseconds (Qwen Code's number)
 
 
+@dataclass(slots=True, eq=False)
 class AbortSignal:
     """A flag that worker threads look at between steps; set once, never cleared (Qwen Code's AbortSignal)."""
 
-    __slots__ = ("aborted",)
-
-    def __init__(self) -> None:
-        self.aborted = False
+    aborted: bool = False  # somebody asked the work to stop
 
     def abort(self) -> None:
         """Ask the work to stop."""

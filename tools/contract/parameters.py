@@ -121,7 +121,7 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
             names every wrong property, and what is accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
-    unknown = [name for name in arguments if name not in properties]
+    unknown = arguments.keys() - properties.keys()
     if len(unknown) > MAX_UNKNOWN:
         raise InvalidToolParamsError(
             tool, f"{len(unknown):,} properties are not known here. Accepted: {', '.join(properties)}."
@@ -150,7 +150,8 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
                 problems.append(f"'{where}': {reason}, got {shown}.")
         problems.append(f"Accepted: {', '.join(properties)}.")
         if unknown:
-            problems.append(f"Not known here: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
+            names = [brief(name) for name in arguments if name in unknown]
+            problems.append(f"Not known here: {', '.join(names[:MAX_SHOWN_UNKNOWN])}.")
         raise InvalidToolParamsError(tool, " ".join(problems)) from None
 
 

@@ -165,8 +165,10 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
         return None
     names = _names_below(location.root, location.path)
     folders = list(accumulate(names, os.path.join, initial=location.root))
-    present = (*map(PresentNames, folders[:-1]), PresentNames(location.path) if own_files else ())
-    own = [[name for name in AGENT_IGNORE_FILES if name in there] for there in present]
+    own: list[list[str]] = []
+    for folder in folders:
+        there = PresentNames(folder) if own_files or folder != location.path else ()
+        own.append([name for name in AGENT_IGNORE_FILES if name in there])
     if not any(own):
         return None
     may_block()
@@ -211,22 +213,20 @@ def _names_below(top: str, path: str) -> list[str]:
     return path[len(top) :].strip(os.sep).split(os.sep) if path != top else []
 
 
+@dataclass(frozen=True, slots=True)
 class PresentNames:
     """The names in a folder, each looked up when asked for."""
 
-    __slots__ = ("_above",)
-
-    def __init__(self, folder: str) -> None:
-        self._above = os.path.join(folder, "")
+    folder: str
 
     def __contains__(self, name: object) -> bool:
         try:
-            return exists(f"{self._above}{name}")
+            return exists(os.path.join(self.folder, str(name)))
         except PermissionError:
             return False  # if it is there, nothing else in the folder can be opened either
         except OSError:
             may_block()
-            return os.path.isdir(self._above)  # in a folder, it is not known whether it is there; to open it tells why
+            return os.path.isdir(self.folder)  # in a folder, it is not known whether it is there; to open it tells why
 
 
 def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import cache
 from io import FileIO
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from tools.contract.limits import AbortSignal
 from tools.files.read_ledger import FileIdentity
@@ -39,10 +39,11 @@ CAN_STEP = os.open in os.supports_dir_fd
 JUST_LOOK: int = getattr(os, "O_PATH", 0)  # the flag of a descriptor that reads nothing; 0 where there is none
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: int = getattr(os, "O_DIRECTORY", 0)
+_CLOSED_IN_CHILDREN: int = getattr(os, "O_CLOEXEC", 0)
 _STEP_FLAGS = (JUST_LOOK or os.O_RDONLY) | _FOLDER | _NO_LINK
 _OPEN_FLAGS = (
     os.O_RDONLY
-    | getattr(os, "O_CLOEXEC", 0)
+    | _CLOSED_IN_CHILDREN
     | getattr(os, "O_NOCTTY", 0)
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NONBLOCK", 0)
@@ -50,8 +51,7 @@ _OPEN_FLAGS = (
 
 _OPENAT2 = 437  # number of the system call, the same on every processor that Linux supports but Alpha
 _AT_FDCWD = -100
-_RESOLVE_NO_MAGICLINKS = 0x02
-_RESOLVE_NO_SYMLINKS = 0x04
+_RESOLVE_NO_LINKS = 0x02 | 0x04  # `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_SYMLINKS`
 _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: what is known of a descriptor, a server not asked
 _OF_DESCRIPTOR = 0x1000 | 0x4000
@@ -66,16 +66,17 @@ MEMORY_BYTES = 1 << 14  # up to this size a file is read on the event loop; to d
 PAUSE_SECONDS = 0.1  # how long nothing is sought in memory after something was not found there
 # The kernel asks to try again where folders were moved meanwhile; nobody moves them so many times in a row
 _ATTEMPTS = 100
-_TEMPORARY = re.compile(r"\.coretools-[0-9a-f]{16}\.tmp")
+TEMPORARY_PREFIX = ".coretools-"  # what names of files in which new content waits begin with
+_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
     """A new name for a file in which new content waits: hidden from everybody, as its target may be."""
-    return f".coretools-{secrets.token_hex(8)}.tmp"
+    return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
 def is_temporary(name: str) -> bool:
-    return name.startswith(".coretools-") and _TEMPORARY.fullmatch(name) is not None
+    return name.startswith(TEMPORARY_PREFIX) and _TEMPORARY.fullmatch(name) is not None
 
 
 class NotInMemoryError(Exception):
@@ -123,8 +124,14 @@ def open_link_free(path: str, flags: int, mode: int = 0) -> int:
         if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         return os.open(path, flags, mode)
-    by_kernel = _kernel_opener()
-    return by_kernel(path, flags, mode) if by_kernel is not None else _open_by_steps(path, flags, mode)
+    if (by_kernel := _kernel_opener()) is None:
+        return _open_by_steps(path, flags, mode)
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))  # the kernel would take it for the end
+    if _mode.is_memory_only:
+        return by_kernel.open_from_memory(name, flags | _CLOSED_IN_CHILDREN, mode)
+    return by_kernel.open(name, flags | _CLOSED_IN_CHILDREN, mode)
 
 
 class _KernelOpener:
@@ -142,37 +149,27 @@ class _KernelOpener:
             call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
             return call
 
-        @cache
-        def how(flags: int, mode: int, resolve: int) -> Any:
-            resolve |= _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
-            self._hows.append(value := OpenHow(flags | getattr(os, "O_CLOEXEC", 0), mode, resolve))
-            return ctypes.byref(value)
-
         library = ctypes.PyDLL(None, use_errno=True)
-        self._hows: list[OpenHow] = []
-        self._how, self._size, self._errno = how, ctypes.sizeof(OpenHow), ctypes.get_errno
+        self._how, self._size = cache(OpenHow), ctypes.sizeof(OpenHow)
+        self._reference, self._errno = ctypes.byref, ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
         # Keeps the interpreter's lock: what never blocks is not worth giving it away
         self._quick_call = system_call(library)
         self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
         self._new_buffer = ctypes.create_string_buffer
         self._is_local: dict[int, bool] = {}
-        os.close(self(os.sep, os.O_RDONLY | _FOLDER, 0))
+        os.close(self.open(os.fsencode(os.sep), os.O_RDONLY | _FOLDER | _CLOSED_IN_CHILDREN, 0))
         try:
-            os.close(self._from_memory(os.fsencode(os.sep), JUST_LOOK, 0))
+            os.close(self.open_from_memory(os.fsencode(os.sep), JUST_LOOK | _CLOSED_IN_CHILDREN, 0))
             self.memory_pause = 0.0 if self._statx is not None else math.inf  # until when memory is not asked
         except (OSError, NotInMemoryError):
             self.memory_pause = math.inf
 
-    def __call__(self, path: str, flags: int, mode: int) -> int:
-        name = os.fsencode(path)
-        if b"\0" in name:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))  # the kernel would take it for the end
-        if _mode.is_memory_only:
-            return self._from_memory(name, flags, mode)
-        number = 0
+    def open(self, name: bytes, flags: int, mode: int) -> int:
+        """Open it, whatever has to be waited for."""
+        how, number = self._reference(self._how(flags, mode, _RESOLVE_NO_LINKS)), 0
         for _ in range(_ATTEMPTS):
-            descriptor = self._call(_OPENAT2, _AT_FDCWD, name, self._how(flags, mode, 0), self._size)
+            descriptor = self._call(_OPENAT2, _AT_FDCWD, name, how, self._size)
             if descriptor >= 0:
                 return descriptor
             number = self._errno()
@@ -180,12 +177,13 @@ class _KernelOpener:
                 break
         raise OSError(number, os.strerror(number))
 
-    def _from_memory(self, name: bytes, flags: int, mode: int) -> int:
+    def open_from_memory(self, name: bytes, flags: int, mode: int) -> int:
+        """Open it, if nothing has to be waited for: else `NotInMemoryError`."""
         if sys.platform != "linux":
             raise NotInMemoryError
         if not flags & JUST_LOOK:
             # A file system that is a program, or another machine, is not even asked.
-            descriptor = self._from_memory(name, JUST_LOOK, 0)
+            descriptor = self.open_from_memory(name, JUST_LOOK | _CLOSED_IN_CHILDREN, 0)
             try:
                 buffer = self._new_buffer(256)
                 if self._statx is None or self._statx(descriptor, b"", _OF_DESCRIPTOR, 0, buffer):
@@ -197,8 +195,8 @@ class _KernelOpener:
             # To open a device may take long, wherever its name stands.
             if not self._is_local.get(device) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
-        how = self._how(flags, mode, _RESOLVE_CACHED)
-        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, how, self._size)
+        how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
+        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, self._reference(how), self._size)
         if descriptor >= 0:
             return descriptor
         number = self._errno()
@@ -416,34 +414,27 @@ class OpenedFile:
             self._stream = FileIO(self._descriptor)
         return self._stream
 
-    @property
-    def identity(self) -> FileIdentity:
-        return identity_of(self.info)
-
     def head(self, size: int) -> bytes:
         """The first bytes, wherever the file is read otherwise."""
         # A file that seems empty may be one that the kernel makes up, so its size is no bound.
         wanted = self.info.st_size + 1 if 0 < self.info.st_size < size else size
         if _mode.is_memory_only:
-            return self._head_in_memory()
+            if sys.platform != "linux" or not 0 < self.info.st_size <= MEMORY_BYTES:
+                raise NotInMemoryError
+            buffer = bytearray(self.info.st_size)
+            try:
+                count = os.preadv(self._descriptor, (buffer,), 0, os.RWF_NOWAIT)
+            except OSError:
+                raise NotInMemoryError from None
+            if count != len(buffer):
+                raise NotInMemoryError
+            return bytes(buffer)
         if sys.platform != "win32":
             return os.pread(self._descriptor, wanted, 0)
         self.stream.seek(0)
         data = self.stream.read(wanted)
         self.stream.seek(0)
         return data
-
-    def _head_in_memory(self) -> bytes:
-        if sys.platform != "linux" or not 0 < self.info.st_size <= MEMORY_BYTES:
-            raise NotInMemoryError
-        buffer = bytearray(self.info.st_size)
-        try:
-            count = os.preadv(self._descriptor, (buffer,), 0, os.RWF_NOWAIT)
-        except OSError:
-            raise NotInMemoryError from None
-        if count != len(buffer):
-            raise NotInMemoryError
-        return bytes(buffer)
 
     def blocks(self, signal: AbortSignal) -> Iterator[bytes]:
         """The whole content from the beginning on, in blocks; cancellation is looked at before each."""

@@ -32,10 +32,7 @@ class Encoding:
     codec: str  # python's codec for the bytes after the mark
     bom: bytes = b""  # the byte order mark, or nothing
     shown_as: str = "utf-8"  # of an unknown encoding, the codec that the text is shown in; a guess, never written by
-
-    @property
-    def is_known(self) -> bool:
-        return self.name != UNKNOWN_8BIT
+    is_known: bool = True
 
     @property
     def is_wide(self) -> bool:
@@ -45,7 +42,7 @@ class Encoding:
 
 UTF_8 = Encoding("utf-8", "utf-8")
 # Latin-1 maps each byte to one character and back, so the bytes stay what they are whatever they mean
-UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1")
+UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1", is_known=False)
 
 _MARKED = (
     Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8),

@@ -22,6 +22,7 @@ from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorT
 from tools.contract.file_names_in_text import meant_path, shown_path
 from tools.contract.resource_exhaustion import exhaustion_of
 from tools.files.opener import (
+    TEMPORARY_PREFIX,
     Folder,
     NotRegularError,
     OpenedFile,
@@ -136,7 +137,7 @@ class Workspace:
         if root in self._roots_without_case:
             real = _as_written(real, root)
             root = self._root_of(real, spelled)
-        if any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
+        if TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
                 f"'{shown_path(spelled)}' holds the name of a file in which new content waits; what is called so is "

@@ -103,7 +103,8 @@ class PermissionPolicy:
 
         What was found is remembered for the tool: looking through the rules would be most of the work of a small call.
         """
-        tool, mode, rules = request.tool, request.mode, self._rules_for(request)
+        tool, mode = request.tool, request.mode
+        rules = self._rules_with(request.grants) if request.grants else self.rules
         known = self._judged_tools.get(tool)
         if known is not None and not request.asked_anew and known[0] is rules and known[1] is mode:
             return known[2], True
@@ -140,7 +141,8 @@ class PermissionPolicy:
 
     def _opinions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
         """What there is to say of a call, that which counts most first."""
-        tool, mode, workspace, rules = request.tool, request.mode, request.workspace, self._rules_for(request)
+        tool, mode, workspace = request.tool, request.mode, request.workspace
+        rules = self._rules_with(request.grants) if request.grants else self.rules
         about = [
             rule
             for rule in rules.strict
@@ -193,21 +195,17 @@ class PermissionPolicy:
         from tools.permissions.shell.analyser import analyse  # noqa: PLC0415
         from tools.permissions.shell.names_on_disk import NamesOnDisk  # noqa: PLC0415
 
-        mode = request.mode
+        mode, rules = request.mode, self._rules_with(request.grants) if request.grants else self.rules
         analysis = analyse(command.command, NamesOnDisk(self.home, command.directory))
         paths = CommandPaths(self.home, command.directory)
-        permission = CommandPolicy(
-            analysis, self._rules_for(request), mode, request.workspace, paths, self.guarded
-        ).judge()
+        permission = CommandPolicy(analysis, rules, mode, request.workspace, paths, self.guarded).judge()
         if mode is ApprovalMode.PLAN and permission.verdict is not Verdict.DENY and not analysis.is_read_only:
             return replace(_PLAN_MODE, parts=permission.parts)
         return permission
 
-    def _rules_for(self, request: PermissionRequest) -> Rules:
-        """The operator's rules and what was granted to the client; the same object as long as both are the same."""
-        if not request.grants:
-            return self.rules
-        grants = tuple(request.grants)
+    def _rules_with(self, granted: Sequence[str]) -> Rules:
+        """The operator's rules and what was granted to a client; the same object as long as both are the same."""
+        grants = tuple(granted)
         known = self._rules_with_grants.get(grants)
         if known is None or known[0] is not self.rules:
             if len(self._rules_with_grants) >= MAX_CACHED_GRANTS:

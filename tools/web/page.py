@@ -14,7 +14,7 @@ from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.results import FileDataPart, InlineDataPart, Part
 from tools.files.child_process import ChildFailedError, DocumentWorker, unnamed_file
 from tools.files.opener import OpenedFile
-from tools.files.read.media import MAX_INLINE_BYTES, FileKind, FileType, detect
+from tools.files.read.media import MAX_INLINE_BYTES, TEXT_KINDS, FileKind, FileType, detect
 from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
 from tools.files.text_encodings import SNIFFED_BYTES
 from tools.web.charset import decode
@@ -160,7 +160,9 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
             return replace(page, text=converted.text, notes=(note,) if converted.is_partial else ())
     # A text of two-byte characters does not look like text.
     is_utf_16 = (charset or "").startswith("utf-16")
-    if found.kind.is_text or (is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))):
+    if found.kind in TEXT_KINDS or (
+        is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))
+    ):
         return replace(page, text=decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut))
     if found.kind is not FileKind.PDF:
         return _media(page, found, media)

@@ -16,7 +16,7 @@ from tools.call.context import ToolContext
 from tools.contract.limits import Deadline
 from tools.contract.results import TextPart
 from tools.files.find.selection import Candidate
-from tools.files.opener import NotRegularError, open_folder, open_regular
+from tools.files.opener import NotRegularError, identity_of, open_folder, open_regular
 from tools.files.read.line_window import Wanted
 from tools.files.read.reader import look_at
 from tools.files.read.reader import read as content_of
@@ -89,7 +89,7 @@ def test_a_batch_shows_and_remembers_what_a_read_does(content: bytes, root: Path
     with context.workspace.open_file(location) as opened:
         wanted = Wanted(0, context.limits.read_lines, context.limits, context.signal)
         alone = content_of(opened, location, look_at(opened, location), wanted, context.media)
-        identity = opened.identity
+        identity = identity_of(opened.info)
     [part] = alone.parts
     assert isinstance(part, TextPart)
     is_cut = alone.truncated or alone.shortened

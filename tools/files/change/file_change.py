@@ -88,8 +88,8 @@ def take_snapshot(target: TargetFile) -> Snapshot:
         except OSError as error:
             raise explain(error, location.shown) from None
         seen = target.seen
-        digest = seen.sha256 if seen is not None and seen.identity == opened.identity else None
-        return Snapshot(data, opened.identity, digest)
+        digest = seen.sha256 if seen is not None and seen.identity == identity_of(opened.info) else None
+        return Snapshot(data, identity_of(opened.info), digest)
 
 
 def check_fresh(

@@ -338,10 +338,7 @@ class Reading:
     next_offset: int | None = None  # the `offset` that continues after `end`, or `None` where nothing follows
     pages: int | None = None  # how many pages a PDF has whose text is shown, else `None`
     is_guess: bool = False  # `encoding` is a guess; the text says so
-
-    @property
-    def is_text(self) -> bool:
-        return self.kind.is_text or self.pages is not None
+    is_text: bool = True  # it is shown as text, of a PDF too
 
 
 def reading_of(found: Window, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:

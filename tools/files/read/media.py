@@ -32,9 +32,8 @@ class FileKind(StrEnum):
     PDF = "pdf"
     BINARY = "binary"
 
-    @property
-    def is_text(self) -> bool:
-        return self in (FileKind.TEXT, FileKind.SVG, FileKind.NOTEBOOK)
+
+TEXT_KINDS = (FileKind.TEXT, FileKind.SVG, FileKind.NOTEBOOK)
 
 
 @dataclass(frozen=True, slots=True)

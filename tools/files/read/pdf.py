@@ -241,7 +241,8 @@ def read_pdf(
             note = f"Its text can be shown once the server has the extra 'pdf': {INSTALL}"
         else:
             note = f"There is no text on {found.page_range}; they may be scanned pictures."
-        return Reading((*media_parts(opened, location, PDF, media, wanted.signal), TextPart(note)), FileKind.PDF)
+        parts = (*media_parts(opened, location, PDF, media, wanted.signal), TextPart(note))
+        return Reading(parts, FileKind.PDF, is_text=False)
     shown = window(Source.of(found.text.encode("utf-8", "replace")), wanted)
     if found.is_complete:
         return replace(reading_of(shown, UTF_8, wanted.limits), kind=FileKind.PDF, pages=found.count)

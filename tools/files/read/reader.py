@@ -10,10 +10,10 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.results import TextPart
 from tools.files.ignore_files import refuse_hidden
-from tools.files.line_endings import count_lines, eol_style, line_separator
-from tools.files.opener import OpenedFile, may_block
+from tools.files.line_endings import count_lines, eol_style
+from tools.files.opener import OpenedFile, identity_of, may_block
 from tools.files.read.line_window import Reading, Source, Wanted, has_short_lines, reading_of, window
-from tools.files.read.media import FileKind, FileType, detect, media_parts
+from tools.files.read.media import TEXT_KINDS, FileKind, FileType, detect, media_parts
 from tools.files.read.notebook import MAX_NOTEBOOK_BYTES, render
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
 from tools.files.read_ledger import ReadLedger, SeenFile
@@ -74,7 +74,7 @@ def read_path(
         beginning = look_at(opened, location)
         reading = read(opened, location, beginning, wanted, media, pages=Pages.parse(pages) if pages else ALL_PAGES)
     if reads is not None:
-        reads.record(location.path, SeenFile(opened.identity, reading.sha256))
+        reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256))
     if pages.strip() and reading.kind is FileKind.PDF and not reading.is_text:
         note = "Without its text no pages can be picked: 'pages' was ignored, this is the whole document."
         reading = replace(reading, parts=(*reading.parts, TextPart(note)))
@@ -107,8 +107,8 @@ def read(
     try:
         if kind is FileKind.PDF:
             return read_pdf(opened, location, media, wanted, pages=pages, seconds=pdf_seconds)
-        if not kind.is_text:
-            return Reading(media_parts(opened, location, beginning.type, media, wanted.signal), kind)
+        if kind not in TEXT_KINDS:
+            return Reading(media_parts(opened, location, beginning.type, media, wanted.signal), kind, is_text=False)
         if kind is FileKind.NOTEBOOK and size <= MAX_NOTEBOOK_BYTES:
             data = _whole(opened, beginning, wanted)
             text = render(data)
@@ -134,7 +134,7 @@ def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginnin
         )
     if encoding.is_wide:
         return _read_text(_whole(opened, beginning, wanted), wanted)
-    found = window(Source(opened.stream, size, len(encoding.bom)), wanted, opened.identity)
+    found = window(Source(opened.stream, size, len(encoding.bom)), wanted, identity_of(opened.info))
     if not found.is_decodable and not encoding.bom and size <= MAX_WIDE_BYTES:
         return _read_text(_whole(opened, beginning, wanted), wanted)
     reading = reading_of(found, encoding, wanted.limits)
@@ -165,7 +165,8 @@ def _read_text(data: bytes, wanted: Wanted) -> Reading:
         text, size = decoded.text, len(decoded.text)
         if wanted.offset == 0 and size <= limits.read_chars:
             # Nothing has to be left out of most files, and they come without looking for lines.
-            separator = line_separator(text)
+            eol = eol_style(text)
+            separator = "\r" if eol == "cr" else "\n"
             count = count_lines(text, separator)
             if count <= wanted.limit and has_short_lines(text, separator, limits.line_chars):
                 return Reading(
@@ -177,7 +178,7 @@ def _read_text(data: bytes, wanted: Wanted) -> Reading:
                     chars=size,
                     encoding=decoded.encoding.name,
                     sha256=sha256,
-                    eol=eol_style(text),
+                    eol=eol,
                 )
         body = text.encode() if decoded.encoding.is_wide else data[len(decoded.encoding.bom) :]
     elif marked_encoding(data) is None and (guessed := guess(data)) is not None:

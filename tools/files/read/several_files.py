@@ -16,9 +16,9 @@ from tools.contract.results import InlineDataPart, Part, TextPart, ToolResult
 from tools.files.find.selection import Candidate, FileSelection
 from tools.files.find.walk import Filters, Walk, count, walk_notes
 from tools.files.ignore_files import agent_ignore_file
-from tools.files.opener import Folder, OpenedFile
+from tools.files.opener import Folder, OpenedFile, identity_of
 from tools.files.read.line_window import Wanted
-from tools.files.read.media import FileKind
+from tools.files.read.media import TEXT_KINDS, FileKind
 from tools.files.read.pdf import MAX_SECONDS as MAX_PDF_SECONDS
 from tools.files.read.reader import look_at, read
 from tools.files.read_ledger import ReadLedger, SeenFile
@@ -95,7 +95,7 @@ class Batch:
             if kind is FileKind.BINARY:
                 self.skipped.append((path, "binary file"))
                 return
-            if not kind.is_text:
+            if kind not in TEXT_KINDS:
                 if not (candidate.is_named or self._names(path)):
                     self.skipped.append((path, f"{kind.value} file; name it, or its extension, to get it"))
                     return
@@ -104,7 +104,7 @@ class Batch:
                     return
             started = time.monotonic()
             reading = read(opened, location, beginning, wanted, self.media, pdf_seconds=self._pdf_seconds)
-            if not kind.is_text:
+            if kind not in TEXT_KINDS:
                 # To take the text out of a PDF takes time, of which there is a budget.
                 self._pdf_seconds -= time.monotonic() - started
         self.read_paths.append(location.path)
@@ -119,7 +119,7 @@ class Batch:
             self._media_bytes += sum(len(part.data) for part in reading.parts if isinstance(part, InlineDataPart))
             self.parts += reading.parts
         if self.reads is not None:
-            self.reads.record(location.path, SeenFile(opened.identity, reading.sha256))
+            self.reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256))
 
     def _open(self, location: Location) -> OpenedFile:
         """Open a file; from the second one of a folder on by its name there: quicker, and as safe as its whole path."""
