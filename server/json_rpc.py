@@ -182,7 +182,8 @@ class ReadyList(list[Any]):
 def encoded(message: Mapping[str, Any]) -> bytes:
     """A message as JSON. An answer that cannot be encoded becomes an error: it must not end the connection."""
     try:
-        fields: Json = message.get("result") or {}
+        result: Any = message.get("result")
+        fields: Json = result if isinstance(result, dict) else {}  # pyright: ignore[reportUnknownVariableType] - as above
         name, first = next(iter(fields.items()), ("", None))
         if not isinstance(first, ReadyList):
             return to_json(message, inf_nan_mode="null")
