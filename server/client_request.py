@@ -34,7 +34,7 @@ class NotAskedError(Exception):
     """The client could not be asked, or answered with an error."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Exchange:
     """One request of a client."""
 

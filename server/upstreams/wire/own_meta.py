@@ -53,11 +53,11 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
                 within += cast("list[Any]", part)
                 continue
             # Most blocks have texts alone, and so no `_meta`: a result may hold very many.
-            if type(part) is not dict or _COMPOUND.isdisjoint(map(type, cast("Json", part).values())):
+            fields = as_mapping(part)
+            if _COMPOUND.isdisjoint(map(type, fields.values())):
                 continue
-            fields = cast("Json", part)
-            if isinstance(meta := fields.get("_meta"), dict):
-                kept, meta = CHAIN_KEY if is_list and depth <= _LISTED else "", cast("Json", meta)
+            if meta := as_mapping(fields.get("_meta")):
+                kept = CHAIN_KEY if is_list and depth <= _LISTED else ""
                 ours = [key for key in meta if key != kept and f"{key.lower()}/".startswith(OWN_KEYS)]
                 for key in ours:
                     del meta[key]
