@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import anyio
@@ -42,20 +43,6 @@ class _SessionSlot:
     session: UpstreamSession | None = None
     problem: str = ""
     last_used: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _OneClientListener:
-    """Brings what is said in a session of one client to it alone; changed lists are for all."""
-
-    upstream: Upstream
-    whose: SessionKey
-
-    def list_changed(self, kind: str) -> None:
-        self.upstream.list_changed(kind)
-
-    def resource_updated(self, uri: str) -> None:
-        self.upstream.resource_updated(uri, self.whose)
 
 
 class ClientSessions:
@@ -140,6 +127,8 @@ class ClientSessions:
             wanted,
             exchange.capabilities,
             self._audience.question_seconds,
+            self._upstream.list_changed,
+            partial(self._upstream.resource_updated, whose=key),  # it is for this client alone
             client=exchange.outside_request(),
         )
         self._tasks.start_soon(self._own, key, held, transport, options, name=f"session with {self._upstream.alias}")
@@ -176,8 +165,7 @@ class ClientSessions:
         try:
             deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:
-                listener = _OneClientListener(self._upstream, key)
-                async with open_session(transport, options, listener) as session:
+                async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
                     if not session.era.is_modern and options.announced.get("roots") is not None:

@@ -229,13 +229,15 @@ class Upstream:
             wanted_for(self.entry.protocol, client_is_modern=audience.is_modern),
             audience.announced,
             audience.question_seconds,
+            self.list_changed,
+            self.resource_updated,
             is_shared=not audience.is_one,
             client=audience.client,
         )
         began = time.perf_counter()
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
-                async with open_session(transport, options, self) as session:
+                async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
                     status.connect_ms = (time.perf_counter() - began) * 1000
                     self.transport = transport

@@ -51,6 +51,9 @@ class SessionOptions:
     wanted: Wanted  # what is spoken with it, if it can
     announced: Json  # the capabilities of whoever is behind us
     question_seconds: float  # how long a question may stay open
+    # told which list is another one now (`tools`, `prompts` or `resources`), and which resource has changed
+    list_changed: Callable[[str], None]
+    resource_updated: Callable[[str], None]
     is_shared: bool = False  # whether several clients use it that cannot be told apart
     # the client that the session belongs to, where it can be reached outside of its requests
     client: Exchange | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -35,22 +35,10 @@ LIST_CHANGES: Mapping[str, str] = {
 }
 
 
-class Listener(Protocol):
-    """Is told what an upstream says of its own accord."""
-
-    def list_changed(self, kind: str) -> None:
-        """One of its lists is another one now: `tools`, `prompts` or `resources`."""
-        ...
-
-    def resource_updated(self, uri: str) -> None: ...
-
-
 class UpstreamSession:
     """An open session, made by `open_session`. `lost` is set once it has gone."""
 
-    def __init__(
-        self, options: SessionOptions, writer: MessageWriter, tasks: TaskGroup, lost: anyio.Event, listener: Listener
-    ) -> None:
+    def __init__(self, options: SessionOptions, writer: MessageWriter, tasks: TaskGroup, lost: anyio.Event) -> None:
         self.options = options
         self.alias = options.alias
         self.era = Era("", {}, is_modern=False)  # what the upstream said when it was greeted
@@ -62,7 +50,6 @@ class UpstreamSession:
         self.questions = Questions(options, self.peer, tasks, self._background)
         self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # of the handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._tell_left_out) for _ in range(2))
-        self._listener = listener
 
     @property
     def is_greeted(self) -> bool:
@@ -130,9 +117,9 @@ class UpstreamSession:
         if not self.is_greeted:
             return
         if (kind := LIST_CHANGES.get(method)) is not None:
-            self._listener.list_changed(kind)
+            self.options.list_changed(kind)
         elif method == "notifications/resources/updated":
-            self._listener.resource_updated(str(params.get("uri", "")))
+            self.options.resource_updated(str(params.get("uri", "")))
         elif method == "notifications/cancelled":
             self.questions.take_back(params.get("requestId"))
         elif method != LOG:
@@ -157,9 +144,7 @@ class UpstreamSession:
 
 
 @asynccontextmanager
-async def open_session(
-    transport: Transport, options: SessionOptions, listener: Listener
-) -> AsyncGenerator[UpstreamSession]:
+async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
     """Open a session, for as long as the `with` lasts. To be left by the task that entered it.
 
     Raises `IncompatibleError` where there is no revision that both speak, else a `RelayError`.
@@ -173,7 +158,7 @@ async def open_session(
             lost.set()
 
     async with transport.open(on_doubt) as (reader, writer), anyio.create_task_group() as tasks:
-        session = UpstreamSession(options, writer, tasks, lost, listener)
+        session = UpstreamSession(options, writer, tasks, lost)
 
         async def read(peer: Peer) -> None:
             try:
