@@ -69,7 +69,9 @@ class Flow:
         Raises:
             ToolNotRegisteredError: Nobody has this name; a protocol matter, all other failures are results.
         """
-        tool, arguments, notes = self.registry.get_tool(call.name), call.arguments, ""
+        tool, arguments, notes = self.registry.find(call.name), call.arguments, ""
+        if tool is None:
+            raise self.registry.not_registered(call.name)
         try:
             judged = await self.judge(tool, arguments, context)
             permission = judged.permission

@@ -99,10 +99,13 @@ class ToolRegistry:
             ToolNotRegisteredError: Nobody has this name; it proposes the nearest three.
         """
         tool = self.find(name)
-        if tool is not None:
-            return tool
+        if tool is None:
+            raise self.not_registered(name)
+        return tool
+
+    def not_registered(self, name: str) -> ToolNotRegisteredError:
         nearest = difflib.get_close_matches(name[:128], list(self._visible), n=3, cutoff=0.0)
-        raise ToolNotRegisteredError(name[:128], tuple(nearest))
+        return ToolNotRegisteredError(name[:128], tuple(nearest))
 
     def canonical(self, name: str) -> str:
         """The wire name that an alias stands for; any other name as it is."""
