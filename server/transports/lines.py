@@ -44,11 +44,7 @@ def enlarge(descriptor: int) -> None:
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines; of a line that is too long only its two ends are kept.
-
-    Args:
-        max_bytes: The longest line that is passed on.
-    """
+    """Cuts a byte stream into lines; of a line longer than `max_bytes` only its two ends are kept."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -195,12 +191,7 @@ class OutgoingLines:
 
 
 def certain_id(head: bytes, tail: bytes) -> RequestId | None:
-    """The id of a message that was not read, where it is certain.
-
-    Args:
-        head: Its beginning.
-        tail: Its end.
-    """
+    """The id of a message of which only the beginning and the end were read, where it is certain."""
     match = _ID_AT_HEAD.search(head) or _ID_AT_TAIL.search(tail)
     try:
         return None if match is None else json.loads(match.group(1))
@@ -221,9 +212,7 @@ def refusal_of_oversized(ends: bytes, max_bytes: int) -> Json:
 def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
     """The error for what is not a JSON-RPC message; `None` where nobody can wait for an answer to it.
 
-    Args:
-        line: What was sent.
-        is_post: Whether it came with a request of HTTP, which is answered whatever it holds.
+    What came with a POST of HTTP is answered whatever it holds.
     """
     try:
         unreadable = read_unreadable(line)
