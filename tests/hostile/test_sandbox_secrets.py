@@ -28,8 +28,9 @@ from tests.hostile.sandboxed import Ran, run
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tools.shell.confinement import NetworkAccess
 from tools.shell.environment import command_environment
+from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.shell.sandbox.hidden_secrets import COPIES, READ_BYTES, secret_places
+from tools.shell.sandbox.hidden_secrets import COPIES, secret_places
 from tools.shell.sandbox.secret_removal import included_settings, without_secrets
 from tools.shell.sandbox.visible_file_system import Site
 

@@ -89,13 +89,11 @@ class ListJobsTool(BuiltinTool[ListJobsParams]):
     )
 
     def get_description(self, params: ListJobsParams, context: ToolContext) -> str:
-        del params, context
         return "List background jobs"
 
     async def execute(self, params: ListJobsParams, context: ToolContext) -> ToolResult:
         from tools.shell.result_text import size, status_text  # noqa: PLC0415 - with the first call
 
-        del params
         context.signal.raise_if_aborted()
         jobs = list(reversed(jobs_of(context).all()))
         running = sum(job.status is JobStatus.RUNNING for job in jobs)
@@ -163,7 +161,6 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
     parameter_aliases = JOB_ALIASES
 
     def get_description(self, params: ReadOutputParams, context: ToolContext) -> str:
-        del context
         place = f"from byte {params.offset}" if params.offset is not None else f"last {params.lines} lines"
         return f"Read output of background job {shortened_line(params.job_id, len(params.job_id))} ({place})"
 
@@ -229,7 +226,6 @@ class StopJobTool(BuiltinTool[StopJobParams]):
     output_schema = object_schema({**_STATUS_PROPERTIES, "was_running": {"type": "boolean"}}, is_closed=False)
 
     def get_description(self, params: StopJobParams, context: ToolContext) -> str:
-        del context
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
     async def execute(self, params: StopJobParams, context: ToolContext) -> ToolResult:

@@ -98,7 +98,6 @@ class ShellTool(BuiltinTool[ShellParams]):
             )
 
     def get_description(self, params: ShellParams, context: ToolContext) -> str:
-        del context
         parts = [shortened_line(params.script, DESCRIBED_CHARS)]
         if params.directory is not None:
             parts.append(f"[in {shown_whole_path(params.directory[:DESCRIBED_CHARS])}]")

@@ -39,38 +39,20 @@ HTTP_PROXY HTTPS_PROXY ALL_PROXY FTP_PROXY NO_PROXY
 PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGISTRY GOPROXY
 """
 PREFIXES = ("LC_", "XDG_")
-
-FIXED: Mapping[str, str] = {
-    # There never is a terminal.
-    "TERM": "dumb",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "MANPAGER": "cat",
-    "SYSTEMD_PAGER": "cat",
-    # Set and empty: git asks no other program, and its own question is off.
-    "GIT_ASKPASS": "",
-    "GIT_TERMINAL_PROMPT": "0",
-    "SSH_ASKPASS": "",
-    "SSH_ASKPASS_REQUIRE": "never",
-    "GCM_INTERACTIVE": "never",
-    "GH_PROMPT_DISABLED": "1",
-    "PIP_NO_INPUT": "1",
-    "DEBIAN_FRONTEND": "noninteractive",
-    # git goes on with the message it proposes; a plan of a rebase that nobody has edited is an error, not a success.
-    "GIT_EDITOR": "true",
-    "GIT_SEQUENCE_EDITOR": "false",
-    "EDITOR": "false",
-    "VISUAL": "false",
-    # A program that a repository names would run with every `git status`.
-    "GIT_CONFIG_COUNT": "2",
-    "GIT_CONFIG_KEY_0": "core.fsmonitor",
-    "GIT_CONFIG_VALUE_0": "false",
-    # A folder of the workspace that only looks like a repository would have its programs run by `git status`.
-    "GIT_CONFIG_KEY_1": "safe.bareRepository",
-    "GIT_CONFIG_VALUE_1": "explicit",
-    "CORETOOLS_MCP": "1",
-}
-
+# There never is a terminal. `GIT_ASKPASS` is set and empty: git asks no other program, and its own question is off. git
+# goes on with the message it proposes; a plan of a rebase that nobody has edited is an error, not a success. A program
+# that a repository names (fsmonitor) would run with every `git status`, and so would those of a folder of the workspace
+# that only looks like a repository (a bare one).
+_FIXED = """
+TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat
+GIT_ASKPASS= GIT_TERMINAL_PROMPT=0 SSH_ASKPASS= SSH_ASKPASS_REQUIRE=never GCM_INTERACTIVE=never GH_PROMPT_DISABLED=1
+PIP_NO_INPUT=1 DEBIAN_FRONTEND=noninteractive
+GIT_EDITOR=true GIT_SEQUENCE_EDITOR=false EDITOR=false VISUAL=false
+GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=core.fsmonitor GIT_CONFIG_VALUE_0=false
+GIT_CONFIG_KEY_1=safe.bareRepository GIT_CONFIG_VALUE_1=explicit
+CORETOOLS_MCP=1
+"""
+FIXED: Mapping[str, str] = {name: value for name, _, value in (each.partition("=") for each in _FIXED.split())}
 _CLEANED = frozenset(_CLEANED_ADDRESSES.split())
 _KNOWN = _CLEANED | frozenset(_KEPT.split())
 

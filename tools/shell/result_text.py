@@ -23,7 +23,6 @@ MOST_NAMED = 10
 NEAR_THE_LIMIT = 0.5  # a command that took this much of its time is told how to get more (Qwen Code's share)
 # How programs say that they could not write what the sandbox keeps as it is.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
-
 # How programs say that they have no login, or none that is accepted.
 _NO_LOGIN = re.compile(
     r"\b(?:E|HTTP(?:/[\d.]+)?[ :]+|status(?: code)?[ :]+|error[ :]+|code[ :]+)40[13]\b"

@@ -46,7 +46,6 @@ ERRORS_CHARS = 4_000  # characters shown of what came on standard error
 AGAIN_SECONDS = 0.25  # until a start that failed for want of processes is tried again
 ALONE_SECONDS = 2.0  # how long it is tried again when none of our programs runs; what the last one held may come late
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
-
 _WHY_NO_COMMAND = {
     0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
     errno.ENOENT: "the folder or the shell does not exist (any more); give a folder that list_directory shows",

@@ -23,7 +23,6 @@ _SEQUENCE = re.compile(
     rf"|\x9b[0-?]*[ -/]*[@-~]?"
     rf"|[\x90\x98\x9d-\x9f]{_STRING}"
 )
-
 # A line of which parts were overwritten or erased.
 _OVERWRITTEN = re.compile(r"(?m)^[^\n\r\x08\ud800\ud801]*[\r\x08\ud800\ud801][^\n]*")
 _PLAIN = bytes([*b"\t\n", *range(0x20, 0x7F)])  # the bytes of a text that needs no work

@@ -45,7 +45,7 @@ MODULE_DEPTH = 6  # folders below a repository's own one in which submodules and
 ENTRIES = 50  # entries of a folder that count in its fingerprint, by name: what is in those below it does not
 SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on coarse file systems
 REMEMBERED = 20_000  # folders that are remembered, of all roots together
-READ_BYTES = 256 * 1024  # what a new repository's settings have at most
+READ_BYTES = 256 * 1024  # settings that are longer are not read
 _BARE = {"HEAD", "objects", "refs"}
 _IN_REPOSITORY = (*REPOSITORY_FILES, *REPOSITORY_FOLDERS)
 
@@ -245,6 +245,18 @@ def fingerprint(path: str) -> Fingerprint | None:
     return Fingerprint(status, entries)
 
 
+def read_settings(descriptor: int) -> bytes | None:
+    """The content of a regular file of at most `READ_BYTES`, else `None`; the descriptor is closed."""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(READ_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    return content if len(content) <= READ_BYTES else None
+
+
 def is_harmless(path: str, roots: Sequence[str]) -> bool:
     """Whether git obeys what is new at a real path, and nothing in it makes git run anything or look elsewhere."""
     folder, name = os.path.split(path)
@@ -253,15 +265,9 @@ def is_harmless(path: str, roots: Sequence[str]) -> bool:
         if bare in REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
-        descriptor = open_link_free(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return False
-            with open(descriptor, "rb", closefd=False) as file:
-                content = file.read(READ_BYTES + 1)
-        finally:
-            os.close(descriptor)
-        if len(content) > READ_BYTES:
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+        content = read_settings(open_link_free(path, flags))
+        if content is None:
             return False
         text = content.decode()
     except (OSError, UnicodeDecodeError):

@@ -1,14 +1,5 @@
 """The sandbox of commands: off, used where it works, or required.
 
-    confinement = BubblewrapConfinement(SandboxMode.AUTO, network=NetworkAccess.HOST, site=Site(home=...))
-    confined = await confinement.confine(spec, roots)      # the first time, this tries the sandbox out
-    ... start confined.spec ...
-    await confined.begin()                                 # looks whether the sandbox is the one that was meant
-    changes = await confined.release()                     # after everything of the command has ended
-
-What a command leaves running goes on in its sandbox, whose first process ends with the last of them. The one that
-starts it sees to their end, as to that of any other process.
-
 Whether the sandbox works is found out by running it with all its options, not by looking for it: a program that exists
 can be forbidden what it needs (user namespaces, mounts in containers), and one that starts need not confine. So a
 program in the sandbox tries what must fail.
@@ -68,7 +59,6 @@ logger = logging.getLogger(__name__)
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 OPEN_TO_ALL = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 - names of mount points, nothing is made there
 SETTLE_SECONDS = 8.0  # a command waits so long for the look at what it has left, which then goes on unreported
-
 NOT_AS_MEANT = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or a link "
     "took its place, perhaps through another command). Run it again."
@@ -204,10 +194,8 @@ def not_made(error: OSError) -> ToolError:
 USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu lets the program make user namespaces in this folder only
 PROBE_SECONDS = 5.0  # how long the attempt may take; a sandbox takes milliseconds
 PROBE_ATTEMPTS = 2  # a machine under load is asked again; a sandbox that hangs, hangs twice
-_NOT_LINUX = "there is none for this system, only for Linux"
 _NO_ANSWER = f"it did not answer within {PROBE_SECONDS:g} s"
 _WRONG_MOUNTS = "it does not mount what it is told to"
-
 # In the order of the attempts of `probe_program`.
 _WHAT_WORKED = (
     "a command could not write in its workspace",
@@ -220,7 +208,6 @@ _WHAT_WORKED = (
     "a command could change settings of the kernel",
     "a command had a route to the network",
 )
-
 # What bubblewrap says, and what it means.
 _KNOWN_FAILURES = {
     "setting up uid map": "user namespaces are restricted here (AppArmor, "
@@ -380,7 +367,7 @@ class BubblewrapConfinement:
     def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
         """Look for the program and try it; an `ExhaustedError` where too little is left to tell of the sandbox."""
         if sys.platform != "linux":
-            return SandboxStatus(None, _NOT_LINUX)
+            return SandboxStatus(None, "there is none for this system, only for Linux")
         program = self._program or find_bubblewrap(self._search_path, roots)
         if program is None:
             return SandboxStatus(None, "bubblewrap is not installed")
@@ -415,7 +402,7 @@ class BubblewrapConfinement:
     def _probe(self, bubblewrap: str, folder: str, marker: str) -> str | None:
         """Run the probe's program in the sandbox; why that does not confine, or does not start."""
         if sys.platform != "linux":
-            return _NOT_LINUX
+            raise NotImplementedError
         root = tempfile.mkdtemp(dir=folder)
         for kept in (".git/hooks", ".vscode"):
             os.makedirs(os.path.join(root, kept))

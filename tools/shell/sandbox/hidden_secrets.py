@@ -19,6 +19,7 @@ from itertools import chain
 
 from tools.files.workspace import contains, is_inside
 from tools.shell.confinement import WithheldSecret
+from tools.shell.sandbox.auto_run_guard import SETTLED_NANOSECONDS, read_settings
 from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED
 from tools.shell.sandbox.secret_removal import included_settings, without_secrets
 
@@ -29,9 +30,7 @@ _OF_ROOT = """
 /etc/kubernetes /etc/ssl/private /etc/wireguard /etc/NetworkManager/system-connections
 """
 SYSTEM_PATHS = _OF_ROOT.split()
-READ_BYTES = 256 * 1024  # settings that are longer are hidden
 COPIES = 64  # of a command: each takes a descriptor and a mount; what comes after them is hidden
-SETTLED_NANOSECONDS = 2_000_000_000  # a younger file may change again without its times telling
 _FEW = 4  # so few names are looked for one by one; for more, their folder is listed
 
 
@@ -181,15 +180,7 @@ def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=256)
 def _look(path: str, place: str, *_state: int) -> tuple[bytes | None, bool, Sequence[str]]:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None, False, ()
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(READ_BYTES + 1)
-    finally:
-        os.close(descriptor)
-    if len(content) > READ_BYTES:
+    if (content := read_settings(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))) is None:
         return None, False, ()
     text = content.decode("utf-8", "replace")
     shown = without_secrets(text, place)

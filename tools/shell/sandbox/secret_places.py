@@ -194,7 +194,6 @@ _SCRIPTS = """
 """
 # What shells and sessions run when they start: shown without its secret values too.
 SCRIPTS = frozenset(_SCRIPTS.split())
-
 _MOVED = """
 XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
 GNUPGHOME=~/.gnupg CARGO_HOME=~/.cargo GRADLE_USER_HOME=~/.gradle NPM_CONFIG_USERCONFIG=~/.npmrc
@@ -213,10 +212,9 @@ MYSQL_HISTFILE=~/.mysql_history PSQL_HISTORY=~/.psql_history
 """
 
 # Settings in which nothing but a blank may stand between a name and its value.
-SPACED = frozenset((*(".curlrc", ".config/curlrc", ".yarnrc", ".subversion/servers"),))
+SPACED = frozenset((".curlrc", ".config/curlrc", ".yarnrc", ".subversion/servers"))
 # Settings that are not read any more where a value is missing: their lines with secrets are left out.
 LINES_LEFT_OUT = frozenset((".curlrc", ".config/curlrc"))
-
 _PLAIN_FOR_CURL = (
     "proxy|noproxy|cacert|capath|insecure|location|silent|show-error|retry|retry-delay|connect-timeout|max-time"
     "|user-agent|compressed|ipv4|ipv6|fail|progress-bar|k|L|s|S|A|x"
@@ -234,7 +232,6 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-
 # Variables that name another path, or several with colons between them, for a place or for a folder of places; with an
 # empty text, for the home folder.
 MOVED: Mapping[str, str] = {

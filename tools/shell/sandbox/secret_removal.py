@@ -25,7 +25,6 @@ _MORE = re.compile(
     r"(?<!by)(?<!com)pass$|pwd$|authorisation$|sonar\.login$|webhook(?:[-_]?url)?$|ident$|pin$|session(?:id)?$|^key$",
     re.IGNORECASE,
 )
-
 # Ends of names that tell where or how something secret is kept.
 _ABOUT = re.compile(
     r"(?:file|path|dir|folder|provider|helper|store|backend|type|method|mode|timeout|command|process|program|url|uri"
@@ -33,30 +32,25 @@ _ABOUT = re.compile(
     r"|always[-_]?auth|signing[-_]?key|public[-_]?key|pub[-_]?key|bindkey|keychain|key[-_]?id|binding)s?$",
     re.IGNORECASE,
 )
-
 # Values that are not secret after whatever name: none, a switch, a variable of the environment.
 _HARMLESS = re.compile(
     r"(?:true|false|yes|no|on|off|null|none|bearer|basic|~|\$\{[\w.-]*\}|\$[A-Z_][A-Z0-9_]*|%\w+%)?", re.IGNORECASE
 )
-
 # Name and password in an address, with a scheme or without. Over HTTP the name may be the token; for git and ssh it
 # alone is none. A password may hold an `@` too.
 _USERINFO = re.compile(
     r"(?<=://)[^\s/\"'<>:@]*:[^\s/\"'<>]*@|(?<=http://)[^\s/\"'<>]+@|(?<=https://)[^\s/\"'<>]+@"
     r"|(?<![\w.%+/:@-])[\w.%+-]++:[^\s/:\"'<>{}()\\][^\s/\"'<>{}()\\]{0,200}@"
 )
-
 _QUERY = re.compile(r"([?&]([\w.\-]++)=)[^&\s\"'#<>]*")
 # An option with its value, as it stands among others.
 _OPTION = re.compile(r"(?<![^\s\"'])--?([A-Za-z][\w.-]*+)=([^\s\"']++)(?=[\s\"']|$)[ \t]?")
 _PRINTS = re.compile(r"\b(?:echo|printf)\b")  # a command that gives out what stands behind it
-
 # Words that nobody has thought of, unless they are names in a path; the token in a URL of conda.
 _RANDOM = re.compile(
     r"(?<![\w/.-])(?P<path>(?:~|\$\w+|\$\{\w+\}|/[A-Za-z]?[a-z.]+)/[^\s\"':;,]*+)|(?<![\w-])(?:(?=[\w-]*[a-z])(?=[\w-]*[A-Z])(?=[\w-]*[0-9])[\w-]{24,}|[0-9a-f]{32,})(?![\w-])|/t/[^\s/\"']+",
     re.ASCII,
 )
-
 _NAME = r"\"[^\"=\\]*+\"|'[^'=\\]*+'|[^\s=:\"'#;!?\[\](){}<>$`\\&|,+]++"
 _LEAD = r"(?P<lead>[ \t]*+(?:-[ \t]++)*+(?:export[ \t]++(?:--?\w++[ \t]++)*+)?)"
 _EQUAL = re.compile(rf"{_LEAD}(?P<name>{_NAME}|(?://|@)[^\s=\"'\\]++)(?P<separator>[ \t]*+(?:\+?=>?)[ \t]*+)")
@@ -76,7 +70,6 @@ _ESCAPE = re.compile(r"\\[uUxN][0-9A-Fa-f{]")
 _PLAIN = r"(?:[^\s\"'`;|&<>(){}\\$]|\$(?![({\"'])|\$\{[^\"'`{}\n]*+\}|\$\([^\"'`()\n]*+\))"
 # A value whose end is certain wherever it stands: nothing that a shell reads goes with it.
 _SCRIPT_VALUE = rf"\"(?:{_PLAIN}|[ \t])*+\"|'[^'\"`;|&<>(){{}}\n]*+'|\([^\"'`;|&<>()\n]*+\)|{_PLAIN}++"
-
 # The name of an alias, or what gives a value to a variable of a shell, with the remark behind it.
 _STATEMENT = re.compile(
     r"(?P<alias>\b(?:alias|abbr)[ \t]++(?:-\w++[ \t]++){0,4}+[\w.:-]++)"
@@ -85,14 +78,12 @@ _STATEMENT = re.compile(
     rf"|(?<![\w$.=-])[\"']?(?P<name>[\w.-]++)[\"']?(?:\]|\[(?P<index>[\w.-]*+)\])?\+?=(?P<value>{_SCRIPT_VALUE})(?=[\s;&|)}}]|$))"
     r"(?P<remark>[ \t]++\#[^\n]*+)?"
 )
-
 # A name, and something behind it that may be its value.
 _MENTION = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]++)[\"']?(?:\]|\[(?P<index>[^\s\]]{0,200})\])?"
     r"(?:[^\S\n]*+(?:\+?=(?=\S)|:[^\S\n]*+)|[^\S\n]++(?:=[^\S\n]++)?+)"
     r"(?=(?P<value>[\"'](?![\"'])[^\"']{0,200}|(?!\(\)|\{\s)[^\s\"';&|)}\]>][^\s\"';&|()]{0,200}))"
 )
-
 _VARIABLE = re.compile(r"(?<![\w.-])[\w.-]++\+?=")
 _REFERENCE = re.compile(r"\$(?:\w++|\{\w++\})")
 _DEFAULT = re.compile(r"\$\{(\w++):?[-=]")

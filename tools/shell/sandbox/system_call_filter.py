@@ -43,7 +43,6 @@ class _Architecture:
 _ABSENT = (425, 426, 427, 435)
 # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same everywhere.
 _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
-
 _ARCHITECTURES = {
     "x86_64": _Architecture(
         audit=0xC000003E,

@@ -26,7 +26,6 @@ MOST_MEASURED = 50_000  # files and folders of the client's `/tmp` that are coun
 # Mounts for the paths of all workspaces that stay as they are, of each kind, with the folders on the way to them: those
 # nearest to the top. Each takes bubblewrap the longer the more there are.
 KEPT = 200
-
 _NOT_WORKSPACES = """
 / /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /run /sbin /srv /sys /tmp /usr /var /var/tmp /var/run /var/lib
 /Users
@@ -36,7 +35,6 @@ RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driv
 # Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones would
 # be run by others. What tools have already fetched is readable where it is.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".npm"}
-
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
