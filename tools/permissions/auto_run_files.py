@@ -37,6 +37,7 @@ _AGENTS = (
 AGENT_FOLDERS = frozenset(_AGENTS.split())  # settings of agents: permissions, hooks, servers to start
 WORKSPACE_SUFFIX = ".code-workspace"  # a VS Code workspace: settings and tasks in one file
 
+# Files and folders by name, with the reason. All names are in lower case: they are compared folded.
 _PROTECTED = _reasons({
     _EDITOR_SETTINGS: ".vscode .idea .zed .fleet .devcontainer",
     "an agent takes its permissions and programs from its settings": _AGENTS,
@@ -49,13 +50,13 @@ _PROTECTED = _reasons({
     " .bash_completion .pam_environment .envrc",
     "programs run the commands in it": ".gitconfig .exrc .nvimrc .nvim.lua .gdbinit .lldbinit",
 })  # fmt: skip
-"""Files and folders by name, with the reason. All names are in lower case: they are compared folded."""
 
+# Folders of a home whose files start by themselves or stand before other programs
 _PROTECTED_PAIRS = {
     (".config", name) for name in ("autostart", "systemd", "fish", "git", "environment.d")
 } | {(".local", "bin")}  # fmt: skip
-"""Folders of a home whose files start by themselves or stand before other programs."""
 
+# Further files and folders that are asked about, and that the sandbox does not guard
 _ASKED = _reasons({
     _EDITOR_SETTINGS: ".vs .devcontainer.json",
     "git runs the hooks in it": ".husky",
@@ -76,8 +77,8 @@ _ASKED = _reasons({
     for local in ("", "-local")
     for ending in ("yml", "yaml", "toml", "json")
 }  # fmt: skip
-"""Further files and folders that are asked about, and that the sandbox does not guard."""
 
+# Further files and folders that are asked about in the folder before them only
 _ASKED_PAIRS = {
     (folder, name): reason
     for reason, pairs in {
@@ -97,32 +98,25 @@ _ASKED_PAIRS = {
     }.items()
     for folder, name in (pair.split("/") for pair in pairs.split())
 }
-"""Further files and folders that are asked about in the folder before them only."""
-
+# Folders of a home in which a name that is not known may be one of these
 HOLDING_FOLDERS = (".config", ".local", ".local/share", "Library")
-"""Folders of a home in which a name that is not known may be one of these."""
-
+# What is in them starts by itself, or is run by everybody
 SYSTEM_FOLDERS = (
     "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr", "/boot", "/sys", "/proc", "/var/spool/cron",
     "/var/spool/at", "/Library", "/System", "/opt/homebrew", "/private/etc",
 )  # fmt: skip
-"""What is in them starts by itself, or is run by everybody."""
-
+# Folders of fetched or made files: large, and nobody opens them as a project
 FETCHED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
-"""Folders of fetched or made files: large, and nobody opens them as a project."""
-
 REPOSITORY = ".git"  # a repository's own folder, or a file that says where it is
 REPOSITORY_FOLDERS = {"hooks"}  # programs that git runs
+# Commands that git runs (`core.fsmonitor`, `core.hooksPath`, filters), and where to find other such files
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
-"""Commands that git runs (`core.fsmonitor`, `core.hooksPath`, filters), and where to find other such files."""
-
+# What of a repository holds names, messages and settings; in the rest are contents of files
 REPOSITORY_WITHOUT_CONTENTS = {
     *REPOSITORY_FOLDERS, *REPOSITORY_FILES, "HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD",
     "REVERT_HEAD", "COMMIT_EDITMSG", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "description", "index", "info", "logs",
     "packed-refs", "refs", "shallow", "branches",
 }  # fmt: skip
-"""What of a repository holds names, messages and settings; in the rest are contents of files."""
-
 _SHORT_NAMES = {"git~1": REPOSITORY}  # how Windows also calls it
 _NAMES = sorted({REPOSITORY, *_PROTECTED, *_ASKED, *(first for first, _ in (*_ASKED_PAIRS, *_PROTECTED_PAIRS))})
 _DOTTED = [name for name in _NAMES if name.startswith(".")]

@@ -12,10 +12,10 @@ from tools.permissions.shell.command_analysis import Effect
 from tools.permissions.shell.knowledge.program_files import TOP_OF_REPOSITORY, Reach
 from tools.permissions.shell.names_on_disk import with_home
 
+# What these lead to depends on who looks
 _OF_A_PROCESS = re.compile(
     r"//?(?:proc/[^/]+/(?:cwd|root|exe|fd|map_files|task)|proc/(?:self|thread-self)\Z|dev/fd(?!/[012]\Z))(?:/|\Z)"
 )
-"""What these lead to depends on who looks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
 CORE = "tools.core"
 INCLUDE = "tools.include"
 
+# The settings that hold rules, and what each does. `tools.core` also keeps out whatever it does not name.
 VERDICTS: Mapping[str, Verdict] = {
     "permissions.allow": Verdict.ALLOW,
     "permissions.ask": Verdict.ASK,
@@ -273,7 +274,6 @@ VERDICTS: Mapping[str, Verdict] = {
     "tools.exclude": Verdict.DENY,
     CORE: Verdict.ALLOW,
 }
-"""The settings that hold rules, and what each does. `tools.core` also keeps out whatever it does not name."""
 
 
 @dataclass(frozen=True, slots=True)

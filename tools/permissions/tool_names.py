@@ -15,9 +15,9 @@ FETCHING = "web_fetch"
 DELEGATING = "task"
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
 WRITING = frozenset({"edit", "write_file"})
+# What a rule about edits is about. A memory cannot be saved to just any file, so this says nothing of commands.
 EDITING = WRITING | {"save_memory"}
-"""What a rule about edits is about. A memory cannot be saved to just any file, so this says nothing of commands."""
-
+# A name in a rule, and the tools it stands for
 GROUPS: Mapping[str, frozenset[str]] = {
     "Read": READING, "Edit": EDITING, "Write": EDITING, "MultiEdit": EDITING, "Bash": frozenset({SHELL}),
     "Shell": frozenset({SHELL}), "Grep": frozenset({"grep_search"}), "Glob": frozenset({"glob"}),
@@ -25,7 +25,6 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "Task": frozenset({DELEGATING}), "Agent": frozenset({DELEGATING}), "TodoWrite": frozenset({"todo_write"}),
     "ExitPlanMode": frozenset({"exit_plan_mode"}), "AskUserQuestion": frozenset({"ask_user_question"}),
 }  # fmt: skip
-"""A name in a rule, and the tools it stands for."""
 
 
 def access_of(tools: frozenset[str]) -> frozenset[Access]:
@@ -34,11 +33,10 @@ def access_of(tools: frozenset[str]) -> frozenset[Access]:
     return frozenset(access for access, group in governed.items() if tools & group)
 
 
+# Stands between a server and its tool. No alias holds it or ends with a part of it, so the first one counts.
 BETWEEN = "__"
-"""Stands between a server and its tool. No alias holds it or ends with a part of it, so the first one counts."""
-
+# What the names of tools of other servers begin with in the rules of Claude Code and Qwen Code, and of Gemini CLI
 _CLAUDE, _GEMINI = "mcp__", "mcp_"
-"""What the names of tools of other servers begin with in the rules of Claude Code and Qwen Code, and of Gemini CLI."""
 
 
 def names_of_upstream_tool(server: str, tool: str) -> tuple[str, ...]:

@@ -51,12 +51,10 @@ from tools.permissions.shell.syntax.words import (
 )
 from tools.permissions.shell.unwrapping import Unwrapped, unwrap
 
+# Linux starts no program with a longer argument, so a longer command is none that `bash -c` could be given
 MAX_READ_CHARS = 131_072
-"""Linux starts no program with a longer argument, so a longer command is none that `bash -c` could be given."""
-
+# Characters of a command and all texts within it. Likely commands are read in several ways.
 MAX_READ_ALTOGETHER = 4 * MAX_READ_CHARS
-"""Characters of a command and all texts within it. Likely commands are read in several ways."""
-
 MAX_PASSES = 3  # how often a text is read again, where what it is found to hold sets further variables
 MAX_NESTED = 12  # texts within texts, and wrappers around wrappers
 TOO_NESTED = "wrappers or texts within texts are nested too deep to be followed"
@@ -75,8 +73,8 @@ _NO_QUOTES = str.maketrans("", "", "'\"\\")
 _QUOTES_AS_ENDS = str.maketrans("'\"", "\n\n", "\\")
 _LONG_RUN = re.compile(r"\s{200,}")
 _TIME = re.compile(r"(?:(?<=[\n;&|({])|\A)[ \t]*time(?:[ \t]+-p)?(?=[ \t])")
+# Options whose values are names that are left out, and no files that are opened
 _LEAVES_OUT = re.compile(r"--?(?:no-)?(?:exclude|ignore|skip)(?!-?(?:from|file|path))")
-"""Options whose values are names that are left out, and no files that are opened."""
 
 
 def likely_commands(text: str) -> Iterator[list[str]]:

@@ -15,16 +15,14 @@ from tools.permissions.shell.knowledge.running_options import OptionUse
 from tools.permissions.shell.knowledge.unnamed_files import Links
 from tools.permissions.shell.syntax.words import FOUND, names
 
+# Reading or writing these touches no file
 HARMLESS_FILES = frozenset(
     {"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2"}
 )
-"""Reading or writing these touches no file."""
-
+# Commands whose words do not name files that they show
 WITHOUT_FILES = names(": [ [[ basename dirname echo expr false history mktemp printf pwd read seq sleep test true")
-"""Commands whose words do not name files that they show."""
-
+# Commands that see the names of files in a folder, not what is in them
 LISTING = names("cd du find ls pushd pwd readlink realpath stat test tree [")
-"""Commands that see the names of files in a folder, not what is in them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,10 @@ from tools.permissions.shell.knowledge.interpreters import is_interpreter
 from tools.permissions.shell.knowledge.running_options import RUN_OTHERS, RUNNERS, RUNNERS_ALONE, family_of
 from tools.permissions.shell.syntax.words import Word, names
 
+# Options and their values before what a program is told to do. Where there are more it is not known what that is.
 MAX_PLACES = 128
-"""Options and their values before what a program is told to do. Where there are more it is not known what that is."""
-
+# How much of a command is compared from a later place on, so that all spellings of many options stay short
 MAX_CHARS = 8_192
-"""How much of a command is compared from a later place on, so that all spellings of many options stay short."""
-
 _STANDARD = re.compile(r"/(?:usr/(?:local/)?)?s?bin/(?=[^/]+\Z)|/opt/homebrew/bin/(?=[^/]+\Z)")
 _EMPTY_STEPS = re.compile(r"/(?:\.?/)+")
 
@@ -100,31 +98,27 @@ def _places(arguments: Sequence[Word]) -> Iterator[int]:
         yield len(arguments)
 
 
+# Programs whose first argument says what they do. A permission covers that one thing.
 _GROUPS = names(
     "git npm pnpm yarn docker podman kubectl helm cargo go pip pip3 pipx uv poetry gh glab aws gcloud"
     " az systemctl apt apt-get brew terraform make just dotnet mvn gradle gradlew mvnw rustup"
     " conda nix composer bundle rails dnf yum pacman snap flatpak service journalctl"
 )
-"""Programs whose first argument says what they do. A permission covers that one thing."""
 
+# They run whatever they are given, so that a permission for them would be one for everything
 _NEVER = names(
     "eval source . exec sudo doas su runuser ssh bash sh zsh dash ksh ash mksh xargs parallel trap alias"
     " unalias chroot unshare nsenter script watch busybox toybox find env command builtin enable hash"
 )
-"""They run whatever they are given, so that a permission for them would be one for everything."""
-
 _ELSEWHERE = names("docker podman nerdctl kubectl oc machinectl vagrant")
+# What these run is not told by the word that follows
 _RUNNING_ELSEWHERE = names("run exec compose debug attach ssh cp create")
-"""What these run is not told by the word that follows."""
-
+# These run a file that may be another one tomorrow, or take options wherever they stand
 _RUNNING_FILES = {("go", "run"), ("npm", "exec"), ("npm", "x")}
-"""These run a file that may be another one tomorrow, or take options wherever they stand."""
-
+# They run what a file or an option names
 _FILES_OR_CLASSES = names("java javaw tsx ts-node ts-node-esm babel-node nix-shell gdb lldb")
-"""They run what a file or an option names."""
-
+# What stands for itself in a rule: no star, no parenthesis, no blank within a word
 _PLAIN = re.compile(r"[\w./:@%+,=-]+(?: [\w./:@%+,=-]+){0,2}")
-"""What stands for itself in a rule: no star, no parenthesis, no blank within a word."""
 
 
 def scope_of(name: str, words: Sequence[Word]) -> str:

@@ -54,26 +54,25 @@ _HOST = re.compile(
 )
 
 # `jaq` reads the language of jq, and has `-i` like yq.
+# Programs whose command lines no table can tell
 _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
     "cd": of_cd, "pushd": of_cd, "find": of_find, "sed": of_sed, "awk": of_awk, "jq": of_jq, "yq": of_yq, "jaq": of_yq,
     "curl": of_curl, "wget": of_wget, "aria2c": of_aria2, "dd": of_dd, "tar": of_tar, "git": of_git, "unzip": of_unzip,
     "crontab": of_crontab,
 }  # fmt: skip
-"""Programs whose command lines no table can tell."""
 
 
 _FOLDER_COMMANDS = ("mkdir", "rmdir")  # they make and remove folders, and so nothing that a program could run
 _READING_DATA = names("read mapfile readarray wait pbcopy xclip wl-copy mail sendmail")  # what these read is data
 
+# Programs without a table whose words are numbers, variables, processes, targets or names of other things
 _NAMING_NO_FILES = names(
     "kill killall pkill pgrep sleep exit return shift wait ulimit umask set trap export declare typeset local readonly"
     " unset printf type command builtin let getopts alias unalias jobs fg bg disown make ninja npm pnpm yarn systemctl"
     " service useradd userdel usermod groupadd mktemp getent"
 )
-"""Programs without a table whose words are numbers, variables, processes, targets or names of other things."""
-
+# What these write is what git has stored; a word of theirs is a branch as well as a file
 _CHECKING_OUT = ("checkout", "restore", "switch")
-"""What these write is what git has stored; a word of theirs is a branch as well as a file."""
 
 
 MAX_PATH_CHARS = 4_096  # Linux opens no longer path

@@ -32,32 +32,28 @@ from tools.permissions.shell.syntax.words import (
 )
 from tools.permissions.shell.unwrapping import FIND_RUNS
 
+# Stands for a file of a name that is new
 NEW_FILE = "/tmp/new.0"  # noqa: S108 - where mktemp makes it
-"""Stands for a file of a name that is new."""
-
 MAX_WORK = 4_096  # readings of all commands of a text together
 MAX_NESTED = 8  # variables in the values of variables
 MAX_CHARS = 4_096  # characters of a word: Linux opens no longer path
 
+# What may set variables, or change what words mean, in ways that are not followed
 _SETTING = names(
     "read mapfile readarray getopts let eval source . unset vared setenv shopt enable compgen alias hash local declare"
     " typeset"
 )
-"""What may set variables, or change what words mean, in ways that are not followed."""
-
 _EXPORTING = names("export readonly")
 _SET_OPTION = re.compile(r"[-+][a-zA-Z]+|pipefail|errexit|nounset|xtrace")
+# Variables that change what other words mean, or that shells set themselves
 _DECIDING = re.compile(
     r"_|IFS|GLOBIGNORE|BASH\w*|SHELLOPTS|POSIXLY_CORRECT|PATH|TMPDIR|HOME|CDPATH|PWD|OLDPWD|DIRSTACK|REPLY|OPTARG"
     r"|PIPESTATUS|MAPFILE|FUNCNAME|GROUPS|SECONDS|LINENO|EPOCH\w*|COMP_\w+|S?RANDOM|E?UID|PPID|HISTCMD"
 )
-"""Variables that change what other words mean, or that shells set themselves."""
-
 _UPSETTING = re.compile(r"HOME|CDPATH|OLDPWD|DIRSTACK")  # those with which `~` and `cd` lead elsewhere
 _HOME = re.compile(r"(\A|[=:])~|\$HOME\b|\$\{HOME\}", re.ASCII)
+# Substitutions whose result nobody chooses: a new file in `/tmp`, the folder
 _PLAIN = re.compile(r"\$\((?:(?P<new>mktemp(?: -d)?)|pwd)\)|\$PWD\b|\$\{PWD\}", re.ASCII)
-"""Substitutions whose result nobody chooses: a new file in `/tmp`, the folder."""
-
 _PLAIN_PATH = re.compile(r"[\w./@%+-]+", re.ASCII)
 _NOT_KNOWN = re.compile(r"\$\(|`|[<>]\(")
 _PLAIN_GLOB = re.compile(r"((?:\w[\w.-]*/)*)(?:\w[\w.-]*)?\*([\w.-]*)", re.ASCII)
@@ -66,11 +62,11 @@ _TAIL = re.compile(r"([\w.-]*)\"?\Z", re.ASCII)
 _BRACKET = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|[^\]/])*\]")
 _SIMPLE_BRACKET = re.compile(r"\[[!^]?[^\]\[/:.=!^]+\]")
 _NOT_PLAIN_FIND = re.compile(r"-or?|,|!|-not|\(|-prune|-[HLPDO].*|-follow|-files0-from")
+# Words of `find` that take no value
 _FIND_FLAGS = names(
     "-a -and -true -xdev -mount -depth -d -noleaf -daystart -empty -readable -writable -executable -print -print0"
     " -nouser -nogroup -ls -delete"
 )
-"""Words of `find` that take no value."""
 
 
 @dataclass(slots=True)

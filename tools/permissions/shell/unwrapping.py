@@ -14,13 +14,10 @@ from tools.permissions.shell.knowledge.wrappers import SHELLS, Wrapper, wrapper_
 from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
 from tools.permissions.shell.syntax.words import ASSIGNMENT, FOUND, Word, expand_braces, literal, names, words_in_braces
 
+# Words that are taken for the beginning of the inner command where it is not known which one it is
 MAX_CANDIDATES = 16
-"""How many words are taken for the beginning of the inner command where it is not known which one it is."""
-
-MAXFIND_RUNS = 64
-MAX_FIND_WORDS = 4_096
-"""How many commands of one `find` are looked at, and how many words that stand in several of them."""
-
+MAX_FIND_RUNS = 64  # commands of one `find` that are looked at
+MAX_FIND_WORDS = 4_096  # words that stand in several of them
 _FIND_RUNS_MANY = names("-exec -execdir")
 FIND_RUNS = _FIND_RUNS_MANY | names("-ok -okdir")
 _UNCLEAR = "it is not known where the command begins that it runs"
@@ -263,7 +260,7 @@ def _unwrap_find(arguments: Sequence[Word], folders: Folders) -> Unwrapped | Non
     result = Unwrapped(folders)
     left = MAX_FIND_WORDS + len(arguments)
     for begin in begins:
-        if left < 0 or len(result.commands) == MAXFIND_RUNS:
+        if left < 0 or len(result.commands) == MAX_FIND_RUNS:
             result.doubts.append(_UNCLEAR)
             break
         name = arguments[begin - 1].text

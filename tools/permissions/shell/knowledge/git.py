@@ -27,6 +27,8 @@ from tools.permissions.shell.syntax.arguments import Arguments, parse
 from tools.permissions.shell.syntax.folders import joined
 from tools.permissions.shell.syntax.words import Word, literal, names
 
+# A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`). One
+# with a value is harmless with that value.
 HARMLESS_SETTING = re.compile(
     r"""
     user\.(?:name|email|useconfigonly) | (?:author|committer)\.(?:name|email) | init\.defaultbranch | color\.\S+
@@ -51,8 +53,6 @@ HARMLESS_SETTING = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`).
-One with a value is harmless with that value."""
 
 
 def is_harmless_setting(setting: str) -> bool:
@@ -61,6 +61,7 @@ def is_harmless_setting(setting: str) -> bool:
     return (HARMLESS_SETTING.fullmatch(key) or HARMLESS_SETTING.fullmatch(setting)) is not None
 
 
+# What `git init`, `clone`, `worktree`, `submodule`, `remote` and `push -u` write
 _MADE_BY_GIT = re.compile(
     r"""
     core\.(?:repositoryformatversion|bare|worktree)
@@ -71,7 +72,6 @@ _MADE_BY_GIT = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""What `git init`, `clone`, `worktree`, `submodule`, `remote` and `push -u` write."""
 _SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\["\\])*)")?\s*\](.*)')
 _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 
@@ -156,11 +156,11 @@ _LOOKING = names(
     " diff-index diff-tree for-each-ref log ls-files ls-tree merge-base name-rev range-diff rev-list"
     " rev-parse shortlog show show-branch show-ref status var version whatchanged"
 )
+# Options that write, or run what the configuration of a repository names; the shortest beginnings count as well
 _FORBIDDEN = (
     "--output", "--ext-diff", "--textconv", "--filters", "--show-signature", "--upload-pack", "--exec",
     "--open-files-in-pager", "--receive-pack", "--paginate",
 )  # fmt: skip
-"""Options that write, or run what the configuration of a repository names; the shortest beginnings count as well."""
 
 _BRANCH_LISTS = re.compile(
     r"-[arvi]+|--(?:all|remotes|list|verbose|show-current|(?:no-)?(?:contains|merged|column|color|abbrev)(?:=.*)?"
@@ -315,13 +315,13 @@ def of_git(arguments: Sequence[Word]) -> Targets:
 
 # What git shows of the files that it stores, or puts at other names
 
+# Paths from the folder that git is sent to, or from the top of the work tree, with what of them is shown
 Paths = Iterable[tuple[str, Reach]]
-"""Paths from the folder that git is sent to, or from the top of the work tree, with what of them is shown."""
-
 _NOTHING: Paths = ()
 _ALL: Paths = ((TOP_OF_REPOSITORY, Reach.STORED),)
 
 
+# They show no contents but by the options below
 _QUIET = names(
     "am apply branch check-attr check-ignore check-mailmap check-ref-format cherry cherry-pick clean commit-graph"
     " config count-objects describe diff-files diff-index diff-tree fetch for-each-ref fsck gc help init ls-files"
@@ -329,8 +329,8 @@ _QUIET = names(
     " push rebase remote repack rev-parse revert rm show-branch show-ref sparse-checkout switch symbolic-ref"
     " update-server-info var verify-commit verify-pack verify-tag version write-tree"
 )
-"""They show no contents but by the options below."""
 
+# The same where a word behind the sub-command says what is done
 _QUIET_WORDS = {
     "bisect": names("start bad good new old terms skip next reset log replay run"),
     "rerere": names("clear forget gc remaining status"),
@@ -342,8 +342,8 @@ _QUIET_WORDS = {
     "submodule": names("status init deinit update sync foreach set-branch set-url absorbgitdirs"),
     "worktree": names("list lock prune remove repair unlock"),
 }
-"""The same where a word behind the sub-command says what is done."""
 
+# Options of sub-commands with a value, and, of those that show nothing but by the others, those without one
 _OPTIONS = {
     verb: {kind: names(text) for kind, text in fields}
     for verbs, fields in table_rows("""
@@ -379,18 +379,16 @@ submodule: valued b name branch reference depth
 """)
     for verb in verbs
 }
-"""Options of sub-commands with a value, and, of those that show nothing but by the others, those without one."""
-
 _QUIET_OPTIONS = {verb: fields["quiet"] for verb, fields in _OPTIONS.items() if "quiet" in fields}
 _VALUED = {verb: fields.get("valued", frozenset[str]()) for verb, fields in _OPTIONS.items()}
 
+# Options that show something, or put it at other names, of sub-commands with too many others
 _SHOWING_OPTIONS = {
     "am": re.compile(r"-i|--(?:sh|int).*"),
     "config": re.compile(r"--bl.*"),
     "rebase": re.compile(r"--sh.*"),
     **dict.fromkeys(names("cherry-pick merge pull rebase revert"), re.compile(r"--sh.*|.*subtree.*", re.DOTALL)),
 }
-"""Options that show something, or put it at other names, of sub-commands with too many others."""
 
 _SHOWING_SETTING = re.compile(
     r"(?:commit\.verbose|stash\.show|diff\.submodule|log\.(?:diffmerges|follow)).*", re.IGNORECASE
@@ -411,6 +409,7 @@ _WITHOUT_PATCH = re.compile(
     r"|no-graph|objects|disk-usage|not|glob|exclude|full-index)(?:=.*)?|--",
     re.DOTALL,
 )
+# Options that surely take no word behind them
 _BARE = re.compile(
     r"-[puwbsaizRqrhHcEP]+|--(?:cached|staged|patch|stat|word-diff|color-words|no-color|oneline|graph|all|reverse"
     r"|ignore-all-space|ignore-space-change|no-renames|name-only|name-status|quiet|exit-code|no-ext-diff|color|text"
@@ -418,25 +417,21 @@ _BARE = re.compile(
     r"|--[\w-]+=.*",
     re.DOTALL,
 )
-"""Options that surely take no word behind them."""
-
 _LISTING_TAGS = names("-l -d -v -n --list --delete --verify --contains --no-contains --merged --no-merged --points-at")
+# Options with which `git grep` searches files as they are
 _LOOKING_NOW = re.compile(
     r"-[nilLwvhHEFGPcqopaI]+|-[ABCme]\d*|--(?:line-number|ignore-case|files-with-matches|files-without-match|name-only"
     r"|word-regexp|invert-match|extended-regexp|fixed-strings|perl-regexp|basic-regexp|count|quiet|column|heading"
     r"|break|show-function|only-matching|no-color|color|full-name|and|or|not|all-match|untracked"
     r"|after-context|before-context|context|max-count|max-depth)(?:=.*)?|--"
 )
-"""Options with which `git grep` searches files as they are."""
 
+# What is a commit for certain, and nothing else that is stored; a file or folder may have any other name
 _COMMIT = re.compile(
     r"\^?(?:(?:HEAD|@|ORIG_HEAD)?(?:@\{[^{}:]*\})?|stash@\{\d+\}|[\w./@{}+-]+(?=[~^]\d*))(?:[~^]\d*)*", re.ASCII
 )
-"""What is a commit for certain, and nothing else that is stored; a file or folder may have any other name."""
-
+# A name as branches and tags have: git makes branches of commits alone, and to tag anything else is asked about
 _REVISION = re.compile(r"\^?(?![0-9a-f]{4,64}\Z)(?!.*-g[0-9a-f]{4,64}\Z)[\w./@{}+-]*", re.ASCII | re.IGNORECASE)
-"""A name as branches and tags have: git makes branches of commits alone, and to tag anything else is asked about."""
-
 _MAGIC = re.compile(r":(?:\([^)]*\)|[/!^]+:?)")
 _WILD = re.compile(r"[*?\[\\]")
 _FIELD = (
@@ -444,8 +439,8 @@ _FIELD = (
     r"|(?:author|committer|tagger|creator)(?:name|email|date)?|subject|body|contents:subject|trailers|numparent|parent"
     r"|tree|object|type|tag|color|align|if|then|else|end|rest)(?::[^()]*)?\)"
 )
+# Formats of refs without the content of what they lead to
 _FORMAT = re.compile(rf"(?:[^%]|%%|%[0-9a-fA-F]{{2}}|{_FIELD})*", re.DOTALL)
-"""Formats of refs without the content of what they lead to."""
 
 
 def of_repository(arguments: Sequence[Word]) -> Iterable[tuple[Access, Word | None, Reach]]:

@@ -268,22 +268,20 @@ def doubts_of_program(name: str, arguments: Sequence[Word]) -> list[str]:
 
 # Interpreters: they run any text, from a file, from their arguments or from their input
 
+# Their names, with a version, and with the letter of a variant (`pythonw`, `python3.13t`); macOS takes any case
 _INTERPRETERS = re.compile(
     r"(?:python|pypy|node|ruby|jruby|perl|php|lua|luajit|julia|Rscript|R|groovy|scala|tclsh|wish|deno|bun|osascript"
     r"|guile|sbcl|ghc|runghc|elixir|erl|swift|raku|clojure|racket|ocaml|octave|irb)[0-9.]*t?w?(?:\.exe)?",
     re.IGNORECASE,
 )
-"""Their names, with a version, and with the letter of a variant (`pythonw`, `python3.13t`); macOS takes any case."""
-
 _PYTHON_TEXT = re.compile(r"-[bBdEhiIOPqRsSuvx]*c.*|-", re.DOTALL)
 _OTHER_TEXT = re.compile(
     r"-[A-Za-z0-9]*[eEprR].*|--(?:ev|pr|exec|ru|comm|code|requ|imp|loader).*|-[BFM]?|eval|repl", re.DOTALL
 )
+# Modules of Python that run a text from their arguments or their input
 _GIVEN_MODULES = names("timeit pdb bdb code codeop asyncio idlelib IPython ptpython bpython xonsh runpy")
-"""Modules of Python that run a text from their arguments or their input."""
-
+# Modules of Python that read, or hand out, all that is in a folder
 _FOLDER_MODULES = names("tarfile zipfile zipapp http.server ftpserver pyftpdlib compileall")
-"""Modules of Python that read, or hand out, all that is in a folder."""
 
 
 def is_interpreter(name: str) -> bool:
@@ -319,12 +317,11 @@ def _runs_given_text(name: str, arguments: Sequence[Word]) -> bool:
 DECLARING = names("declare typeset local export readonly")
 _NAMING = names("let read unset mapfile readarray [[")  # builtins of which every argument may be a name or a sum
 
+# Options with which a builtin runs a text or a program, or takes them from a file, now or at another time
 _RUNNING_OPTIONS = {
     "mapfile": names("-C"), "readarray": names("-C"), "compgen": names("-C -F -W"), "complete": names("-C -F -W"),
     "bind": names("-x -f"), "fc": names("-s -e"), "enable": names("-f"), "hash": names("-p"),
 }  # fmt: skip
-"""Options with which a builtin runs a text or a program, or takes them from a file, now or at another time."""
-
 _SUBSCRIPT = re.compile(r"\[(?!\d*\]|@\]|\*\])")
 
 

@@ -32,9 +32,8 @@ from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, literal,
 
 R, W, F = Access.READ, Access.WRITE, Access.FETCH
 Targets = Iterator[tuple[Access, Word | None]]  # what is touched, for what; `None` for what cannot be known
+# How git itself calls the top of the work tree that a folder is in; a path may stand behind it
 TOP_OF_REPOSITORY = ":/"
-"""How git itself calls the top of the work tree that a folder is in; a path may stand behind it."""
-
 REMOTE_PATH = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)|[a-z][a-z0-9+.-]*://(?:[^/@]*@)?([^/:]+)", re.ASCII)
 
 
@@ -50,9 +49,8 @@ class Reach(StrEnum):
     MATCHED = "matched"  # what fits it as a pattern of git's, now, and what is in it
 
 
+# What is written or removed by names that no word says, but that can be looked up
 TAKEN = (Reach.UNTRACKED, Reach.IGNORED, Reach.MATCHED)
-"""What is written or removed by names that no word says, but that can be looked up."""
-
 _TABLE = """
 cat less more most rev bat zcat bzcat xzcat zstdcat zless zmore bzless xzless tsort sum cksum crc32 stat readlink
     realpath nm objdump readelf size ldd source . view vimdiff comm: reads
@@ -392,6 +390,7 @@ def of_find(arguments: Sequence[Word]) -> Targets:
                 yield R, None
 
 
+# Words with which editors do what may write any file; with an empty pattern they always do
 _SCRIPTED = {
     **dict.fromkeys(names("ed ex"), re.compile("")),
     **dict.fromkeys(
@@ -400,8 +399,6 @@ _SCRIPTED = {
     ),
     "emacs": re.compile(r"--?(?:e[vx]|l|f|script|batch|insert).*"),
 }
-"""Words with which editors do what may write any file; with an empty pattern they always do."""
-
 _PLAIN_EDIT = re.compile(r"\d+|\$|/[^|\n]*|(?:q|w|wq|x|qa|wa|wqa|xa)!?|set? \w+")
 
 

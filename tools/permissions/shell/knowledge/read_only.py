@@ -22,6 +22,7 @@ from tools.permissions.shell.knowledge.program_files import gives_option
 from tools.permissions.shell.knowledge.variables import changes_only_looks, is_sensitive
 from tools.permissions.shell.syntax.words import Word, names
 
+# They change nothing with whatever arguments
 _HARMLESS = names(
     ": b2sum base32 base64 basename break cal cat cd cksum cmp column comm continue cut dir dirname"
     " dirs du echo egrep exit expand expr factor false fgrep fmt fold free getconf grep groups head"
@@ -30,7 +31,6 @@ _HARMLESS = names(
     " strings sum tac tail tr true tsort tty type uname unexpand uptime users vdir w wc which who whoami"
     " printenv df"
 )
-"""They change nothing with whatever arguments."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from tools.permissions.shell.knowledge.program_files import table_rows
 from tools.permissions.shell.syntax.arguments import TAR_VALUED, parse, with_dashes
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
+# What package managers of macOS and BSD install with a `g` before the name, where no other program is called so
 _GNU = names(
     "awk base32 base64 basename cat chgrp chmod chown chroot cksum cp csplit cut date dd dirname du echo egrep env"
     " expand fgrep find fmt grep groups head install ln ls make md5sum mkdir mkfifo mknod mktemp mv nice nl nohup nproc"
@@ -33,7 +34,6 @@ _GNU = names(
     " sha512sum shred shuf sleep sort split stat stdbuf sum tac tail tar tee time timeout touch tr truncate tsort uname"
     " unexpand uniq unlink wc whoami xargs"
 )
-"""What package managers of macOS and BSD install with a `g` before the name, where no other program is called so."""
 
 _ALIASES: dict[str, str] = {
     **{f"g{name}": name for name in _GNU}, **dict.fromkeys(names("mawk nawk original-awk bwk"), "awk"),
@@ -466,36 +466,34 @@ def option_table_of(name: str) -> str:
 MAX_NESTED = 8  # programs that are named in each other's words; what is behind more counts as not known
 MAX_VALUE_CHARS = 512  # what is longer is not a value that anything is known of
 
+# Programs that run another one by its name, from a project's own or any other
 RUNNERS = names(
     "npm pnpm yarn bun uv poetry pipenv pdm hatch rye conda mamba micromamba bundle mise asdf direnv devbox dotenv op"
     " aws-vault chamber doppler pipx"
 )
 RUN_OTHERS = names("run exec x dlx")  # words behind which a runner is told what to run
 RUNNERS_ALONE = names("npx uvx bunx pnpx")
-"""Programs that run another one by its name, from a project's own or any other."""
 
 
+# Sub-commands of git that run what stands behind this word
 _GIT_REST = {"submodule": "foreach", "bisect": "run", "for-each-repo": ""}
-"""Sub-commands of git that run what stands behind this word."""
-
+# Sub-commands of git that run what their operands, or those who call, say
 _GIT_RUNNING = names(
     "filter-branch for-each-repo hook daemon instaweb shell remote-ext remote-fd merge-index web--browse cvsserver p4"
     " http-backend upload-archive upload-pack receive-pack"
 )
-"""Sub-commands of git that run what their operands, or those who call, say."""
 
+# What these are given behind `--` is for another program
 _PASSED_ON = {
     ("cargo", "rustc"): "rustc", ("cargo", "rustdoc"): "rustdoc", ("cargo", "clippy"): "rustc",
     ("gh", "clone"): "git clone",
 }  # fmt: skip
-"""What these are given behind `--` is for another program."""
-
+# Programs that are told by `-m`, as Python is, which module they run
 _RUNNING_MODULES = names("coverage kernprof memray scalene viztracer pyinstrument debugpy cProfile profile trace pdb")
-"""Programs that are told by `-m`, as Python is, which module they run."""
-
 _JS_RUNNERS = names("npm pnpm yarn bun")
 _NAMED_SCRIPTS = names("run run-script rum urn")
 _SCRIPT_VERBS = _NAMED_SCRIPTS | names("test t tst start stop restart")
+# What package managers do themselves; any other word is what a script, or an installed program, is called
 _JS_VERBS = names(
     "add audit autoclean bin bugs cache check ci config constraints create dedupe deploy deprecate diff dist-tag docs"
     " doctor edit explain explore fetch fund get global help i import info init install install-test link list"
@@ -503,7 +501,6 @@ _JS_VERBS = names(
     " prune publish rebuild remove repo rm root sbom search self-update set setup stage store team token uninstall"
     " unlink unplug up update upgrade version versions view whoami why workspaces"
 )
-"""What package managers do themselves; any other word is what a script, or an installed program, is called."""
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\}|\(pwd\))")
 _PLAIN_DATE = re.compile(r"\$\(date \+(?:%[FYmdHMSsj]|[\w-])+\)")
 MODULE_OPTION = re.compile(r"-[bBdEhiIOPqRsSuvx]*m(.*)", re.DOTALL)  # the option of Python that names a module

@@ -55,11 +55,11 @@ def links_left(name: str, arguments: Sequence[Word]) -> Links:
     return Links.MAYBE if brings else Links.NONE
 
 
+# What stands behind this is the end of a backup's name, or its whole name with `*` for what there was
 _IN_PLACE = {
     "sed": re.compile(r"(?:-[nErsuz]*i|--in-p[a-z-]*=)(.+)", re.DOTALL),
     **dict.fromkeys(names("perl ruby"), re.compile(r"-[acflnpsStTuUwWX0-9]*i(.+)", re.DOTALL)),
 }
-"""What stands behind this is the end of a backup's name, or its whole name with `*` for what there was."""
 
 _UNPACKING = names(
     "gzip gunzip bzip2 bunzip2 xz unxz lzma unlzma zstd unzstd uncompress pigz unpigz lz4 brotli gpg gpg2"
@@ -133,10 +133,8 @@ def names_backups(assignment: Word) -> bool:
     return variable == "SIMPLE_BACKUP_SUFFIX" and not (read_word(value).is_literal and is_data(read_word(value).text))
 
 
-MAX_HEADERS = 1_024
-MAX_DEPTH = 16
-"""Names in one patch, and folders in one name, that are looked at; of more it is not known what is written."""
-
+MAX_HEADERS = 1_024  # names in one patch that are looked at; of more it is not known what is written
+MAX_DEPTH = 16  # folders in one name that are looked at
 _HEADER = re.compile(
     r"(?:\+\+\+|---|\*\*\*|(?:rename|copy) (?:from|to)|Index:|diff --git)[ \t]+"
     r"((?:\"(?:\\.|[^\"\\])*\"|[^\n\t\\]|\\[^nt])+)"
@@ -180,6 +178,7 @@ def _paths_in(header: str) -> Iterator[str]:
             yield quoted[2]
 
 
+# What programs are told, as a pattern, and the settings or hooks that they write then
 _SETTINGS = r"""
 npm pnpm: (?:config|conf|c)\s(?:.*\s)?(?:set|delete|rm|edit|fix)\b(?!-)|(?:\S+\s)?set\s | .npmrc
 yarn: config\s(?:.*\s)?(?:set|unset|delete)\b(?!-)|(?:set\sversion|policies\sset-version|plugin\simport)\b | .yarnrc.yml
@@ -200,7 +199,6 @@ git-lfs: install\b | .git/hooks .git/config
 git: lfs\s(?:install|update)\b | .git/hooks .git/config
 docker: plugin\sinstall\b | ~/.docker/cli-plugins/x
 """
-"""What programs are told, as a pattern, and the settings or hooks that they write then."""
 
 _SETTINGS_WRITTEN = {
     head: (re.compile(pattern.strip(), re.DOTALL), paths.split())

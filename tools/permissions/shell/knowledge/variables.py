@@ -9,6 +9,7 @@ from tools.permissions.shell.knowledge.interpreters import DECLARING, variables_
 from tools.permissions.shell.knowledge.running_options import option_tables, options_used
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
 
+# A list of beginnings and endings rather than of names: there are too many programs to know each name
 _SENSITIVE = re.compile(
     r"""
     HOME | IFS | ENV | SHELL | PS[0-4] | SHELLOPTS | TERM | TERMCAP | VISUAL | BROWSER | CC | CXX | LD | AR | KUBECONFIG
@@ -32,21 +33,19 @@ _SENSITIVE = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-"""A list of beginnings and endings rather than of names: there are too many programs to know each name."""
-
 _HARMLESS = names("NODE_ENV RUST_LOG RUST_BACKTRACE PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE GOOS")
 
 _ONLY_SHOWN = _HARMLESS | names(
     "LANG LANGUAGE TZ COLUMNS LINES NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE COLORTERM CI DEBUG VERBOSE"
 )
+# Most sessions have these, so that they reach programs although nobody exports them here
 _OF_ENVIRONMENT = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ")
-"""Most sessions have these, so that they reach programs although nobody exports them here."""
-
 MAX_VALUE_CHARS = 1_024  # a longer value is none that anything is known of
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\})")
 _NAMED = re.compile(r"[\"']?([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:\+?=(.*))?", re.ASCII | re.DOTALL)
 
 
+# Variables that hold options of a program
 _OPTIONS_OF = {
     **dict.fromkeys(names("CFLAGS CXXFLAGS CPPFLAGS LDFLAGS"), "gcc"),
     "NODE_OPTIONS": "node",
@@ -55,12 +54,11 @@ _OPTIONS_OF = {
     "MAKEFLAGS": "make",
     "GOFLAGS": "go",
 }
-"""Variables that hold options of a program."""
-
 _INSIDE = r"(?:\.|\./[\w@.+/-]+|\w[\w@.+/-]*)"
 _STANDARD = r"/(?:usr|opt|bin|sbin|snap|nix)(?:/[\w.+-]+)*"
 _OF_HOME = r"(?:~|\$HOME|\$\{HOME\})/(?:\.[\w.+-]+/(?:[\w.+-]+/)*(?:s?bin|shims)|(?:go/)?bin)"
 
+# What these variables may be given without running or loading anything but what runs in the folder anyway
 _HARMLESS_VALUES = [
     (re.compile(name), re.compile(value, re.DOTALL))
     for name, value in (
@@ -75,7 +73,6 @@ _HARMLESS_VALUES = [
         (r"DISPLAY", r":\d+(?:\.\d+)?"),
     )
 ]
-"""What these variables may be given without running or loading anything but what runs in the folder anyway."""
 
 
 def is_harmless(name: str, value: Word) -> bool:

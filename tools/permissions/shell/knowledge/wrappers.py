@@ -130,12 +130,11 @@ def _wrapper(fields: list[tuple[str, str]]) -> Wrapper:
 
 
 _WRAPPERS = {head: wrapper for heads, fields in table_rows(_TABLE) for wrapper in [_wrapper(fields)] for head in heads}
+# They read a file or their input as commands, unless they are given a text
 SHELLS = frozenset(name for name, wrapper in _WRAPPERS.items() if wrapper.shell)
-"""They read a file or their input as commands, unless they are given a text."""
-
 READING_INPUT = SHELLS | names("source .")  # what may read its input as commands
+# The programs that load programs: `ld-linux-x86-64.so.2 /bin/ls`
 _LOADER = re.compile(r"ld(?:-linux|-musl|64|-elf|-\d|\.so)[\w.-]*")
-"""The programs that load programs: `ld-linux-x86-64.so.2 /bin/ls`."""
 
 
 def wrapper_called(name: str) -> Wrapper | None:

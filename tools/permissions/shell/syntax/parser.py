@@ -24,21 +24,19 @@ ARITHMETIC = "arithmetic with variables can run commands"
 FUNCTION = "it defines a function"
 COPROCESS = "it starts a coprocess"
 TOO_DEEP = "it is nested too deep to be followed"
-MAX_DEPTH = 50
-"""Constructs within constructs. Each level repeats the text of all levels below it."""
-
+MAX_DEPTH = 50  # constructs within constructs. Each level repeats the text of all levels below it.
 MAX_TEXTS = 64  # texts that one command is given to read; one more tells that there are more
+# Commands that print their words, or names among them, and nothing of what they are given to read
 PRINTING = names("echo printf print tar gtar bsdtar")
-"""Commands that print their words, or names among them, and nothing of what they are given to read."""
-
+# A sum longer than 100 characters is not looked for: reading stays linear
 _EXPANSIONS = r"""(?P<variable>\$(?:[A-Za-z_]\w*|[0-9*@\#?$!-]))
     |(?P<arithmetic>\$\(\((?P<sum>[\w\s+\-*/%<>=!&|^~?:,$]{0,100}|[\d\s+\-*/%=!^~?:,()]{0,100})\)\))
     |(?P<substitution>\$\()
     |(?P<old_arithmetic>\$\[)
     |(?P<parameter>\$\{)
     |(?P<backtick>`(?P<quoted_command>(?:[^`\\]|\\.)*)`)"""
-"""A sum longer than 100 characters is not looked for: reading stays linear."""
 
+# What may follow in a list of commands
 _LIST_TOKEN = re.compile(
     r"""(?P<blank>(?:[ \t\r\f\v]|\\\n(?=[ \t\n]|\\\n|\Z)|(?<![^ \t\n])\\\n)+)
     |(?P<newline>\n)
@@ -57,8 +55,8 @@ _LIST_TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-"""What may follow in a list of commands."""
 
+# What may follow in double quotes, and in the text of a here-document, where a quote is a character like any
 _QUOTED_TOKEN = re.compile(
     rf"""(?P<text>(?:[^"\\$`]++|\\.|\$(?![\w{{(\[*@\#?$!-]))+)
     |{_EXPANSIONS}
@@ -66,8 +64,8 @@ _QUOTED_TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-"""What may follow in double quotes, and in the text of a here-document, where a quote is a character like any."""
 
+# What may follow in `${name...}` behind the name
 _PARAMETER_TOKEN = re.compile(
     rf"""(?P<text>(?:[^"'\\$`}}<>]++|\\.|\$(?![\w{{(\[*@\#?$!"'-])|[<>](?!\())+)
     |(?P<single>'[^']*')
@@ -79,24 +77,20 @@ _PARAMETER_TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-"""What may follow in `${name...}` behind the name."""
-
 _TOKENS = {"quoted": _QUOTED_TOKEN, "document": _QUOTED_TOKEN, "parameter": _PARAMETER_TOKEN}
+# A parameter whose expansion runs nothing: no `!` (indirection), `[` and `:n` (arithmetic), `=`, `@` (evaluation)
 _PARAMETER_HEAD = re.compile(r"\#?(?:[A-Za-z_]\w*|[0-9]+|[*@\#?$!-])(?=:?[-+?]|[\#%/^,}])|\#(?=\})", re.ASCII)
-"""A parameter whose expansion runs nothing: no `!` (indirection), `[` and `:n` (arithmetic), `=`, `@` (evaluation)."""
-
 _EMPTY_PARENTHESES = re.compile(r"[ \t]*\([ \t]*\)")
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _ARITHMETIC_LOOP = re.compile(r"\(\([\w\s+\-*/%<>=!&|^~?:,;$]{0,200}\)\)", re.ASCII)
 _DESCRIPTOR = re.compile(r"[0-9]+\Z|\{[A-Za-z_]\w*\}\Z", re.ASCII)
+# The name of a coprocess and the option of `time`, which stand before a command
 _BEHIND_PREFIX = {
     "coproc": re.compile(
         r"[ \t]+[A-Za-z_]\w*(?=[ \t]+(?:[{(]|\[\[|(?:if|while|until|for|case|select)[ \t\n]))", re.ASCII
     ),
     "time": re.compile(r"[ \t]+-p(?=[ \t\n])"),
 }
-"""The name of a coprocess and the option of `time`, which stand before a command."""
-
 _BEFORE_COMMAND = names("if then elif else while until do { ! time coproc")
 _OPENING = names("if while until { for select case")
 _CLOSING = frozenset({"fi", "done", "esac", "}"})
@@ -175,8 +169,8 @@ class Reading:
         self.is_lost = True
 
 
+# Tells every reading of the words of a command that runs, in loops with these variables, in these folders
 LoopReadings = Callable[[frozenset[str], Sequence[Word], Folders], Sequence[Sequence[Word]]]
-"""Tells every reading of the words of a command that runs, in loops with these variables, in these folders."""
 
 
 def read(

@@ -21,19 +21,17 @@ _ANSI_ESCAPE = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL
 )
 _ANSI_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+# A part of a word that is quoted in one way, or not at all
 PIECE = re.compile(
     r"(?P<single>'[^']*')|(?P<ansi>\$'(?:\\.|[^'\\])*')|(?P<double>\$?\"(?:\\.|[^\"\\])*\")|(?P<escape>\\.)"
     r"|(?P<bare>(?:\$\$|\$(?![\"'])|[^'\"\\$])+)",
     re.DOTALL,
 )
-"""A part of a word that is quoted in one way, or not at all."""
-
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?\+?=", re.ASCII | re.DOTALL)
 LINE_CONTINUED_IN_WORD = re.compile(r"(?<=[^ \t\n])\\\n(?=[^ \t\n])")
 _DOUBLE_ESCAPE = re.compile(r"\\([$`\"\\\n])")
+# What stands for a number or a date
 NUMBER = re.compile(r'\$\$|\$\{\$\}|\$RANDOM\b|\$\(date "?\+%[YmdHMSFjs](?:[_.:T-]|%[YmdHMSFjs])*"?\)', re.ASCII)
-"""What stands for a number or a date."""
-
 FOUND = "{}"  # where `find` and the like put what they have found into another command
 CONTENTS = "\0"  # a name that no word says: what an archive holds, or a folder that is copied
 _LAST_ASCII = 0x7F
