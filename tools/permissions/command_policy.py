@@ -10,7 +10,7 @@ from tools.contract.errors import ToolError
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, Waiver
 from tools.files.ignore_files import agent_ignore_file
-from tools.files.workspace import Workspace, contains
+from tools.files.workspace import Workspace, contains, is_inside
 from tools.permissions.auto_run_files import (
     FETCHED_FOLDERS,
     HOLDING_FOLDERS,
@@ -228,7 +228,7 @@ class CommandPolicy:
         if is_writing and (below := self._first_moved(effect, paths[-1], command)) is not None:
             self._auto_run_files.append(paths[-1])
             yield Part(source, Verdict.ASK, f"it removes or moves {below[0]}: {below[1]}")
-        if reach in TAKEN and self._is_inside(paths[0]):
+        if reach in TAKEN and is_inside(paths[0], self.workspace.roots):
             taken = first_taken(self.workspace, paths[0], reach, lambda file: self._why_protected((file,)))
             if taken is not None:
                 self._auto_run_files.append(taken[0])
@@ -236,20 +236,20 @@ class CommandPolicy:
         allowing = (rule for rule in self.rules.allow if rule.governs(access))
         if any(rule.fits_path(paths[-1:], self.workspace.roots) for rule in allowing):
             return
-        is_inside = self._is_inside(paths[-1])
+        lies_inside = is_inside(paths[-1], self.workspace.roots)
         literal = literal_path(paths[-1])
         rule_name, title = ("Edit", "edits of") if is_writing else ("Read", "reading")
         grants = () if literal is None else (Grant(f"{rule_name}({literal})", f"{title} {paths[-1]}"),)
         if access is Access.READ:
-            if not is_inside and self._allowed_by(command) is None:
+            if not lies_inside and self._allowed_by(command) is None:
                 said = f"it reads {paths[0]}, which lies outside the workspace"
                 yield Part(source, self._ask_unless_yolo, said, grants)
         elif not effect.is_redirection:
-            if not is_inside:
+            if not lies_inside:
                 yield from self._writing_outside(effect, command, paths[0], grants)
         elif paths[0].startswith(NEW_FILE):
             yield Part(source, self._ask_unless_yolo, "it writes a new file, which lies outside the workspace")
-        elif not is_inside and self.mode is not ApprovalMode.YOLO:
+        elif not lies_inside and self.mode is not ApprovalMode.YOLO:
             said = f"its output would be written to {paths[0]}, outside the workspace"
             yield Part(source, Verdict.DENY, said, grants)
         elif self.mode is not ApprovalMode.AUTO_EDIT:
@@ -264,7 +264,11 @@ class CommandPolicy:
         # An empty name is that of nothing.
         if not effect.target or not (is_moved or program in ("rm", "rmdir", "trash")):
             return None
-        if not self._is_inside(folder) or os.path.basename(folder) in FETCHED_FOLDERS or not os.path.isdir(folder):
+        if (
+            not is_inside(folder, self.workspace.roots)
+            or os.path.basename(folder) in FETCHED_FOLDERS
+            or not os.path.isdir(folder)
+        ):
             return None
         return first_below(folder, lambda path: self._why_protected((path,)))
 
@@ -272,7 +276,7 @@ class CommandPolicy:
         """What is said of a path through a link that another part of the whole may make."""
         if not self._link_makers:
             return
-        makers = self._link_makers.get(None, ()) if self._is_inside(paths[0]) else ()
+        makers = self._link_makers.get(None, ()) if is_inside(paths[0], self.workspace.roots) else ()
         found = {Links.MAYBE for maker in makers if maker is not command}
         path = paths[0]
         while True:
@@ -364,7 +368,7 @@ class CommandPolicy:
 
     def _why_hidden(self, path: str) -> str | None:
         """Why agents are not to see what lies at an absolute path; in the mode that asks nothing commands show it."""
-        if self.mode is ApprovalMode.YOLO or not self._is_inside(path):
+        if self.mode is ApprovalMode.YOLO or not is_inside(path, self.workspace.roots):
             return None
         try:
             hidden_by = agent_ignore_file(self.workspace, self.workspace.at(path))
@@ -388,7 +392,7 @@ class CommandPolicy:
         if (why := self.guarded.why(named)) is not None:
             return why
         for path in paths:
-            if self._is_inside(path):
+            if is_inside(path, self.workspace.roots):
                 why = why_protected(self.workspace.at(path).relative)
             elif contains(home, path):
                 why = why_protected(os.path.relpath(path, home))
@@ -397,9 +401,6 @@ class CommandPolicy:
             if why is not None:
                 return why
         return None
-
-    def _is_inside(self, path: str) -> bool:
-        return any(contains(root, path) for root in self.workspace.roots)
 
     def _allowed_by(self, command: SubCommand) -> Rule | None:
         return next((rule for rule in self.rules.allow if rule.fits_command(command.text)), None)

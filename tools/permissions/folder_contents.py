@@ -26,6 +26,7 @@ from tools.permissions.auto_run_files import FETCHED_FOLDERS, REPOSITORY
 from tools.permissions.command_paths import work_tree_above
 from tools.permissions.rules import Rule
 from tools.permissions.shell.knowledge.program_files import Reach
+from tools.permissions.shell.syntax.words import GIT_WILD
 
 MAX_ENTRIES = 10_000  # entries of a folder that are looked at for one question; it takes some 50 ms
 LOOK_SECONDS = 1.0  # how long agent-ignore files are looked for below one folder; a shell command waits for it
@@ -33,7 +34,6 @@ _ENTRIES_PER_LOOK = 500  # entries between two looks at the clock
 _SOME_FILE = "an agent-ignore file"  # what one is called where it is not known whether there is any
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 _LONGEST_TOLD = 0xFFF  # of a longer name the index does not tell how long it is
-_WILD = re.compile(r"[*?\[\\]")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -159,9 +159,9 @@ def first_taken(
     is_pattern = reach is Reach.MATCHED
     folder = path
     if is_pattern and not os.path.isdir(path):
-        folder = os.path.dirname(_WILD.split(path, maxsplit=1)[0])
+        folder = os.path.dirname(GIT_WILD.split(path, maxsplit=1)[0])
     fits = None
-    if _WILD.search(path):
+    if GIT_WILD.search(path):
         fits = re.compile(translate(_ESCAPED.sub(r"[\1]", path).replace("[^", "[!")), re.DOTALL)
     tracked = TrackedFiles()
 

@@ -25,7 +25,7 @@ from tools.contract.permission_subjects import (
     Subject,
     ToolTraits,
 )
-from tools.files.workspace import Workspace
+from tools.files.workspace import Workspace, is_inside
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.rules import CORE, INCLUDE, SESSION, Rule, Rules, parse_rule
@@ -170,8 +170,10 @@ class PermissionPolicy:
             yield Permission(Verdict.ALLOW, "approval mode yolo")
         if mode is ApprovalMode.AUTO_EDIT:
             # What is outside the workspace is the user's own memory, which speaks to every other project.
-            is_inside = all(workspace.holds(subject.path) for subject in subjects if isinstance(subject, PathSubject))
-            if tool.kind in (Kind.FETCH, Kind.SEARCH) or (tool.kind is Kind.EDIT and is_inside):
+            # So is a file that may be read beside it.
+            paths = [subject.path for subject in subjects if isinstance(subject, PathSubject)]
+            are_inside = all(is_inside(path, workspace.roots) for path in paths)
+            if tool.kind in (Kind.FETCH, Kind.SEARCH) or (tool.kind is Kind.EDIT and are_inside):
                 yield Permission(Verdict.ALLOW, "approval mode auto-edit")
 
     def _why_protected(self, subjects: Sequence[Subject], workspace: Workspace) -> str | None:
@@ -179,10 +181,10 @@ class PermissionPolicy:
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
-            is_inside = workspace.holds(subject.path)
-            shown = workspace.at(subject.path).relative if is_inside else subject.path
+            is_reached = workspace.holds(subject.path)  # all but the user's own memory: tools change nothing else
+            shown = workspace.at(subject.path).relative if is_reached else subject.path
             why = self.guarded.why((subject.path, subject.named))
-            if why is None and is_inside:
+            if why is None and is_reached:
                 why = why_protected(shown)
             if why is not None:
                 return f"'{shown}' is changed only with consent: {why}"

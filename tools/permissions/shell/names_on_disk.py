@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from tools.permissions.auto_run_files import auto_run_names
+from tools.permissions.shell.syntax.words import WILD
 
 MAX_ENTRIES = 20_000  # names that are looked at for one command
 MAX_MATCHES = 128
-_WILD = re.compile(r"[*?\[]")
 
 
 def with_home(path: str, home: str) -> str:
@@ -90,7 +89,7 @@ class NamesOnDisk:
         """The names in a folder that one part of a pattern fits."""
         absolute = self._absolute(path, folder)
         is_missing = bool(path) and not os.path.lexists(absolute.rstrip("/") or "/")
-        if _WILD.search(part) is None:
+        if WILD.search(part) is None:
             if is_missing or os.path.lexists(os.path.join(absolute, part)):
                 yield part
             return

@@ -25,7 +25,7 @@ from tools.permissions.shell.knowledge.program_files import (
 )
 from tools.permissions.shell.syntax.arguments import Arguments, parse
 from tools.permissions.shell.syntax.folders import joined
-from tools.permissions.shell.syntax.words import Word, literal, names
+from tools.permissions.shell.syntax.words import GIT_WILD, Word, literal, names
 
 # A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`). One
 # with a value is harmless with that value.
@@ -433,7 +433,6 @@ _COMMIT = re.compile(
 # A name as branches and tags have: git makes branches of commits alone, and to tag anything else is asked about
 _REVISION = re.compile(r"\^?(?![0-9a-f]{4,64}\Z)(?!.*-g[0-9a-f]{4,64}\Z)[\w./@{}+-]*", re.ASCII | re.IGNORECASE)
 _MAGIC = re.compile(r":(?:\([^)]*\)|[/!^]+:?)")
-_WILD = re.compile(r"[*?\[\\]")
 _FIELD = (
     r"%\(\*?(?:refname|objectname|objecttype|objectsize|deltabase|upstream|push|HEAD|symref|worktreepath|ahead-behind"
     r"|(?:author|committer|tagger|creator)(?:name|email|date)?|subject|body|contents:subject|trailers|numparent|parent"
@@ -608,7 +607,7 @@ def _sides(rest: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word] | None]
 def _pathspecs(paths: Sequence[Word], reach: Reach = Reach.STORED) -> Paths:
     if any(word.text.startswith(":") for word in paths):
         return _ALL
-    parts = [(word.text, _WILD.split(word.text, maxsplit=1)) for word in paths]
+    parts = [(word.text, GIT_WILD.split(word.text, maxsplit=1)) for word in paths]
     return [((posixpath.dirname(known) or ".") if wild else text, reach) for text, (known, *wild) in parts]
 
 
@@ -646,7 +645,7 @@ def _taken_paths(verb: str, rest: Sequence[Word]) -> Paths:
         case "rm" | "checkout" | "restore":
             for word in parse(rest, names("s source pathspec-from-file")).operands:
                 # What is stored for a folder is open; a pattern may be meant for one name.
-                is_pattern = _WILD.search(word.text) or word.text.startswith(":")
+                is_pattern = GIT_WILD.search(word.text) or word.text.startswith(":")
                 if not word.is_literal or not (verb == "rm" or is_pattern):
                     continue
                 magic = _MAGIC.match(word.text)

@@ -246,9 +246,18 @@ _ALWAYS: dict[str, str] = {
 
 def doubts_of_program(name: str, arguments: Sequence[Word]) -> list[str]:
     """Why a program may run what its words do not tell."""
+
+    def may_run(word: Word) -> bool:
+        """Whether a name or a sum may; what `[[` compares is mostly neither, so that takes a substitution."""
+        if word.is_literal:
+            return _SUBSCRIPT.search(word.text) is not None and (
+                name != "[[" or re.search("[$`]", word.text) is not None
+            )
+        return name != "[[" and not (name in DECLARING and re.match(r"[A-Za-z_]\w*\+?=", word.source, re.ASCII))
+
     doubts: list[str] = []
     runs = any(word.text[:2] in _RUNNING_OPTIONS.get(name, ()) for word in arguments)
-    if runs or name == "let" or any(_may_run(name, word) for word in _evaluated(name, arguments)):
+    if runs or name == "let" or any(map(may_run, _evaluated(name, arguments))):
         doubts.append(EVALUATED)
     if name in _ALWAYS:
         doubts.append(_ALWAYS[name])
@@ -344,13 +353,6 @@ def variables_set(name: str, arguments: Sequence[Word]) -> Iterator[Word]:
         yield from (word for word in arguments if not word.text.startswith("-"))
     elif name in ("printf", "wait", "getopts"):
         yield from _evaluated(name, arguments)
-
-
-def _may_run(name: str, word: Word) -> bool:
-    """Whether a name or a sum may run something; what `[[` compares is mostly neither, so that takes a substitution."""
-    if word.is_literal:
-        return _SUBSCRIPT.search(word.text) is not None and (name != "[[" or re.search("[$`]", word.text) is not None)
-    return name != "[[" and not (name in DECLARING and re.match(r"[A-Za-z_]\w*\+?=", word.source, re.ASCII))
 
 
 def _evaluated(name: str, arguments: Sequence[Word]) -> Iterator[Word]:

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
+from typing import Any
 
 from tools.contract.permission_subjects import Access
 from tools.permissions.shell.syntax.arguments import parse
@@ -169,8 +170,7 @@ class Files:
     unless: frozenset[str] = frozenset()
     options: dict[str, Access] = field(default_factory=dict[str, Access])
     lists: frozenset[str] = frozenset()
-    valued: frozenset[str] = frozenset()
-    """Every option with a value, whatever that is."""
+    valued: frozenset[str] = frozenset()  # every option with a value, whatever that is
     always: tuple[Access, ...] = ()
     searches: frozenset[str] | None = None
     copies: frozenset[str] | None = None
@@ -178,6 +178,26 @@ class Files:
     suffix: frozenset[str] = frozenset()
     prefix: frozenset[str] = frozenset()
     network: bool = False
+
+    def with_fields(self, fields: Sequence[tuple[str, str]]) -> Files:
+        """It with what a row of the table says besides."""
+        accesses = {"reads": (R,), "writes": (W,), "changes": (R, W), "fetches": (F,)}
+        new: dict[str, Any] = {"options": self.options}
+        for kind, text in fields:
+            if kind in accesses:
+                new["operands"] = accesses[kind]
+            elif kind in ("last", "always"):
+                new[kind] = accesses[text]
+            elif kind == "skip":
+                number, _, unless = text.partition(" ")
+                new |= {"skip": int(number), "unless": names(unless)}
+            elif kind in ("from", "into", "hosts"):
+                access = {"from": R, "into": W, "hosts": F}[kind]
+                new["options"] = new["options"] | dict.fromkeys(text.split(), access)
+            else:
+                new[kind] = True if kind == "network" else names(text)
+        files = replace(self, **new)
+        return replace(files, valued=files.valued | files.options.keys() | files.lists)
 
 
 def table_rows(table: str) -> Iterator[tuple[list[str], list[tuple[str, str]]]]:
@@ -192,31 +212,10 @@ def table_rows(table: str) -> Iterator[tuple[list[str], list[tuple[str, str]]]]:
             yield heads.split(), [(kind, text.strip()) for kind, _, text in parts]
 
 
-def _files_by_name() -> dict[str, Files]:
-    accesses = {"reads": (R,), "writes": (W,), "changes": (R, W), "fetches": (F,)}
-    table: dict[str, Files] = {}
-    for name, fields in ((head, fields) for heads, fields in table_rows(_TABLE) for head in heads):
-        files = table.get(name, Files())
-        for kind, text in fields:
-            if kind in accesses:
-                files = replace(files, operands=accesses[kind])
-            elif kind in ("last", "always"):
-                files = replace(files, **{kind: accesses[text]})
-            elif kind == "skip":
-                number, _, unless = text.partition(" ")
-                files = replace(files, skip=int(number), unless=names(unless))
-            elif kind in ("from", "into", "hosts"):
-                access = {"from": R, "into": W, "hosts": F}[kind]
-                files = replace(files, options=files.options | dict.fromkeys(text.split(), access))
-            else:
-                files = replace(files, **{kind: True if kind == "network" else names(text)})
-        table[name] = files
-    return {
-        name: replace(files, valued=files.valued | files.options.keys() | files.lists) for name, files in table.items()
-    }
-
-
-FILES = _files_by_name()  # what is not here, and not judged by a function of its own, has effects that are not known
+# What is not here, and not judged by a function of its own, has effects that are not known
+FILES: dict[str, Files] = {}
+for _heads, _fields in table_rows(_TABLE):
+    FILES.update((head, FILES.get(head, Files()).with_fields(_fields)) for head in _heads)
 NETWORK = frozenset(name for name, files in FILES.items() if files.network)  # programs that reach other hosts
 
 

@@ -155,27 +155,25 @@ def names_in_patch(name: str, arguments: Sequence[Word], text: str) -> Iterator[
     headers = list(islice(_HEADER.finditer(text), MAX_HEADERS + 1))
     if len(headers) > MAX_HEADERS:
         yield unknown("$_")
-    for path in dict.fromkeys(path for header in headers for path in _paths_in(header[1])):
+
+    def unescaped(escape: re.Match[str]) -> str:
+        return chr(int(escape[1], 8)) if escape[1] else _ESCAPED_LETTERS.get(escape[2], escape[2])
+
+    paths: dict[str, None] = {}
+    # A line may mean all of it, up to a time behind it, or two names.
+    for piece in (piece for header in headers for piece in (header[1].strip(), *header[1].split())):
+        quoted = re.fullmatch(r"\\?\"(.*?)\\?\"|'?(.*?)['\"]*", piece, re.DOTALL)
+        if quoted and quoted[1] is not None:
+            paths[_ESCAPE.sub(unescaped, quoted[1])] = None
+        elif quoted and quoted[2]:
+            paths[quoted[2]] = None
+    for path in paths:
         if "$" in path or "`" in path:
             yield unknown(path)
             continue
         parts = path.split("/")
         suffixes = ["/".join(parts[at:]) for at in range(min(len(parts), MAX_DEPTH))]
         yield from (literal(posixpath.join(folder or "", each)) for each in suffixes if each for folder in folders)
-
-
-def _paths_in(header: str) -> Iterator[str]:
-    """What a line may name: all of it, up to a time behind it, or two names."""
-
-    def unescaped(escape: re.Match[str]) -> str:
-        return chr(int(escape[1], 8)) if escape[1] else _ESCAPED_LETTERS.get(escape[2], escape[2])
-
-    for piece in (header.strip(), *header.split()):
-        quoted = re.fullmatch(r"\\?\"(.*?)\\?\"|'?(.*?)['\"]*", piece, re.DOTALL)
-        if quoted and quoted[1] is not None:
-            yield _ESCAPE.sub(unescaped, quoted[1])
-        elif quoted and quoted[2]:
-            yield quoted[2]
 
 
 # What programs are told, as a pattern, and the settings or hooks that they write then

@@ -82,7 +82,14 @@ class Word:
     @property
     def script(self) -> str:
         """The text that a shell reads where it is given this: without quotes, and what is not known as it stands."""
-        return self.text if self.is_literal else PIECE.sub(_unquoted, self.source)
+
+        def unquoted(piece: re.Match[str]) -> str:
+            if piece.lastgroup == "double":
+                # What is escaped here is a variable of the inner shell.
+                return _without_escapes(piece[0][piece[0].index('"') + 1 : -1])
+            return piece[0] if piece.lastgroup == "bare" else read_word(piece[0]).text
+
+        return self.text if self.is_literal else PIECE.sub(unquoted, self.source)
 
     def name_end(self, *, is_one: bool = False) -> str:
         """What it ends with for certain; empty if it may become several words, of which that is the end of the last."""
@@ -134,18 +141,33 @@ def _read(source: str) -> Word:
         # A quoted `~` or `$HOME` is a name like any other, so it is spelled so that nobody takes it for the home.
         path = f"./{text}" if text[:1] in ("~", "$") and source != text else text
         return Word(source=source, text=text, is_literal=True, prefix=text, may_split=False, path=path)
-    path = _home_path(source)
+    path = None
+    if home := _HOME.match(source):
+        rest = source[home.end() :]
+        is_quoted = home[0].startswith('"') and not home[0].endswith('"')
+        behind = rest.removesuffix('"') if is_quoted else rest
+        # Only where the path below the home folder is all that it stands for.
+        if (not is_quoted or rest.endswith('"')) and (not behind or _PLAIN.match(behind)):
+            path = ("~" if home[0] == "~" else "$HOME") + behind
     return Word(source=source, text=source, is_literal=False, prefix=prefix, may_split=may_split, path=path)
 
 
 def _decoded(piece: re.Match[str], *, is_first: bool) -> tuple[str, bool | None]:
     """The text of a part of a word, as far as it is known, and whether what is not may split; `None` if all is."""
+
+    def ansi_character(escape: re.Match[str]) -> str:
+        letter, octal, *hexadecimal, _other = escape.groups()
+        if letter:
+            return _ANSI_LETTERS.get(letter, letter)
+        code = int(octal, 8) if octal else int(next(filter(None, hexadecimal), "0"), 16)
+        return chr(code) if code <= _LAST_ASCII else "\0"  # NUL for bytes and codes that are not ASCII text
+
     text = piece[0]
     match piece.lastgroup:
         case "single":
             return text[1:-1], None
         case "ansi":
-            decoded = _ANSI_ESCAPE.sub(_ansi_character, text[2:-1])
+            decoded = _ANSI_ESCAPE.sub(ansi_character, text[2:-1])
             return ("", False) if "\0" in decoded else (decoded, None)
         case "double":
             body = text[text.index('"') + 1 : -1]
@@ -165,37 +187,9 @@ def _decoded(piece: re.Match[str], *, is_first: bool) -> tuple[str, bool | None]
             return before, False if stars else None
 
 
-def _ansi_character(escape: re.Match[str]) -> str:
-    """The character of one escape of `$'...'`; NUL for bytes and codes that are not ASCII text."""
-    letter, octal, *hexadecimal, _other = escape.groups()
-    if letter:
-        return _ANSI_LETTERS.get(letter, letter)
-    code = int(octal, 8) if octal else int(next(filter(None, hexadecimal), "0"), 16)
-    return chr(code) if code <= _LAST_ASCII else "\0"
-
-
 def _without_escapes(body: str) -> str:
     """The text of what stands in double quotes."""
     return _DOUBLE_ESCAPE.sub(lambda found: found[1].replace("\n", ""), body)
-
-
-def _home_path(source: str) -> str | None:
-    """The path below the home folder that a word stands for, if that is all it does."""
-    if not (found := _HOME.match(source)):
-        return None
-    rest = source[found.end() :]
-    if found[0].startswith('"') and not found[0].endswith('"'):
-        if not rest.endswith('"'):
-            return None
-        rest = rest[:-1]
-    return ("~" if found[0] == "~" else "$HOME") + rest if _PLAIN.match(rest) or not rest else None
-
-
-def _unquoted(piece: re.Match[str]) -> str:
-    if piece.lastgroup == "double":
-        # What is escaped here is a variable of the inner shell.
-        return _without_escapes(piece[0][piece[0].index('"') + 1 : -1])
-    return piece[0] if piece.lastgroup == "bare" else read_word(piece[0]).text
 
 
 MAX_VARIANTS = 128  # readings of one command that are looked at, and values of one variable
@@ -208,6 +202,7 @@ _SPLIT = re.compile(r"\s|[*?\[\\]")
 _BRACE_TOKEN = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|\$\{[^}]*\}|[{},]|[^'\"\\${},]+|.", re.DOTALL)
 _RANGE = re.compile(r"(0|-?[1-9]\d{0,3})\.\.(0|-?[1-9]\d{0,3})", re.ASCII)
 WILD = re.compile(r"[*?\[]")
+GIT_WILD = re.compile(r"[*?\[\\]")  # what means something in a pattern of git's
 
 
 def expanded_parts(
@@ -280,12 +275,29 @@ def words_in_braces(source: str) -> list[str] | None:
     """The words that a list in braces stands for; `None` for too many, or a list that is not followed."""
     words, done = [source], 0
     while done < len(words):
-        split = _first_braces(words[done])
-        if split is None:
-            done += 1
+        word, opened = words[done], list[list[int]]()
+        for token in _BRACE_TOKEN.finditer(word):
+            if token[0] == "{":
+                opened.append([token.start()])
+            elif token[0] == "," and opened:
+                opened[-1].append(token.start())
+            elif token[0] == "}" and opened:
+                begins = opened.pop()
+                ends = [*begins[1:], token.start()]
+                parts = [word[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
+                if len(parts) == 1:
+                    if ".." not in parts[0]:
+                        continue
+                    if (found := _RANGE.fullmatch(parts[0])) is None:
+                        return None
+                    first, last = int(found[1]), int(found[2])
+                    step = -1 if last < first else 1
+                    parts = [str(number) for number in range(first, last + step, step)[: MAX_VARIANTS + 1]]
+                words[done : done + 1] = [word[: begins[0]] + part + word[token.end() :] for part in parts]
+                break
         else:
-            words[done : done + 1] = split
-        if split == [] or len(words) > MAX_VARIANTS:
+            done += 1
+        if len(words) > MAX_VARIANTS:
             return None
     return words
 
@@ -300,25 +312,3 @@ def expand_braces(words: Sequence[Word]) -> Sequence[Word]:
         for word, sources in zip(words, lists, strict=True)
         for each in ([word] if sources is None or len(sources) == 1 else map(read_word, sources))
     ]
-
-
-def _first_braces(source: str) -> list[str] | None:
-    """The words of an innermost list in braces; none for one that is not followed."""
-    opened: list[list[int]] = []
-    for token in _BRACE_TOKEN.finditer(source):
-        if token[0] == "{":
-            opened.append([token.start()])
-        elif token[0] == "," and opened:
-            opened[-1].append(token.start())
-        elif token[0] == "}" and opened:
-            begins = opened.pop()
-            ends = [*begins[1:], token.start()]
-            parts = [source[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
-            if len(parts) > 1 or ".." in parts[0]:
-                if len(parts) == 1:
-                    found = _RANGE.fullmatch(parts[0])
-                    first, last = (int(found[1]), int(found[2])) if found else (0, -1)
-                    step = -1 if found and last < first else 1
-                    parts = [str(number) for number in range(first, last + step, step)[: MAX_VARIANTS + 1]]
-                return [source[: begins[0]] + part + source[token.end() :] for part in parts]
-    return None
