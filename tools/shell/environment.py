@@ -1,9 +1,7 @@
 """The environment of commands: what builds need, and no secret of the server.
 
 Names that are not known here are left out, whatever they hold; `shell.env` adds them. What is known is left out too
-where its name or its value looks like a secret. Nothing a command starts may wait for a person: there is no terminal,
-so pagers are `cat`, questions for passwords fail at once, and so do editors, except that git takes the message it
-proposes.
+where its name or its value looks like a secret. Nothing a command starts may wait for a person.
 """
 
 from __future__ import annotations
@@ -39,10 +37,10 @@ HTTP_PROXY HTTPS_PROXY ALL_PROXY FTP_PROXY NO_PROXY
 PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGISTRY GOPROXY
 """
 PREFIXES = ("LC_", "XDG_")
-# There never is a terminal. `GIT_ASKPASS` is set and empty: git asks no other program, and its own question is off. git
-# goes on with the message it proposes; a plan of a rebase that nobody has edited is an error, not a success. A program
-# that a repository names (fsmonitor) would run with every `git status`, and so would those of a folder of the workspace
-# that only looks like a repository (a bare one).
+# There is no terminal, so editors and questions for passwords fail at once. `GIT_ASKPASS` is set and empty: git asks no
+# other program, and its own question is off. git goes on with the message it proposes; a plan of a rebase that nobody
+# has edited is an error, not a success. A program that a repository names (fsmonitor) would run with every
+# `git status`, and so would those of a folder of the workspace that only looks like a repository (a bare one).
 _FIXED = """
 TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat
 GIT_ASKPASS= GIT_TERMINAL_PROMPT=0 SSH_ASKPASS= SSH_ASKPASS_REQUIRE=never GCM_INTERACTIVE=never GH_PROMPT_DISABLED=1

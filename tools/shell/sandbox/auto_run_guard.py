@@ -222,27 +222,26 @@ class Fingerprint(NamedTuple):
 def fingerprint(path: str) -> Fingerprint | None:
     """What is at a path, without following a link; `None` where there is nothing."""
 
-    def status_of(place: str) -> tuple[int, ...]:
-        status = os.lstat(place)
+    def status_of(place: str) -> tuple[int, ...] | None:
+        try:
+            status = os.lstat(place)
+        except OSError:
+            return None
         own = (status.st_dev, status.st_ino)
         if stat.S_ISDIR(status.st_mode):
             return own
         return (*own, status.st_mode, status.st_size, status.st_ctime_ns)
 
+    status = status_of(path)
+    if status is None:
+        return None
+    if len(status) > len(("device", "inode")):
+        return Fingerprint(status)
     try:
-        status = status_of(path)
-        if len(status) > len(("device", "inode")):
-            return Fingerprint(status)
         names = sorted(os.listdir(path))[:ENTRIES]
     except OSError:
         return None
-    entries: dict[str, tuple[int, ...] | None] = {}
-    for name in names:
-        try:
-            entries[name] = status_of(os.path.join(path, name))
-        except OSError:
-            entries[name] = None
-    return Fingerprint(status, entries)
+    return Fingerprint(status, {name: status_of(os.path.join(path, name)) for name in names})
 
 
 def read_settings(descriptor: int) -> bytes | None:

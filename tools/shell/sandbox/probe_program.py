@@ -19,10 +19,6 @@ def write(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
 
 
-def tune_the_kernel() -> None:
-    os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
-
-
 def connect(address: str) -> None:
     if sys.platform != "linux":
         raise OSError
@@ -59,7 +55,7 @@ def main() -> int:
         lambda: connect(os.path.join(root, "socket")),
         lambda: connect("\0" + abstract),
         lambda: stay_in_the_namespace(namespace),
-        tune_the_kernel,
+        lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)),
         lambda: network == "none" and reach_a_network(),
     ]
     for at, attempt in enumerate(attempts):
