@@ -123,15 +123,8 @@ class ShellTool(BuiltinTool[ShellParams]):
         )
 
     async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
-        from tools.shell.command import CommandRequest, Ending  # noqa: PLC0415 - with the first call
-        from tools.shell.result_text import (  # noqa: PLC0415
-            job_content,
-            job_facts,
-            run_content,
-            run_display,
-            run_facts,
-            timed_out_message,
-        )
+        from tools.shell import result_text  # noqa: PLC0415 - with the first call
+        from tools.shell.command import CommandRequest, Ending  # noqa: PLC0415
 
         context.signal.raise_if_aborted()
         folder = await _real_folder(params, context)
@@ -153,18 +146,18 @@ class ShellTool(BuiltinTool[ShellParams]):
         if params.is_background:
             job = await runner.start_job(request, jobs_of(context))
             return ToolResult(
-                llm_content=job_content(job, await job.running.output.shown()),
+                llm_content=result_text.job_content(job, await job.running.output.shown()),
                 return_display=f"Background job {job.id}: {job.status}",
-                facts=job_facts(job),
+                facts=result_text.job_facts(job),
             )
         finished = await runner.run(request, context.client.jobs, context.progress)
         if finished.ending is not Ending.EXITED:
-            message = timed_out_message(finished, runner.options.silence_seconds)
+            message = result_text.timed_out_message(finished, runner.options.silence_seconds)
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, message)
         return ToolResult(
-            llm_content=run_content(finished, params.directory),
-            return_display=run_display(finished),
-            facts=run_facts(finished),
+            llm_content=result_text.run_content(finished, params.directory),
+            return_display=result_text.run_display(finished),
+            facts=result_text.run_facts(finished),
         )
 
 
