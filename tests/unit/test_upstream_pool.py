@@ -83,8 +83,10 @@ async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pyt
             await attempts(5)
             missing = "upstream bad is not available: its command was not found"
             assert warnings() == [missing]
-            program.write_text("#!/bin/sh\nexit 3\n")
-            program.chmod(0o755)
+            written = tmp_path / "written"
+            written.write_text("#!/bin/sh\nexit 3\n")
+            written.chmod(0o755)
+            written.rename(program)  # at once: an attempt must not find it before it may be executed
             await attempts(12)
         ended = "upstream bad is not available: it ended or did not answer while connecting"
         assert warnings() == [missing, ended]
