@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 
-from tests.harness import server_arguments, write_config
+from tests.harness import ROOT, server_arguments, write_config
 from tests.processes import is_running
 from tests.waiting import CEILING
 
@@ -58,10 +58,24 @@ class Server:
         raise AssertionError("the server ended without an answer")
 
 
+PATIENT = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from server import cli
+from server.transports import stdio
+stdio.COMMAND_SECONDS = {CEILING}
+cli.main()
+"""
+"""A server that gives commands more time after the end of its input: a busy machine takes long to run quick ones."""
+
+
 @contextmanager
-def serving(root: Path, settings: Path, sandbox: str) -> Generator[Server]:
+def serving(root: Path, settings: Path, sandbox: str, *, is_patient: bool = False) -> Generator[Server]:
     config = write_config(settings, {"shell": {"sandbox": sandbox}})
-    command = [sys.executable, *server_arguments(root, config, "--approval-mode", "yolo")]
+    arguments = server_arguments(root, config, "--approval-mode", "yolo")
+    if is_patient:
+        arguments = ["-P", "-W", "error", "-c", PATIENT, *arguments[arguments.index("serve") :]]
+    command = [sys.executable, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         server = Server(process)
         try:
@@ -127,7 +141,7 @@ def test_a_command_ends_soon_after_the_input_has_ended_and_so_does_the_server(ro
 
 @pytest.mark.requirement("stdio.drain")
 def test_quick_commands_that_were_piped_in_are_answered(root: Path, tmp_path: Path) -> None:
-    with serving(root, tmp_path, "off") as server:
+    with serving(root, tmp_path, "off", is_patient=True) as server:
         server.ask("echo first", "echo second")
         server.stdin.close()
         said = [json.loads(line) for line in server.stdout]
