@@ -94,7 +94,6 @@ class AskedQuestion(ToolParams):
     )
 
     def for_user(self) -> UserQuestion:
-        """The question as it is asked."""
         options = {"choice": self.options or [], "text": [], "yesno": YES_OR_NO}[self.type]
         return UserQuestion(
             header=self.header,
@@ -107,8 +106,6 @@ class AskedQuestion(ToolParams):
 
 
 class AskUserQuestionParams(ToolParams):
-    """The questions."""
-
     questions: list[AskedQuestion] = Field(
         min_length=1, max_length=MAX_QUESTIONS, description="1 to 4 questions, asked together in one form."
     )

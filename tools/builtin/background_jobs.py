@@ -43,8 +43,6 @@ _LISTED_PROPERTIES: Mapping[str, Any] = {
 
 
 class JobParams(ToolParams):
-    """Which job."""
-
     job_id: str = Field(
         max_length=100, description="The job's id, such as bg_1a2b3c4d, as run_shell_command or the list gave it."
     )
@@ -72,8 +70,6 @@ class ListJobsParams(ToolParams):
 
 
 class ListJobsTool(BuiltinTool[ListJobsParams]):
-    """Lists background jobs."""
-
     name = "list_background_jobs"
     display_name = "ListBackgroundJobs"
     aliases = ("ListJobsTool", "ListBackgroundJobs", "list_background_processes")
@@ -131,8 +127,6 @@ class ListJobsTool(BuiltinTool[ListJobsParams]):
 
 
 class ReadOutputParams(JobParams):
-    """Which part of which job's output."""
-
     lines: int = Field(default=100, ge=1, le=MAX_LINES, description="How many lines to show at most; 100 by default.")
     offset: int | None = Field(
         default=None,
@@ -145,8 +139,6 @@ class ReadOutputParams(JobParams):
 
 
 class ReadOutputTool(BuiltinTool[ReadOutputParams]):
-    """Shows what a background job prints."""
-
     name = "read_background_output"
     display_name = "ReadBackgroundOutput"
     aliases = ("ReadOutputTool", "ReadBackgroundOutput", "BashOutput")
@@ -209,8 +201,6 @@ class StopJobParams(JobParams):
 
 
 class StopJobTool(BuiltinTool[StopJobParams]):
-    """Ends a background job."""
-
     name = "stop_background_job"
     display_name = "StopBackgroundJob"
     aliases = ("StopJobTool", "StopBackgroundJob", "task_stop", "KillShell")

@@ -22,8 +22,6 @@ MAX_VALUES = 100  # values of one completion; the protocol allows no more
 
 
 class CompletePathParams(ToolParams):
-    """What is being typed."""
-
     path: str = Field(description="The folder.")
     start: str = Field(description="The beginning of a name in it; with below, a part of a name.")
     below: bool = Field(default=False, description="Look for files in the folders below as well.")

@@ -22,8 +22,6 @@ MAX_DESCRIBED_CHARS = 30  # characters of each text in the description of an edi
 
 
 class EditParams(ChangeParams):
-    """What to replace by what."""
-
     old_string: str = Field(
         description="The exact text to replace, with enough lines around it to be unique. Empty creates a new file."
     )
@@ -46,8 +44,6 @@ class EditParams(ChangeParams):
 
 
 class EditTool(ChangingTool[EditParams]):
-    """Replaces text in a file."""
-
     name = "edit"
     display_name = "Edit"
     aliases = ("replace", "EditTool", "Edit")
@@ -108,7 +104,6 @@ class EditTool(ChangingTool[EditParams]):
         return f"Edit {path}: {' => '.join(brief)}"
 
     def plan(self, params: EditParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        """The file with the text replaced."""
         from tools.files.change.text_edit import plan_edit  # noqa: PLC0415 - with the first call
 
         return plan_edit(

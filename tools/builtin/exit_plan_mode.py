@@ -26,8 +26,6 @@ OUTPUT_SCHEMA = object_schema(
 
 
 class ExitPlanModeParams(ToolParams):
-    """The plan."""
-
     plan: str = Field(
         max_length=MAX_PLAN_CHARS,
         description="The plan that you want to carry out, as Markdown: concise, complete, and naming the files that "

@@ -31,8 +31,6 @@ _LOCATION, _PLAN = "location", "plan"
 
 
 class ChangeParams(ToolParams):
-    """Which file to change."""
-
     file_path: str = Field(description="Path of the file, absolute or relative to the workspace.")
 
 

@@ -45,8 +45,6 @@ _TEXT_TYPES = {
 
 
 class FileResourceParams(ToolParams):
-    """Which file."""
-
     absolute_path: str = Field(description="Its absolute path.")
 
 

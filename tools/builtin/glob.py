@@ -23,8 +23,6 @@ RECENT_SECONDS = 24 * 60 * 60  # files changed within this time come first, as i
 
 
 class GlobParams(ToolParams):
-    """Which files to find."""
-
     pattern: str = Field(
         description="Glob pattern, relative to the folder searched: '**/*.py', 'src/**/*.{ts,tsx}', 'docs/*.md'. "
         "** stands for any folders; * ? [...] for characters; {a,b} for alternatives. A path that exists as written "
@@ -47,8 +45,6 @@ class GlobParams(ToolParams):
 
 
 class GlobTool(BuiltinTool[GlobParams]):
-    """Finds files by name."""
-
     seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has
 
     name = "glob"

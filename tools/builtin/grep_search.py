@@ -23,8 +23,6 @@ MAX_CONTEXT = 1_000  # neighbours of a match that are shown at most
 
 
 class GrepParams(ToolParams):
-    """What to search for."""
-
     pattern: str = Field(
         description="Regular expression in ripgrep's (Rust) syntax, matched within single lines: 'function\\s+\\w+', "
         "'TODO|FIXME'. No look-around and no back-references. Escape ( ) [ ] { } . * + ? | ^ $ with a backslash, or "
@@ -54,8 +52,6 @@ class GrepParams(ToolParams):
 
 
 class GrepTool(BuiltinTool[GrepParams]):
-    """Searches the content of files."""
-
     seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has
 
     name = "grep_search"

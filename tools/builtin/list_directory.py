@@ -19,8 +19,6 @@ from tools.contract.threads import run_blocking
 
 
 class LSParams(ToolParams):
-    """Which folder to list."""
-
     path: str = Field(description="The folder to list: an absolute path, or one relative to the workspace ('.' is it).")
     ignore: list[ShortPattern] | None = Field(
         default=None,
@@ -35,8 +33,6 @@ class LSParams(ToolParams):
 
 
 class LSTool(BuiltinTool[LSParams]):
-    """Lists a folder."""
-
     name = "list_directory"
     display_name = "ReadFolder"
     aliases = ("LSTool", "ReadFolder", "ListFiles")
@@ -73,7 +69,6 @@ class LSTool(BuiltinTool[LSParams]):
     )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Gather the filter options, however they were given."""
         return gather_options(arguments)
 
     def check(self, params: LSParams, spelled: Mapping[str, str]) -> None:

@@ -25,8 +25,6 @@ _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
 
 
 class ReadFileParams(ToolParams):
-    """What to read."""
-
     absolute_path: str = Field(
         description="Absolute path of the file. A path relative to the workspace is accepted as 'file_path'."
     )
@@ -45,8 +43,6 @@ class ReadFileParams(ToolParams):
 
 
 class ReadFileTool(BuiltinTool[ReadFileParams]):
-    """Shows a file to the model."""
-
     name = "read_file"
     display_name = "ReadFile"
     aliases = ("ReadFileTool", "ReadFile")

@@ -23,8 +23,6 @@ MAX_PATHS = 1_000  # paths and globs of one call
 
 
 class ReadManyFilesParams(ToolParams):
-    """Which files to read."""
-
     paths: list[ShortPattern] = Field(
         min_length=1,
         max_length=MAX_PATHS,
@@ -46,8 +44,6 @@ class ReadManyFilesParams(ToolParams):
 
 
 class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
-    """Reads several files at once."""
-
     seconds = SEARCH_SECONDS  # how long finding the files may take, and then reading them
 
     name = "read_many_files"

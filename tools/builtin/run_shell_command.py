@@ -30,8 +30,6 @@ _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
 
 class ShellParams(ToolParams):
-    """What to run."""
-
     command: str = Field(max_length=MAX_COMMAND_CHARS, description="The command line, run as bash -c <command>.")
     description: str | None = Field(
         default=None, description="What the command is for, in one short line for the user who is asked for consent."
@@ -64,8 +62,6 @@ class ShellParams(ToolParams):
 
 
 class ShellTool(BuiltinTool[ShellParams]):
-    """Runs commands."""
-
     name = "run_shell_command"
     display_name = "Shell"
     aliases = ("ShellTool", "Shell", "Bash")

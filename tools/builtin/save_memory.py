@@ -60,8 +60,6 @@ class SaveMemoryParams(ToolParams):
 
 
 class MemoryTool(BuiltinTool[SaveMemoryParams]):
-    """Adds one fact to a memory file."""
-
     name = "save_memory"
     display_name = "SaveMemory"
     aliases = ("MemoryTool", "SaveMemory")

@@ -33,8 +33,6 @@ PURPOSE = (
 
 
 class TaskParams(ToolParams):
-    """Who is to do what."""
-
     prompt: str = Field(
         max_length=MAX_PROMPT_CHARS,
         description="The whole task. The agent sees nothing of this conversation: say what is to be done, what it has "

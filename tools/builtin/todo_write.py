@@ -52,8 +52,6 @@ class TodoItem(ToolParams):
 
 
 class TodoWriteParams(ToolParams):
-    """The whole list."""
-
     todos: list[TodoItem] = Field(
         max_length=MAX_TODOS, description="The whole list, in order; it replaces the former one. Empty clears it."
     )

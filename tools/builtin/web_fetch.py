@@ -31,8 +31,6 @@ _GITHUB_FILE = re.compile(r"(/[^/?]+/[^/?]+)/(?:blob|raw)(/[^?]+)(?:\?.*)?")
 
 
 class WebFetchParams(ToolParams):
-    """What to fetch."""
-
     url: str = Field(
         max_length=8_000, description="The URL of the page, http or https, such as https://example.org/page."
     )

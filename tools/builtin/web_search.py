@@ -30,8 +30,6 @@ MAX_LIMIT = 20  # what Tavily and Brave give at a time
 
 
 class WebSearchParams(ToolParams):
-    """What to search for, and where."""
-
     query: str = Field(
         max_length=MAX_QUERY_CHARS,
         description="What to search for: a few words or a short question, with a year where it has to be recent.",

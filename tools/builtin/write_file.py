@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class WriteFileParams(ChangeParams):
-    """What to write where."""
-
     content: str = Field(description="The complete new content of the file, byte for byte as it shall be written.")
     expected_sha256: str | None = Field(
         default=None,
@@ -34,8 +32,6 @@ class WriteFileParams(ChangeParams):
 
 
 class WriteFileTool(ChangingTool[WriteFileParams]):
-    """Creates a file, or replaces all of its content."""
-
     name = "write_file"
     display_name = "WriteFile"
     aliases = ("WriteFileTool", "WriteFile")
@@ -61,7 +57,6 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
         return f"Write {shown(params.file_path, context.workspace)}"
 
     def plan(self, params: WriteFileParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        """The file with the new content."""
         from tools.files.change.whole_file import plan_write  # noqa: PLC0415 - with the first call
 
         return plan_write(

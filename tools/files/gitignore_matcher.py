@@ -70,8 +70,6 @@ def _as_text(content: bytes) -> str:
 
 
 class RuleList:
-    """The rules of one ignore file."""
-
     __slots__ = ("_any", "_rules", "bytes", "cost", "is_cut", "odd_line", "uses_re2")
 
     def __init__(

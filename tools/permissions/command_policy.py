@@ -51,7 +51,6 @@ class CommandPolicy:
     """What `_why_protected` has said already."""
 
     def judge(self) -> Permission:
-        """The verdict on the whole command."""
         analysis = self.analysis
         for command in analysis.commands:
             for effect in command.effects:
@@ -126,7 +125,6 @@ class CommandPolicy:
         return Part(source, Verdict.ASK, f"'{text}' may change something", grants)
 
     def _judge_effect(self, effect: Effect, command: SubCommand) -> Iterator[Part]:
-        """What is said of one thing that a command touches."""
         if effect.access is Access.FETCH:
             yield from self._judge_host(effect.target, command)
             return

@@ -44,8 +44,6 @@ MAX_CACHED_GRANTS = 1_000  # clients' grants whose rules are kept parsed
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """A call that is to be judged."""
-
     tool: ToolTraits
     mode: ApprovalMode
     grants: Sequence[str]
@@ -54,7 +52,6 @@ class PermissionRequest:
 
     @property
     def runs_in_plan_mode(self) -> bool:
-        """Whether the tool may run in plan mode."""
         return self.tool.read_only or self.tool.kind is Kind.THINK
 
 

@@ -141,7 +141,6 @@ class HostSpecifier:
     host: str  # in lower case, without a final dot; `*` is every host
 
     def fits(self, host: str) -> bool:
-        """Whether it is about a host."""
         bare = host.lower().rstrip(".")
         return self.host in (ANYTHING, bare) or bare.endswith(f".{self.host}")
 
@@ -153,7 +152,6 @@ class AgentSpecifier:
     pattern: str  # in folded case
 
     def fits(self, name: str) -> bool:
-        """Whether it is about an agent."""
         return fits_wildcards(self.pattern, name.casefold())
 
 
@@ -163,8 +161,6 @@ SESSION = "this session"  # the source of rules that a person gave as an answer
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A permission rule."""
-
     text: str  # as written
     source: str  # where it stands, such as `permissions.deny`
     verdict: Verdict  # what it does to a call that it is about
@@ -191,7 +187,6 @@ class Rule:
         return any(fits_wildcards(meant, name) for name in names if is_of_servers or BETWEEN not in name)
 
     def names_tool(self, tool: ToolTraits) -> bool:
-        """Whether it names this tool."""
         return self.names(tool.rule_names, tool.loose_rule_names)
 
     @property
@@ -204,23 +199,19 @@ class Rule:
         return self.name == ANYTHING or access in access_of(self.tools)
 
     def fits_command(self, text: str) -> bool:
-        """Whether it is about a simple command."""
         is_of_shell = SHELL in self.tools or self.name == ANYTHING
         specifier = self.specifier
         return is_of_shell and (specifier is None or (isinstance(specifier, CommandSpecifier) and specifier.fits(text)))
 
     def fits_path(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
-        """Whether it is about a file that goes by any of these absolute paths."""
         return self.specifier is None or (
             isinstance(self.specifier, PathSpecifier) and self.specifier.fits(paths, roots)
         )
 
     def fits_host(self, host: str) -> bool:
-        """Whether it is about a host."""
         return self.specifier is None or (isinstance(self.specifier, HostSpecifier) and self.specifier.fits(host))
 
     def fits_agent(self, name: str) -> bool:
-        """Whether it is about an agent."""
         return self.specifier is None or (isinstance(self.specifier, AgentSpecifier) and self.specifier.fits(name))
 
 

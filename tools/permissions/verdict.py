@@ -10,8 +10,6 @@ from tools.contract.permission_subjects import NO_WAIVER, Waiver
 
 
 class Verdict(StrEnum):
-    """The three outcomes of a permission check."""
-
     ALLOW = "allow"
     ASK = "ask"
     DENY = "deny"
@@ -41,8 +39,6 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """The verdict on a call."""
-
     verdict: Verdict
     reason: str  # why, as a phrase. The sentence for who is asked or refused is made of it in `tools.call.consent`
     grants: tuple[Grant, ...] = ()  # what would allow such calls from now on; empty where no rule could

@@ -21,8 +21,6 @@ CLEAN_UP_SECONDS = 10.0  # ending and closing are abandoned after this, so that 
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
-    """What is to be run, and for whom."""
-
     command: str  # as the shell reads it
     folder: str  # the real path of the folder it starts in
     roots: Sequence[str]  # real paths of the workspace's folders
@@ -33,8 +31,6 @@ class CommandRequest:
 
 
 class Ending(StrEnum):
-    """Why a program is over."""
-
     EXITED = "exited"
     TIMED_OUT = "timed_out"
     SILENT = "silent"

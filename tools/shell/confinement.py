@@ -41,8 +41,6 @@ class WithheldSecret:
 
 @dataclass(slots=True)
 class ConfinedCommand:
-    """A command ready to be started."""
-
     spec: ProcessSpec  # what is to be started, the sandbox's own program in front where there is one
     sandbox: str = "none"  # what confines it: `bwrap`, or `none`
     network: NetworkAccess = NetworkAccess.HOST
@@ -60,8 +58,6 @@ class ConfinedCommand:
 
 
 class Confinement(Protocol):
-    """Decides where a command runs."""
-
     async def confine(
         self,
         spec: ProcessSpec,

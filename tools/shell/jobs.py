@@ -37,8 +37,6 @@ class JobStatus(StrEnum):
 
 @dataclass(slots=True)
 class Job:
-    """One background job."""
-
     id: str  # `bg_` and 8 hexadecimal digits
     request: CommandRequest
     running: RunningProgram  # the command, with its process and its output

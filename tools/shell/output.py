@@ -31,8 +31,6 @@ CUT_MARK = "[... what was printed here is left out ...]"
 
 @dataclass(frozen=True, slots=True)
 class ShownOutput:
-    """An output as a result shows it."""
-
     text: str  # what is shown of it, without blank lines around it
     total: int
     is_cut: bool = False  # whether something between its beginning and its end is left out
@@ -242,8 +240,6 @@ WINDOW_BYTES = 1 << 15  # most bytes shown at once
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of an output."""
-
     text: str  # what is shown, without a line ending at the end
     start: int  # position of its first byte
     end: int  # position after its last byte, where to go on

@@ -150,7 +150,6 @@ class PrivateFolder:
         return True
 
     def discard(self, file: OutputFile) -> None:
-        """Remove a file, soon."""
         if self.files.pop(file.path, None) is not None:
             self._bytes -= file.kept
 

@@ -23,8 +23,6 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What is to be started."""
-
     argv: tuple[str, ...]  # the program, by absolute path, and its arguments; no shell reads them
     folder: str  # the folder it starts in, an absolute path
     environment: Mapping[str, str] = field(repr=False)
@@ -90,8 +88,6 @@ class Process(Protocol):
 
 
 class ProcessStarter(Protocol):
-    """Starts programs."""
-
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program. If this is cancelled, nothing of it stays. A `StartFailedError` if it cannot be started."""
         ...

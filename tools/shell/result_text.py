@@ -35,7 +35,6 @@ _NO_LOGIN = re.compile(
 
 
 def size(count: int) -> str:
-    """A number of bytes for people and models."""
     if count < KILO:
         return f"{count} bytes"
     for power, unit in enumerate(("kB", "MB"), 1):
@@ -50,7 +49,6 @@ def code_and_signal(status: ExitStatus | None) -> tuple[int | None, str | None]:
 
 
 def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file: str | None) -> dict[str, Any]:
-    """What programs are told of a program that was run."""
     code, signal = code_and_signal(status)
     return {
         "exitCode": code,
@@ -206,7 +204,6 @@ def run_display(finished: FinishedCommand) -> str:
 
 
 def run_facts(finished: FinishedCommand) -> dict[str, Any]:
-    """What programs are told of a command that has run."""
     return {
         **_command_facts(finished.running, finished.exit, finished.seconds, finished.shown.total, finished.shown.file),
         "timedOut": finished.ending is not Ending.EXITED,
@@ -215,7 +212,6 @@ def run_facts(finished: FinishedCommand) -> dict[str, Any]:
 
 
 def job_facts(job: Job) -> dict[str, Any]:
-    """What programs are told of a background job."""
     output = job.running.output
     facts = _command_facts(job.running, job.exit, job.seconds, output.total, output.kept_in)
     return {**facts, "jobId": job.id, "status": job.status.value}

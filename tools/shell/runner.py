@@ -124,8 +124,6 @@ class StartQueue:
 
 
 class Runner:
-    """What both runners do."""
-
     def __init__(
         self,
         starter: ProcessStarter,
@@ -225,8 +223,6 @@ async def _watch(
 
 @dataclass(frozen=True, slots=True)
 class ShellOptions:
-    """How commands run."""
-
     environment: Mapping[str, str] = field(repr=False)
     timeout_seconds: float = 120.0  # unless the call says otherwise (Qwen Code's two minutes)
     silence_seconds: float = 0.0  # how long it may print nothing; 0 is off
@@ -327,8 +323,6 @@ class CommandRunner(Runner):
 
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
-    """What program is to be run, and for whom."""
-
     argv: tuple[str, ...] = field(repr=False)  # the program, by absolute path, and its arguments
     folder: str  # the real path of the folder it starts in
     environment: Mapping[str, str] = field(repr=False)

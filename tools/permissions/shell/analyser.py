@@ -130,8 +130,6 @@ def analyse(command: str, disk: NamesOnDisk | None = None) -> Analysis:
 
 @dataclass(slots=True)
 class _Text:
-    """A text to read."""
-
     text: str
     folders: Folders = START
     base: int | None = None
@@ -315,8 +313,6 @@ class _Analyser:
 
 @dataclass(slots=True)
 class _Command:
-    """Words to judge."""
-
     words: Sequence[Word]
     source: str
     folders: Folders

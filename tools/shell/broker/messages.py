@@ -25,7 +25,6 @@ LARGEST_LIMIT = (1 << 63) - 2  # of setrlimit; one more means none
 
 
 def framed(kind: int, *numbers: int) -> bytes:
-    """A message of numbers."""
     return FRAME.pack(kind, len(numbers) * NUMBER.size) + b"".join(map(NUMBER.pack, numbers))
 
 

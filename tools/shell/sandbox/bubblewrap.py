@@ -235,8 +235,6 @@ class SandboxMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
-    """Whether there is a sandbox."""
-
     program: str | None  # the absolute path of bubblewrap, `None` where there is none
     failure: str | None  # why it is not used, as the middle of a sentence; `None` where it works
 

@@ -13,8 +13,6 @@ TAR_VALUED = "bfgCFHIKLNTVX"  # the letters of tar that take a word
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a command."""
-
     # Each with its value, by name: `-o` or `--output`. What is shorter than a known name stands for every one that
     # begins with it.
     options: tuple[tuple[str, Word | None], ...]
@@ -22,11 +20,9 @@ class Arguments:
     has_open: bool  # whether a word may turn out to be an option that is not listed
 
     def has(self, *names: str) -> bool:
-        """Whether one of these options is given."""
         return any(name in names for name, _ in self.options)
 
     def values(self, *names: str) -> list[Word | None]:
-        """The values that these options are given."""
         return [value for name, value in self.options if name in names]
 
 

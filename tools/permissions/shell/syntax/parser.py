@@ -107,8 +107,6 @@ class Redirection:
 
 @dataclass(slots=True)
 class Found:
-    """A simple command as it was found."""
-
     start: int  # where its first word stands, behind assignments and redirections; -1 if it has no words
     source: str  # it, as it is written
     words: list[Word]
@@ -149,8 +147,6 @@ class InnerText:
 
 @dataclass(slots=True)
 class Reading:
-    """What was found in a text."""
-
     commands: list[Found] = field(default_factory=list[Found])  # in the order in which they end
     inner: list[InnerText] = field(default_factory=list[InnerText])
     # What was not understood, in the order in which it was met; the values mean nothing.
@@ -160,7 +156,6 @@ class Reading:
     has_background: bool = False  # whether anything runs beside what follows it, in a shell of its own
 
     def doubt(self, doubt: str) -> None:
-        """Note what is not understood."""
         self.doubts[doubt] = None
 
     def lose(self, doubt: str) -> None:
@@ -176,7 +171,6 @@ LoopReadings = Callable[[frozenset[str], Sequence[Word], Folders], Sequence[Sequ
 def read(
     text: str, folders: Folders = START, *, is_document: bool = False, readings: LoopReadings | None = None
 ) -> Reading:
-    """Find the commands of a text."""
     frame = _Frame("document" if is_document else "list", WorkingFolder(folders, folders))
     return _Reader(text, frame, readings).read()
 
@@ -215,11 +209,9 @@ class _Frame:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of a command has been read."""
         return not (self.words or self.assignments or self.redirections or self.inputs)
 
     def clear(self) -> None:
-        """Begin a new command."""
         self.begin = self.start = -1
         self.words, self.assignments, self.redirections, self.inputs = [], [], [], []
 
@@ -241,8 +233,6 @@ class _Document:
 
 
 class _Reader:
-    """One reading of one text."""
-
     def __init__(self, text: str, frame: _Frame, readings: LoopReadings | None) -> None:
         self._text = text
         self._readings = readings

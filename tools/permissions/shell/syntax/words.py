@@ -107,7 +107,6 @@ class Word:
 
 
 def literal(text: str) -> Word:
-    """A word that stands for itself."""
     return Word(source=text, text=text, is_literal=True, prefix=text, may_split=False, path=text)
 
 
