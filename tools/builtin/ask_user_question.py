@@ -22,9 +22,7 @@ MAX_LABEL_CHARS = 80
 MAX_DESCRIPTION_CHARS = 300
 MAX_QUESTION_CHARS = 1_000  # with all of them at their limits a question is still shown whole
 YES_OR_NO = (Option("Yes"), Option("No"))
-
 Outcome = Literal["answered", "declined", "dismissed", "timed_out"]
-
 # What is told where no answer came, which is no failure of the call
 _OUTCOMES: Mapping[Channel, tuple[Outcome, str]] = {
     Channel.DECLINED: (

@@ -24,7 +24,6 @@ LISTED_COMMAND_CHARS = 100
 STRUCTURED_COMMAND_CHARS = 500
 # Aliases of the parameter that names a job
 JOB_ALIASES = {"id": "job_id", "task_id": "job_id", "shell_id": "job_id", "bash_id": "job_id"}
-
 _STATUS_PROPERTIES: Mapping[str, Any] = {
     "job_id": {"type": "string"},
     "status": {"enum": [status.value for status in JobStatus]},

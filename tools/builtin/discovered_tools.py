@@ -36,7 +36,6 @@ GROUP = "DiscoveredTool"  # how rules call all custom tools
 GEMINI_PREFIX = "discovered_tool_"  # what Gemini CLI puts before the name of a custom tool, so its rules have it
 RUN_BY = "This is a custom tool: it is run by the call command that the operator of this server has configured."
 DESCRIBED_CHARS = 200  # characters of the parameters' names in the line that describes a call
-
 Arguments = Mapping[str, Any]
 
 
@@ -122,7 +121,6 @@ class DiscoveredTool(BaseTool[Arguments]):
 
 
 logger = logging.getLogger(__name__)
-
 SOURCE = "discovered tools"  # their source in the registry
 LAST_WORDS = 500  # characters of the end of standard error that stand in a problem
 

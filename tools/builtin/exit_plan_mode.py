@@ -16,7 +16,6 @@ from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 
 MAX_PLAN_CHARS = 30_000  # a person has to read it; a question shows about as much
-
 OUTPUT_SCHEMA = object_schema(
     {
         "approved": {"type": "boolean"},

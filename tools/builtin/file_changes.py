@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
 # Content, old and new, that is held while a person is asked; a larger change is planned again after the answer
 MAX_PLAN_BYTES = 4_000_000
-
 # Under these keys a call's memo holds where the file is and what was planned for the question, each with the parameters
 # it belongs to
 _LOCATION, _PLAN = "location", "plan"

@@ -10,17 +10,13 @@ from tools.contract.parameters import MAX_UNKNOWN, ToolParams, coerce
 from tools.files.workspace import Workspace
 
 OPTIONS = "file_filtering_options"
-
 _OPTION_ALIASES = {
     "respect_git_ignore": "respect_git_ignore",
     "respect_agent_ignore": "respect_agent_ignore",
     "respect_gemini_ignore": "respect_agent_ignore",
     "respect_qwen_ignore": "respect_agent_ignore",
 }
-
-
 MAX_PATTERNS = 200  # patterns of one call; each costs a little for every file looked at
-
 # A pattern of a length that somebody may have meant
 ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 

@@ -30,7 +30,6 @@ from tools.files.workspace import explain
 
 # Bytes of a file that is not text; base64 makes 13 MB of them, as much as `read_many_files` gives of media
 MAX_BLOB_BYTES = 10_000_000
-
 # Types of texts that clients show in their own way; any other text is `text/plain`. Notebooks come as their cells.
 _TEXT_TYPES = {
     **dict.fromkeys((".md", ".markdown", ".ipynb"), "text/markdown"),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_FACT_CHARS = 1_500  # a fact is a sentence or two. The result repeats it, within 8 kB whatever its characters are.
 # Under this key a call's memo tells that there was nothing to ask, because the file held the fact
 HELD_ALREADY = "memory_held_already"
-
 OUTPUT_SCHEMA = object_schema(
     {
         "scope": {"type": "string", "enum": list(get_args(MemoryScope))},

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MAX_PROMPT_CHARS = 24_000  # a person has to be shown all of it
 MAX_DESCRIPTION_CHARS = 200
-
 PURPOSE = (
     "Hand a task to another agent and wait for its answer: work of many steps that stands by itself, such as a search "
     "through much code, a review, or a second opinion. It works in the first workspace folder, knows nothing of this "

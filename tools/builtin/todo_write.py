@@ -22,7 +22,6 @@ MAX_TODO_CHARS = 1_000
 MAX_ID_CHARS = 100
 # What the text for the model repeats of the todos, under 8 kB in any script; the structured result has all of it
 MAX_TEXT_CHARS = 2_000
-
 _TODO_SCHEMA = object_schema(
     {
         "id": {"type": "string"},

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_QUERY_CHARS = 400  # what Tavily and Brave take
 DEFAULT_LIMIT = 5  # results of one search (Qwen Code's number)
 MAX_LIMIT = 20  # what Tavily and Brave give at a time
-
 *_FIRST, _LAST = SETUP
 
 

@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 MAX_PAGE_CHARS = 500_000  # characters of one page of a PDF that are passed on; a page of a book has about 3,000
 MAX_GROWTH = 8  # a page whose links make its text so many times as long, by a long `<base>`, is shown without links
 FREE_CHARS = 100_000  # a text of this length is no reason for that
-
 # What nobody reads on a page
 NOISE = (
     "nav", "[role=navigation]", "button", "select", "textarea", "iframe", "svg", "template", "[aria-hidden=true]",
 )  # fmt: skip
-
 NICENESS = 10  # the server, which is waited for, comes first where processors are scarce
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")

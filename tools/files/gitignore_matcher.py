@@ -22,7 +22,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 logger = logging.getLogger(__name__)
-
 # git's `core.ignoreCase` as it is set when a repository is made on these systems
 IGNORE_CASE = sys.platform in ("win32", "darwin")
 MAX_COST = 150_000  # what the rules of one file that count may cost: some thousands of rules as people write them
@@ -37,7 +36,6 @@ MAX_PATTERN_CHARS = 4_096  # as long as a path may be; a longer line is not unde
 # Bytes that Latin-1 takes for white space or the end of a line, as letters that stand for them. UTF-8 is full of them:
 # the last one of `à` is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
-
 # Lines that `pathspec` reads as git does. It takes a backslash within brackets literally, knows no `[:alpha:]`, and
 # leaves the rest to Python's or RE2's brackets, where `--`, `&&` and a range over the slash mean something else. Ranges
 # are those of letters and digits.
@@ -47,11 +45,9 @@ _UNDERSTOOD = re.compile(
     )*+""",
     re.DOTALL | re.VERBOSE,
 )
-
 # How `pathspec` ends its expressions for `x/**`, `x/` and `x`, and how it writes `/**` between two names
 _BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 _TREE = "(?:/.+)?"
-
 # A star with what follows it in the same name, where another star comes next
 _STAR_BEFORE_STAR = re.compile(
     r"\[\^//\]\*((?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*+)(?=\[\^//\]\*)", re.DOTALL

@@ -29,7 +29,6 @@ from tools.files.opener import NotRegularError, OpenedFile, exists, may_block, o
 from tools.files.workspace import Forbidden, Location, Workspace
 
 logger = logging.getLogger(__name__)
-
 # In the root of a workspace and in any folder below it; in one folder, a later one overrules an earlier one
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
 GIT_IGNORE_FILE = ".gitignore"

@@ -48,7 +48,6 @@ _OPEN_FLAGS = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
-
 _OPENAT2 = 437  # number of the system call, the same on every processor that Linux supports but Alpha
 _AT_FDCWD = -100
 _RESOLVE_NO_LINKS = 0x02 | 0x04  # `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_SYMLINKS`
@@ -56,12 +55,10 @@ _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: what is known of a descriptor, a server not asked
 _OF_DESCRIPTOR = 0x1000 | 0x4000
 _STATX_MODE, _STATX_DEVICE = slice(28, 30), slice(136, 144)  # where `struct statx` has the mode, and whose device
-
 # Numbers of those that open a file without asking anybody: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. An overlay asks
 # what lies beneath it, which may be a program; tmpfs is never read without waiting, and its device numbers are soon
 # those of others.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
-
 MEMORY_BYTES = 1 << 14  # up to this size a file is read on the event loop; to decode more would be felt there
 PAUSE_SECONDS = 0.1  # how long nothing is sought in memory after something was not found there
 # The kernel asks to try again where folders were moved meanwhile; nobody moves them so many times in a row

@@ -43,7 +43,6 @@ class Encoding:
 UTF_8 = Encoding("utf-8", "utf-8")
 # Latin-1 maps each byte to one character and back, so the bytes stay what they are whatever they mean
 UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1", is_known=False)
-
 _MARKED = (
     Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8),
     # UTF-32 LE begins like UTF-16 LE, so it is asked for first.
@@ -52,7 +51,6 @@ _MARKED = (
     Encoding("utf-16-le", "utf-16-le", codecs.BOM_UTF16_LE),
     Encoding("utf-16-be", "utf-16-be", codecs.BOM_UTF16_BE),
 )
-
 _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
 
@@ -123,7 +121,6 @@ MAX_OTHERS = 3  # other encodings that are named beside the best
 VALID_SHARE = 2
 # Assumed where nothing is known: what web browsers assume, and what any bytes are valid in
 _ASSUMED = ("windows-1252", "iso-8859-1")
-
 # Encodings that are proposed, those in frequent use first
 _RANKED = (
     ("windows-1252", "windows-1251", "gb18030", "cp932"),
@@ -131,10 +128,8 @@ _RANKED = (
     ("windows-1253", "windows-1254", "windows-1255", "windows-1256", "cp874", "cp866", "iso-8859-2"),
     ("windows-1257", "windows-1258", "iso-8859-15", "koi8-u", "mac-roman", "cp437", "cp850"),
 )
-
 RANK_PENALTY = 0.03  # what each rank costs an encoding: a rare one is proposed only if it makes better sense
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
-
 # Codecs that can be named as well. All of these contain ASCII, have no state, and encode character by character, so
 # that a part of a text has the same bytes wherever it stands.
 _ALSO_NAMED = frozenset(
@@ -145,7 +140,6 @@ _ALSO_NAMED = frozenset(
         "mac-turkish mac-iceland tis-620"
     ).split()
 )
-
 _MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
 # What speaks for two bytes to a character where bytes that are not ASCII stand together, and against it elsewhere
 RUN_BONUS = 0.04

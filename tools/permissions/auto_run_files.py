@@ -30,13 +30,11 @@ _AT_START = "a program runs the commands in it at its start"
 _AT_COMMIT = "git runs the hooks that it names"
 _STARTS_ITSELF = "what is in it starts by itself"
 _SHELLS = "shells run it"
-
 _AGENTS = (
     ".coretools .qwen .gemini .claude .cursor .codex .windsurf .continue .kiro .amazonq .roo .opencode .junie .trae"
 )
 AGENT_FOLDERS = frozenset(_AGENTS.split())  # settings of agents: permissions, hooks, servers to start
 WORKSPACE_SUFFIX = ".code-workspace"  # a VS Code workspace: settings and tasks in one file
-
 # Files and folders by name, with the reason. All names are in lower case: they are compared folded.
 _PROTECTED = _reasons({
     _EDITOR_SETTINGS: ".vscode .idea .zed .fleet .devcontainer",
@@ -50,12 +48,10 @@ _PROTECTED = _reasons({
     " .bash_completion .pam_environment .envrc",
     "programs run the commands in it": ".gitconfig .exrc .nvimrc .nvim.lua .gdbinit .lldbinit",
 })  # fmt: skip
-
 # Folders of a home whose files start by themselves or stand before other programs
 _PROTECTED_PAIRS = {
     (".config", name) for name in ("autostart", "systemd", "fish", "git", "environment.d")
 } | {(".local", "bin")}  # fmt: skip
-
 # Further files and folders that are asked about, and that the sandbox does not guard
 _ASKED = _reasons({
     _EDITOR_SETTINGS: ".vs .devcontainer.json",

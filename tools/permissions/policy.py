@@ -38,7 +38,6 @@ _PLAN_MODE = Permission(
     way_out="Present your plan with exit_plan_mode; where that is not offered, the operator starts the server with "
     "another approval mode.",
 )
-
 MAX_CACHED_GRANTS = 1_000  # clients' grants whose rules are kept parsed
 
 

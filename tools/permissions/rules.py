@@ -254,7 +254,6 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
 
 CORE = "tools.core"
 INCLUDE = "tools.include"
-
 # The settings that hold rules, and what each does. `tools.core` also keeps out whatever it does not name.
 VERDICTS: Mapping[str, Verdict] = {
     "permissions.allow": Verdict.ALLOW,

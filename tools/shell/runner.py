@@ -34,7 +34,6 @@ from tools.shell.process import ExitStatus, Process, ProcessSpec, ProcessStarter
 from tools.shell.resource_limits import default_limits
 
 logger = logging.getLogger(__name__)
-
 POSIX_SHELL = "/bin/sh"  # what runs commands where there is no bash
 MAX_CONCURRENT = 8  # commands that calls wait for at once, and programs that run at once
 TICK_SECONDS = 0.25  # how often a running program is looked at: for limits, and for something to report

@@ -18,11 +18,9 @@ from tools.files.workspace import Location, Workspace
 
 # Gemini CLI's default excludes that are folders
 EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {".vscode", ".idea", "dist", "build", "coverage", "__pycache__"}
-
 _GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # what makes an entry that does not exist more than the name of a file
 # Secrets, and context files that an agent has read already
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
-
 # Binary formats other than media
 _EXCLUDED_SUFFIXES = frozenset(
     (  # noqa: SIM905 - as a list it would be forty lines

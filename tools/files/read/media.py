@@ -45,7 +45,6 @@ class FileType:
 TEXT = FileType(FileKind.TEXT, "text/plain")
 BINARY = FileType(FileKind.BINARY, "application/octet-stream")
 PDF = FileType(FileKind.PDF, "application/pdf")
-
 # First bytes that no text begins with
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -84,12 +83,10 @@ _ISO_BRANDS = {
     b"M4B ": "audio/mp4",
     b"qt  ": "video/quicktime",
 }
-
 _OGG = b"OggS\0"
 _ID3 = b"ID3"
 _MATROSKA = b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
-
 _BEGINNINGS = (
     *(signature for signature, _ in _SIGNATURES),
     *(beginning for beginning, _ in _CONTAINERS),
@@ -117,14 +114,11 @@ _BINARY_NAMES = frozenset(
         ".ttf .otf .png .jpg .jpeg .gif .webp .pdf"
     ).split()
 )
-
 _DOUBTED_NAMES = _BINARY_NAMES.union(_NAMED)  # what has one of these and is not valid text is not tried as text
-
 _NAMED_TEXT = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),
 }
-
 _LABELS = {
     FileKind.IMAGE: "Image file",
     FileKind.AUDIO: "Audio file",

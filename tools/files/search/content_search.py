@@ -222,8 +222,6 @@ class ContentSearch:
 
 
 MAX_FOLDERS = 10_000  # folders whose rules are held at once
-
-
 _FolderRules = tuple[Scope, Selection]  # the rules in a folder, and what is wanted there
 
 

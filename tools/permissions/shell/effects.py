@@ -52,7 +52,6 @@ _HOST = re.compile(
     r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/@\s]*@)?(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d*)?(?:[/?#].*)?",
     re.IGNORECASE | re.DOTALL | re.ASCII,
 )
-
 # `jaq` reads the language of jq, and has `-i` like yq.
 # Programs whose command lines no table can tell
 _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
@@ -60,11 +59,8 @@ _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
     "curl": of_curl, "wget": of_wget, "aria2c": of_aria2, "dd": of_dd, "tar": of_tar, "git": of_git, "unzip": of_unzip,
     "crontab": of_crontab,
 }  # fmt: skip
-
-
 _FOLDER_COMMANDS = ("mkdir", "rmdir")  # they make and remove folders, and so nothing that a program could run
 _READING_DATA = names("read mapfile readarray wait pbcopy xclip wl-copy mail sendmail")  # what these read is data
-
 # Programs without a table whose words are numbers, variables, processes, targets or names of other things
 _NAMING_NO_FILES = names(
     "kill killall pkill pgrep sleep exit return shift wait ulimit umask set trap export declare typeset local readonly"
@@ -73,8 +69,6 @@ _NAMING_NO_FILES = names(
 )
 # What these write is what git has stored; a word of theirs is a branch as well as a file
 _CHECKING_OUT = ("checkout", "restore", "switch")
-
-
 MAX_PATH_CHARS = 4_096  # Linux opens no longer path
 MAX_PIECES = 64  # parts of a word that are looked at
 MAX_LETTERS = 16  # letters of options that a value may be attached to

@@ -37,7 +37,6 @@ NEW_FILE = "/tmp/new.0"  # noqa: S108 - where mktemp makes it
 MAX_WORK = 4_096  # readings of all commands of a text together
 MAX_NESTED = 8  # variables in the values of variables
 MAX_CHARS = 4_096  # characters of a word: Linux opens no longer path
-
 # What may set variables, or change what words mean, in ways that are not followed
 _SETTING = names(
     "read mapfile readarray getopts let eval source . unset vared setenv shopt enable compgen alias hash local declare"

@@ -210,7 +210,6 @@ HF_HOME=~/.cache/huggingface HF_TOKEN_PATH=~/.cache/huggingface/token KAGGLE_CON
 JUPYTER_CONFIG_DIR=~/.jupyter XAUTHORITY=~/.Xauthority HISTFILE=~/.bash_history DOTNET_CLI_HOME=~
 MYSQL_HISTFILE=~/.mysql_history PSQL_HISTORY=~/.psql_history
 """
-
 # Settings in which nothing but a blank may stand between a name and its value.
 SPACED = frozenset((".curlrc", ".config/curlrc", ".yarnrc", ".subversion/servers"))
 # Settings that are not read any more where a value is missing: their lines with secrets are left out.

@@ -161,7 +161,6 @@ _FORBIDDEN = (
     "--output", "--ext-diff", "--textconv", "--filters", "--show-signature", "--upload-pack", "--exec",
     "--open-files-in-pager", "--receive-pack", "--paginate",
 )  # fmt: skip
-
 _BRANCH_LISTS = re.compile(
     r"-[arvi]+|--(?:all|remotes|list|verbose|show-current|(?:no-)?(?:contains|merged|column|color|abbrev)(?:=.*)?"
     r"|ignore-case|(?:sort|format|points-at|abbrev|color|column)=.*)"
@@ -319,8 +318,6 @@ def of_git(arguments: Sequence[Word]) -> Targets:
 Paths = Iterable[tuple[str, Reach]]
 _NOTHING: Paths = ()
 _ALL: Paths = ((TOP_OF_REPOSITORY, Reach.STORED),)
-
-
 # They show no contents but by the options below
 _QUIET = names(
     "am apply branch check-attr check-ignore check-mailmap check-ref-format cherry cherry-pick clean commit-graph"
@@ -381,7 +378,6 @@ submodule: valued b name branch reference depth
 }
 _QUIET_OPTIONS = {verb: fields["quiet"] for verb, fields in _OPTIONS.items() if "quiet" in fields}
 _VALUED = {verb: fields.get("valued", frozenset[str]()) for verb, fields in _OPTIONS.items()}
-
 # Options that show something, or put it at other names, of sub-commands with too many others
 _SHOWING_OPTIONS = {
     "am": re.compile(r"-i|--(?:sh|int).*"),
@@ -389,11 +385,9 @@ _SHOWING_OPTIONS = {
     "rebase": re.compile(r"--sh.*"),
     **dict.fromkeys(names("cherry-pick merge pull rebase revert"), re.compile(r"--sh.*|.*subtree.*", re.DOTALL)),
 }
-
 _SHOWING_SETTING = re.compile(
     r"(?:commit\.verbose|stash\.show|diff\.submodule|log\.(?:diffmerges|follow)).*", re.IGNORECASE
 )
-
 _STATISTICS = re.compile(
     r"--(?:stat|shortstat|numstat|dirstat|summary|compact-summary|name-only|name-status|no-patch|quiet|raw)(?:=.*)?|-s"
 )
@@ -425,7 +419,6 @@ _LOOKING_NOW = re.compile(
     r"|break|show-function|only-matching|no-color|color|full-name|and|or|not|all-match|untracked"
     r"|after-context|before-context|context|max-count|max-depth)(?:=.*)?|--"
 )
-
 # What is a commit for certain, and nothing else that is stored; a file or folder may have any other name
 _COMMIT = re.compile(
     r"\^?(?:(?:HEAD|@|ORIG_HEAD)?(?:@\{[^{}:]*\})?|stash@\{\d+\}|[\w./@{}+-]+(?=[~^]\d*))(?:[~^]\d*)*", re.ASCII

@@ -227,7 +227,6 @@ def of_yq(arguments: Sequence[Word]) -> Targets:
 
 EVALUATED = "it evaluates what its arguments hold"
 GIVEN_TEXT = "it runs the text of a program that is given to it"
-
 _ALWAYS: dict[str, str] = {
     **dict.fromkeys(names("source ."), FROM_FILE),
     **dict.fromkeys(names("alias unalias enable hash"), "it gives a name another meaning"),
@@ -325,7 +324,6 @@ def _runs_given_text(name: str, arguments: Sequence[Word]) -> bool:
 
 DECLARING = names("declare typeset local export readonly")
 _NAMING = names("let read unset mapfile readarray [[")  # builtins of which every argument may be a name or a sum
-
 # Options with which a builtin runs a text or a program, or takes them from a file, now or at another time
 _RUNNING_OPTIONS = {
     "mapfile": names("-C"), "readarray": names("-C"), "compgen": names("-C -F -W"), "complete": names("-C -F -W"),

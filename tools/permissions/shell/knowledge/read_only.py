@@ -71,12 +71,10 @@ LIMITED: dict[str, Limits] = {
     "xxd": Limits(names("r revert"), operands=1, valued="cglos"),
     "yq": Limits(names("i s inplace in-place split-exp security-enable-system-operator")),
 }
-
 _LANGUAGES = {
     "git": is_read_only_git, "sed": is_harmless_sed, "awk": is_harmless_awk, "jq": is_harmless_jq, "yq": is_harmless_yq,
 }  # fmt: skip
 _TEST_OPERATORS = names("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef -z -n -f -d -e -s -r -w -x -L -h")
-
 _PS_COLUMN = (
     "(?:pid|ppid|pgid|sid|sess|tty|tt|user|uid|ruser|euser|group|comm|cmd|args|command|ucmd|ucomm|fname|stat|state|s"
     "|pcpu|%cpu|pmem|%mem|rss|vsz|sz|time|cputime|etime|etimes|start|lstart|start_time|stime|nice|ni|pri|psr|nlwp)"

@@ -34,7 +34,6 @@ _GNU = names(
     " sha512sum shred shuf sleep sort split stat stdbuf sum tac tail tar tee time timeout touch tr truncate tsort uname"
     " unexpand uniq unlink wc whoami xargs"
 )
-
 _ALIASES: dict[str, str] = {
     **{f"g{name}": name for name in _GNU}, **dict.fromkeys(names("mawk nawk original-awk bwk"), "awk"),
     "ssed": "sed", "gojq": "jq", "bsdtar": "tar", "ripgrep": "rg", "batcat": "bat", "netcat": "nc", "nodejs": "node",
@@ -441,7 +440,6 @@ def option_tables() -> dict[str, Options]:
 
 
 MAX_NAME_CHARS = 64  # what is longer is not a name that anything is known of
-
 _COMPILER = re.compile(
     r"(?:[\w.]+-)*(?:gcc|g\+\+|cc|c\+\+|c[89]9|cpp|clang|clang\+\+|clang-cpp|clang-cl|gfortran|gdc|gnat|icx?|icpx|tcc|nvcc"
     r"|emcc|em\+\+|xgcc|xg\+\+)(?:-[\d.]+)?"
@@ -465,7 +463,6 @@ def option_table_of(name: str) -> str:
 
 MAX_NESTED = 8  # programs that are named in each other's words; what is behind more counts as not known
 MAX_VALUE_CHARS = 512  # what is longer is not a value that anything is known of
-
 # Programs that run another one by its name, from a project's own or any other
 RUNNERS = names(
     "npm pnpm yarn bun uv poetry pipenv pdm hatch rye conda mamba micromamba bundle mise asdf direnv devbox dotenv op"
@@ -473,8 +470,6 @@ RUNNERS = names(
 )
 RUN_OTHERS = names("run exec x dlx")  # words behind which a runner is told what to run
 RUNNERS_ALONE = names("npx uvx bunx pnpx")
-
-
 # Sub-commands of git that run what stands behind this word
 _GIT_REST = {"submodule": "foreach", "bisect": "run", "for-each-repo": ""}
 # Sub-commands of git that run what their operands, or those who call, say
@@ -482,7 +477,6 @@ _GIT_RUNNING = names(
     "filter-branch for-each-repo hook daemon instaweb shell remote-ext remote-fd merge-index web--browse cvsserver p4"
     " http-backend upload-archive upload-pack receive-pack"
 )
-
 # What these are given behind `--` is for another program
 _PASSED_ON = {
     ("cargo", "rustc"): "rustc", ("cargo", "rustdoc"): "rustdoc", ("cargo", "clippy"): "rustc",
@@ -504,8 +498,6 @@ _JS_VERBS = names(
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\}|\(pwd\))")
 _PLAIN_DATE = re.compile(r"\$\(date \+(?:%[FYmdHMSsj]|[\w-])+\)")
 MODULE_OPTION = re.compile(r"-[bBdEhiIOPqRsSuvx]*m(.*)", re.DOTALL)  # the option of Python that names a module
-
-
 _DOES = {
     "runs": "{} makes {} run a program",
     "sets": "{} can make {} run a program",

@@ -60,7 +60,6 @@ _IN_PLACE = {
     "sed": re.compile(r"(?:-[nErsuz]*i|--in-p[a-z-]*=)(.+)", re.DOTALL),
     **dict.fromkeys(names("perl ruby"), re.compile(r"-[acflnpsStTuUwWX0-9]*i(.+)", re.DOTALL)),
 }
-
 _UNPACKING = names(
     "gzip gunzip bzip2 bunzip2 xz unxz lzma unlzma zstd unzstd uncompress pigz unpigz lz4 brotli gpg gpg2"
 )

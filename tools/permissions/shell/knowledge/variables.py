@@ -34,7 +34,6 @@ _SENSITIVE = re.compile(
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
 _HARMLESS = names("NODE_ENV RUST_LOG RUST_BACKTRACE PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE GOOS")
-
 _ONLY_SHOWN = _HARMLESS | names(
     "LANG LANGUAGE TZ COLUMNS LINES NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE COLORTERM CI DEBUG VERBOSE"
 )
@@ -43,8 +42,6 @@ _OF_ENVIRONMENT = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ")
 MAX_VALUE_CHARS = 1_024  # a longer value is none that anything is known of
 _HERE = re.compile(r"\$(?:PWD\b|\{PWD\})")
 _NAMED = re.compile(r"[\"']?([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:\+?=(.*))?", re.ASCII | re.DOTALL)
-
-
 # Variables that hold options of a program
 _OPTIONS_OF = {
     **dict.fromkeys(names("CFLAGS CXXFLAGS CPPFLAGS LDFLAGS"), "gcc"),
@@ -57,7 +54,6 @@ _OPTIONS_OF = {
 _INSIDE = r"(?:\.|\./[\w@.+/-]+|\w[\w@.+/-]*)"
 _STANDARD = r"/(?:usr|opt|bin|sbin|snap|nix)(?:/[\w.+-]+)*"
 _OF_HOME = r"(?:~|\$HOME|\$\{HOME\})/(?:\.[\w.+-]+/(?:[\w.+-]+/)*(?:s?bin|shims)|(?:go/)?bin)"
-
 # What these variables may be given without running or loading anything but what runs in the folder anyway
 _HARMLESS_VALUES = [
     (re.compile(name), re.compile(value, re.DOTALL))

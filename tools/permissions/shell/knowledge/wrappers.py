@@ -12,7 +12,6 @@ from tools.permissions.shell.syntax.words import names
 FROM_FILE = "it runs the commands of a file"
 INTERACTIVE = "it is interactive and runs what it is told to"
 LATER = "it runs something at another time"
-
 _DOUBTS = {
     "evaluated": "its text is evaluated again",
     "from file": FROM_FILE,
@@ -115,7 +114,6 @@ bash sh dash ash rbash: transparent | shell | flags a e f h n s u v x noprofile 
 zsh ksh ksh93 rksh mksh lksh oksh yash pdksh fish csh tcsh nu xonsh elvish pwsh hush posh: shell | flags a e f h n s u
     v x noprofile norc posix | valued O o | script c | doubt it is read by a shell with a grammar of its own
 """
-
 _MARKS = names("assigns joins transparent loose shell elsewhere")
 
 

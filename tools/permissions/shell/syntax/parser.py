@@ -35,7 +35,6 @@ _EXPANSIONS = r"""(?P<variable>\$(?:[A-Za-z_]\w*|[0-9*@\#?$!-]))
     |(?P<old_arithmetic>\$\[)
     |(?P<parameter>\$\{)
     |(?P<backtick>`(?P<quoted_command>(?:[^`\\]|\\.)*)`)"""
-
 # What may follow in a list of commands
 _LIST_TOKEN = re.compile(
     r"""(?P<blank>(?:[ \t\r\f\v]|\\\n(?=[ \t\n]|\\\n|\Z)|(?<![^ \t\n])\\\n)+)
