@@ -9,16 +9,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from server.console import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE, Failure, UsageError
 from server.log import flush_log, start_log
-from server.settings import Settings, SettingsError, SettingsReport, load_settings
-from server.settings.files import home_folder
-from server.watchdog import start_watchdog
-from tools.contract.display import visible
+from server.watchdog import Watchdog, start_watchdog
 from tools.contract.resource_exhaustion import ExhaustedError, exhaustion_of, share_arenas
 from tools.shell.broker.process_privacy import make_private
+
+if TYPE_CHECKING:
+    from server.settings import SettingsReport
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,8 +27,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
         given.insert(0, "serve")
     arguments = parse(given)
+    watchdog = None
+    if arguments.command == "serve":
+        make_private()  # before there is a watchdog, which is a copy of this process
+        share_arenas()
+        watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
+        gc.disable()
+    # Only now: whatever is in memory when the watchdog is forked is copied, page by page, as it is used.
+    from server.settings import SettingsError  # noqa: PLC0415
+
     try:
-        code = _serve(arguments) if arguments.command == "serve" else _run(arguments)
+        code = _run(arguments) if watchdog is None else _serve(arguments, watchdog)
     except (SettingsError, UsageError) as error:
         return _fail(str(error), EXIT_USAGE)
     except Failure as failure:
@@ -38,16 +47,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         if exhaustion is None:
             raise
         return _fail(f"{exhaustion.why}; raise the limits (`ulimit -a`, those of the container)", EXIT_FAILED)
+    finally:
+        if watchdog is not None:
+            watchdog.close()
     flush_log()
     return code
 
 
 def _fail(message: str, code: int) -> int:
+    from tools.contract.display import visible  # noqa: PLC0415 - only where something is wrong
+
     sys.stderr.write(f"coretools-mcp: {visible(message)}\n")
     return code
 
 
 def _read(arguments: argparse.Namespace) -> SettingsReport:
+    from server.settings import load_settings  # noqa: PLC0415 - after the watchdog was forked
+
     return load_settings(arguments.config, overrides_of(arguments), os.environ, cli=arguments.settings)
 
 
@@ -60,20 +76,12 @@ def _settings(arguments: argparse.Namespace) -> SettingsReport:
     return report
 
 
-def _serve(arguments: argparse.Namespace) -> int:
-    make_private()  # before there is a watchdog, which is a copy of this process
-    share_arenas()
-    watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
-    try:
-        report = _settings(arguments)
-    except BaseException:
-        watchdog.close()
-        raise
-    # What is imported here stays until the end; looking for garbage in it meanwhile costs a tenth of the start.
-    gc.disable()
+def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
+    report = _settings(arguments)
     from server.run_server import leave, serve  # noqa: PLC0415 - the SDK is imported only where needed
     from server.transports.listen_address import ListenError  # noqa: PLC0415
 
+    # What is imported until here stays until the end; looking for garbage in it would cost a tenth of the start.
     gc.freeze()
     # A large result makes ten thousands of small objects that are all in use: looking at them for garbage every 700
     # costs a twentieth of such a call.
@@ -117,15 +125,9 @@ def _run(arguments: argparse.Namespace) -> int:
             return trust.add(arguments.folder, os.environ, is_sure=arguments.yes)
         case "doctor":
             overrides_of(arguments)  # what is wrong with the command itself is no finding
-            problems: tuple[str, ...] = ()
-            try:
-                report = _settings(arguments)
-            except SettingsError as error:
-                report = SettingsReport(Settings.model_construct(), home=home_folder(os.environ))
-                problems = error.problems
             from server.console.doctor import examine  # noqa: PLC0415
 
-            return examine(report, problems, as_json=arguments.json)
+            return examine(lambda: _settings(arguments), os.environ, as_json=arguments.json)
         case words:
             from server.console.config import check, import_servers, show  # noqa: PLC0415
 
@@ -238,6 +240,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
+    from server.settings import SettingsError  # noqa: PLC0415 - after the watchdog was forked
+
     overrides: dict[str, Any] = {}
     if arguments.workspace:
         for folder in arguments.workspace:

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
@@ -20,8 +20,8 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED
 from server.run_server import until_signal
-from server.settings import SettingsReport
-from server.settings.files import FileState, real_path
+from server.settings import Settings, SettingsError, SettingsReport
+from server.settings.files import FileState, home_folder, real_path
 from server.settings.variable_expansion import HINT
 from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
 from tools.builtin.discovered_tools import DiscoveryStatus
@@ -65,13 +65,17 @@ class Findings(list[Finding]):
         self.append(Finding(subject, "broken", text, remedy))
 
 
-def examine(report: SettingsReport, problems: Sequence[str], *, as_json: bool) -> int:
+def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
     """Print what works. Exit code 1 if something that was configured does not, or the settings have problems."""
     found = Findings()
-    for problem in problems:
+    try:
+        report = load()
+    except SettingsError as error:
+        report = SettingsReport(Settings.model_construct(), home=home_folder(environ))
         remedy = "correct it; until then the server does not start, and all else here is checked with the defaults"
-        found.broken("settings", problem, remedy)
-    checks = [check for check in ALL_CHECKS if not problems or check is not check_files]
+        for problem in error.problems:
+            found.broken("settings", problem, remedy)
+    checks = [check for check in ALL_CHECKS if not found or check is not check_files]
     results = [Findings() for _ in checks]
 
     async def run(check: Check, app: App, result: Findings) -> None:
