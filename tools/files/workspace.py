@@ -21,22 +21,8 @@ from typing import Protocol
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import meant_path, shown_path
 from tools.contract.resource_exhaustion import exhaustion_of
-from tools.files.opener import (
-    TEMPORARY_PREFIX,
-    Folder,
-    NotRegularError,
-    OpenedFile,
-    PathKind,
-    is_temporary,
-    look,
-    make_folders,
-    may_block,
-    open_folder,
-    open_regular,
-    path_without_links,
-    real_path,
-    remove_folders,
-)
+from tools.files import opener
+from tools.files.opener import TEMPORARY_PREFIX, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
 
 MAX_PATH_CHARS = 4096  # linux's PATH_MAX; resolving a longer path takes time and leads nowhere
 # A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)
@@ -124,8 +110,8 @@ class Workspace:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path holds a NUL character; no file has one.")
         try:
             literal = os.path.join(base, spelled)
-            found = path_without_links(literal)
-            real = found or real_path(literal)
+            found = opener.path_without_links(literal)
+            real = found or opener.real_path(literal)
             root = self._root_above(real)
             if root and not found and not os.path.lexists(literal):
                 real = self._other_reading(base, spelled)
@@ -156,7 +142,7 @@ class Workspace:
         if "\\" in stripped and os.sep != "\\":
             readings.append(os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped)))
         for path in readings:
-            real = real_path(path)
+            real = opener.real_path(path)
             if self.holds(real) and os.path.lexists(real):
                 return real
         first = stripped.partition(os.sep)[0]
@@ -171,7 +157,7 @@ class Workspace:
                     ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give the path that it means."
                 )
         # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
-        return real_path(readings[0])
+        return opener.real_path(readings[0])
 
     def locate_exactly(self, path: str) -> Location:
         """Resolve an absolute path that means one thing, as in a URI: it has no other readings, and must exist."""
@@ -219,7 +205,7 @@ class Workspace:
 
     def stat(self, location: Location) -> os.stat_result | None:
         try:
-            return look(location.path)
+            return opener.look(location.path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -228,14 +214,14 @@ class Workspace:
     def kind_of(self, location: Location) -> PathKind | None:
         """What is there, or `None` where nothing can be seen."""
         try:
-            return PathKind.of_mode(look(location.path).st_mode)
+            return PathKind.of_mode(opener.look(location.path).st_mode)
         except (OSError, ValueError):
             return None
 
     def size_of(self, location: Location) -> int | None:
         """The size in bytes of what is there, or `None` where nothing can be seen."""
         try:
-            return look(location.path).st_size
+            return opener.look(location.path).st_size
         except (OSError, ValueError):
             return None
 
@@ -243,10 +229,10 @@ class Workspace:
         """Whether something is below a folder under exactly this name, a link that leads out not followed."""
         above, name = os.path.split(os.path.join(folder.path, relative))
         try:
-            real = real_path(above)
+            real = opener.real_path(above)
             if not self.holds(real):
                 return False
-            look(os.path.join(real, name))
+            opener.look(os.path.join(real, name))
         except (OSError, ValueError):
             return False
         return True
@@ -259,7 +245,7 @@ class Workspace:
                 regular file), `path_not_in_workspace` (the path was exchanged for a link that leads out).
         """
         try:
-            return open_regular(location.path)
+            return opener.open_regular(location.path)
         except NotRegularError as error:
             if error.kind is PathKind.FOLDER:
                 raise ToolError(
@@ -282,9 +268,9 @@ class Workspace:
         """
         self._root_of(path, path)
         try:
-            return open_folder(path)
+            return opener.open_folder(path)
         except OSError:
-            self._root_of(real_path(path), path)
+            self._root_of(opener.real_path(path), path)
             raise
 
     def refuse_to_write(self, location: Location) -> None:
@@ -301,12 +287,12 @@ class Workspace:
             PathNotInWorkspaceError: The location lies outside the roots.
         """
         self.refuse_to_write(location)
-        folder, made = make_folders(os.path.dirname(location.path), location.root)
+        folder, made = opener.make_folders(os.path.dirname(location.path), location.root)
         try:
             with folder:
                 yield folder
         except BaseException:
-            remove_folders(made)
+            opener.remove_folders(made)
             raise
 
     def explain(
@@ -318,7 +304,7 @@ class Workspace:
         """Why a location cannot be used: above all, whether a link has come into its path that leads out."""
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             try:
-                self._root_of(real_path(location.path), location.shown)
+                self._root_of(opener.real_path(location.path), location.shown)
             except PathNotInWorkspaceError as outside:
                 return outside
             except OSError:
@@ -337,7 +323,7 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
 
 def ignores_case(folder: str) -> bool:
     """Whether a folder is found by its name in the other case as well."""
-    may_block()
+    opener.may_block()
     above, name = os.path.split(folder)
     while name and name.swapcase() == name:
         above, name = os.path.split(above)
@@ -359,7 +345,7 @@ def _as_written(path: str, root: str) -> str:
     real = root
     for number, name in enumerate(names):
         try:
-            with open_folder(real) as opened:
+            with opener.open_folder(real) as opened:
                 present = opened.names()
         except OSError:
             return os.path.join(real, *names[number:])

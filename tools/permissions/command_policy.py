@@ -11,13 +11,8 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, Waiver
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.workspace import Workspace, contains, is_inside
-from tools.permissions.auto_run_files import (
-    FETCHED_FOLDERS,
-    HOLDING_FOLDERS,
-    is_data,
-    why_protected,
-    why_system_protected,
-)
+from tools.permissions import auto_run_files
+from tools.permissions.auto_run_files import why_protected, why_system_protected
 from tools.permissions.command_paths import CommandPaths, repository_stored_at
 from tools.permissions.folder_contents import agent_ignore_file_below, first_below, first_taken, rules_about_what_is_in
 from tools.permissions.guarded_paths import GuardedPaths
@@ -172,7 +167,7 @@ class CommandPolicy:
         source, what = command.source, f"which files it will {effect.access}"
         is_writing = effect.access is Access.WRITE
         yield from self._unknown_target(effect.access, what, command)
-        if is_writing and effect.is_named and not is_data(effect.target or effect.name_end):
+        if is_writing and effect.is_named and not auto_run_files.is_data(effect.target or effect.name_end):
             said = "it is not known which file it will write, and it may be one that makes other programs run something"
             yield Part(source, Verdict.ASK, said)
         if is_writing and (effect.is_open or effect.target is not None):
@@ -197,7 +192,7 @@ class CommandPolicy:
             yield Part(source, Verdict.ASK, f"it writes {effect.ending}: {why}")
         if is_writing and (folder := self.paths.folder_of(effect)) is not None:
             home = self.paths.home
-            if folder in (os.sep, home, *(os.path.join(home, name) for name in HOLDING_FOLDERS)):
+            if folder in (os.sep, home, *(os.path.join(home, name) for name in auto_run_files.HOLDING_FOLDERS)):
                 why = "programs start what lies there"
             else:
                 why = self._why_protected((folder, os.path.join(folder, "x")))
@@ -264,7 +259,7 @@ class CommandPolicy:
             return None
         if (
             not is_inside(folder, self.workspace.roots)
-            or os.path.basename(folder) in FETCHED_FOLDERS
+            or os.path.basename(folder) in auto_run_files.FETCHED_FOLDERS
             or not os.path.isdir(folder)
         ):
             return None

@@ -12,15 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import translate
 
 from tools.contract.errors import ToolError
-from tools.files.ignore_files import (
-    AGENT_IGNORE_FILES,
-    GIT_FOLDER,
-    HiddenBy,
-    PresentNames,
-    rules_for_agents,
-    scope_of,
-    shown_below,
-)
+from tools.files import ignore_files
+from tools.files.ignore_files import HiddenBy, PresentNames, scope_of, shown_below
 from tools.files.workspace import Location, Workspace, contains
 from tools.permissions.auto_run_files import FETCHED_FOLDERS, REPOSITORY
 from tools.permissions.command_paths import work_tree_above
@@ -85,7 +78,7 @@ def agent_ignore_file_below(workspace: Workspace, location: Location, *, is_as_n
                 is_folder = entry.is_dir(follow_symlinks=False)
                 if (hiding := scope.deciding(entry.name, is_folder=is_folder)) is not None:
                     return shown_below(location.root, hiding.path)
-                if is_folder and entry.name != GIT_FOLDER:
+                if is_folder and entry.name != ignore_files.GIT_FOLDER:
                     waiting.append(scope.enter(entry.path, PresentNames(entry.path)))
     except (OSError, ToolError):
         return below
@@ -107,7 +100,7 @@ def _file_beneath(workspace: Workspace, start: Location) -> str | None:
         for number, entry in enumerate(_entries_of(folder)):
             if number % _ENTRIES_PER_LOOK == 0 and time.monotonic() > until:
                 return _SOME_FILE
-            if entry.name in AGENT_IGNORE_FILES and rules_for_agents(folder, entry.name):
+            if entry.name in ignore_files.AGENT_IGNORE_FILES and ignore_files.rules_for_agents(folder, entry.name):
                 return shown_below(start.root, entry.path)
             if entry.is_symlink():
                 path = os.path.realpath(entry.path)
@@ -117,7 +110,7 @@ def _file_beneath(workspace: Workspace, start: Location) -> str | None:
                 if (hidden_by := _file_in_force(workspace, workspace.at(path))) is not None:
                     return hidden_by
                 waiting.append(path)
-            elif entry.name != GIT_FOLDER and entry.is_dir(follow_symlinks=False):
+            elif entry.name != ignore_files.GIT_FOLDER and entry.is_dir(follow_symlinks=False):
                 waiting.append(entry.path)
     return None
 

@@ -9,18 +9,7 @@ from dataclasses import dataclass
 
 from tools.contract.permission_subjects import Access, ToolTraits
 from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
-from tools.permissions.tool_names import (
-    BETWEEN,
-    DELEGATING,
-    EDITING,
-    FETCHING,
-    GROUPS,
-    READING,
-    SHELL,
-    access_of,
-    names_to_allow,
-    one_meaning,
-)
+from tools.permissions import tool_names
 from tools.permissions.verdict import Verdict
 
 ANYTHING = "*"
@@ -179,12 +168,12 @@ class Rule:
         """
         if self.verdict is not Verdict.ALLOW:
             return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
-        meant, names = one_meaning(self.name), names_to_allow(names)
+        meant, names = tool_names.one_meaning(self.name), tool_names.names_to_allow(names)
         if any(name in self.tools or name == meant for name in names):
             return True
         # A star reaches the tools of other servers only where the rule speaks of servers, or of everything.
-        is_of_servers = BETWEEN in meant or meant == ANYTHING
-        return any(fits_wildcards(meant, name) for name in names if is_of_servers or BETWEEN not in name)
+        is_of_servers = tool_names.BETWEEN in meant or meant == ANYTHING
+        return any(fits_wildcards(meant, name) for name in names if is_of_servers or tool_names.BETWEEN not in name)
 
     def names_tool(self, tool: ToolTraits) -> bool:
         return self.names(tool.rule_names, tool.loose_rule_names)
@@ -196,10 +185,10 @@ class Rule:
 
     def governs(self, access: Access) -> bool:
         """Whether it also counts where a shell command reads, writes or fetches."""
-        return self.name == ANYTHING or access in access_of(self.tools)
+        return self.name == ANYTHING or access in tool_names.access_of(self.tools)
 
     def fits_command(self, text: str) -> bool:
-        is_of_shell = SHELL in self.tools or self.name == ANYTHING
+        is_of_shell = tool_names.SHELL in self.tools or self.name == ANYTHING
         specifier = self.specifier
         return is_of_shell and (specifier is None or (isinstance(specifier, CommandSpecifier) and specifier.fits(text)))
 
@@ -227,25 +216,25 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
         raise MalformedRuleError("a rule is Name or Name(specifier), such as Read or Bash(git log *); write it so")
     if parenthesis and not rest.endswith(")"):
         raise MalformedRuleError("its parenthesis is not closed at the end; close it, with nothing behind it")
-    meant = one_meaning(name) if verdict is Verdict.ALLOW else name
+    meant = tool_names.one_meaning(name) if verdict is Verdict.ALLOW else name
     if ANYTHING in meant:
-        tools = frozenset(tool for group in GROUPS.values() for tool in group if fits_wildcards(meant, tool))
+        tools = frozenset(tool for group in tool_names.GROUPS.values() for tool in group if fits_wildcards(meant, tool))
     else:
-        tools = GROUPS.get(meant) or frozenset({canonical(meant)})
+        tools = tool_names.GROUPS.get(meant) or frozenset({canonical(meant)})
     written = rest[:-1].strip() if parenthesis else ""
     specifier: Specifier | None = None
     if written in ("", ANYTHING):
         pass
-    elif SHELL in tools:
+    elif tool_names.SHELL in tools:
         pattern = " ".join(written.split())
         specifier = CommandSpecifier(f"{pattern[:-2]} *" if pattern.endswith(":*") else pattern)
-    elif tools & (READING | EDITING):
+    elif tools & (tool_names.READING | tool_names.EDITING):
         specifier = path_specifier(written, home, forbids=verdict is not Verdict.ALLOW)
-    elif FETCHING in tools:
+    elif tool_names.FETCHING in tools:
         # `example.org`, `domain:example.org` or `*.example.org`
         host = written.lower().removeprefix("domain:").strip()
         specifier = HostSpecifier(host if host == ANYTHING else host.removeprefix("*.").rstrip("."))
-    elif DELEGATING in tools:
+    elif tool_names.DELEGATING in tools:
         specifier = AgentSpecifier(written.casefold())
     else:
         raise MalformedRuleError("this tool takes no specifier; give the name alone")
@@ -307,7 +296,7 @@ class HiddenPaths:
 
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> HiddenPaths | None:
     """What the rules hide in a workspace; `None` if there is no rule about reading some paths."""
-    narrow = tuple(r for r in rules.strict if r.tools & READING and isinstance(r.specifier, PathSpecifier))
+    narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
     return HiddenPaths(narrow, roots) if narrow else None
 
 

@@ -17,17 +17,9 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.file_names_in_text import brief
 from tools.contract.limits import Deadline, Limits
 from tools.contract.results import ToolResult
+from tools.files.find import walk
 from tools.files.find.patterns import PathPattern, PatternRefusedError, compile_patterns, expand_braces
-from tools.files.find.walk import (
-    DEFAULT_EXCLUDED_FOLDERS,
-    Everything,
-    Filters,
-    Selection,
-    Without,
-    excluded_folders,
-    scope_below,
-    search_starts,
-)
+from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.files.opener import is_temporary
 from tools.files.search.match_report import ContentQuery, MatchReport
@@ -78,16 +70,16 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         InvalidToolParamsError: ripgrep does not take a pattern.
         ToolError: The search cannot be carried out, or was cancelled.
     """
-    starts, is_file = search_starts(workspace, query.path, agent=workspace.respect_agent_ignore)
+    starts, is_file = walk.search_starts(workspace, query.path, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
-    wanted: Selection = Everything()
+    wanted: Selection = walk.Everything()
     named: frozenset[str] = frozenset()
     type_options: list[str] = []
     if query.glob is not None:
         pattern = compile_file_filter(query.glob)
         position = pattern.start()
         if position is not None and query.glob.startswith("!"):
-            wanted = Without(wanted, position)
+            wanted = walk.Without(wanted, position)
         elif position is not None:
             wanted, named = position, pattern.literals
             # The names that the filter can fit, as a file type of ripgrep: a type, unlike a glob of ripgrep, brings
@@ -96,10 +88,11 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
                 type_options = [*(f"--type-add=wanted:{name}" for name in sorted(names)), "--type=wanted"]
+    folders = frozenset({".git"}) if query.no_ignore else DEFAULT_EXCLUDED_FOLDERS
     filters = Filters(
         git=workspace.respect_git_ignore and not query.no_ignore,
         agent=workspace.respect_agent_ignore,
-        folders=excluded_folders(starts, named, frozenset({".git"}) if query.no_ignore else DEFAULT_EXCLUDED_FOLDERS),
+        folders=walk.excluded_folders(starts, named, folders),
     )
     main = Query(query.pattern, query.fixed_strings, query.ignore_case)
     exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
@@ -274,7 +267,7 @@ class VisibleFiles:
         if above.hides(name, is_folder=True) is not None:
             return None
         try:
-            scope = scope_below(self._workspace, self._filters, above, folder, PresentNames(folder))
+            scope = walk.scope_below(self._workspace, self._filters, above, folder, PresentNames(folder))
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise

@@ -9,15 +9,9 @@ from dataclasses import dataclass, replace
 
 from tools.contract.display import visible
 from tools.contract.permission_subjects import Access
+from tools.permissions.shell import command_names
 from tools.permissions.shell.command_analysis import WITHOUT_FILES, Analysis, Effect, SubCommand
-from tools.permissions.shell.command_names import (
-    bare_name,
-    has_hidden_verb,
-    open_beginnings_of,
-    rule_name,
-    scope_of,
-    spellings_of,
-)
+from tools.permissions.shell.command_names import bare_name, rule_name
 from tools.permissions.shell.effects import (
     effects_of,
     effects_of_unknown_words,
@@ -359,7 +353,7 @@ class _Command:
             given = (*given, *unwrapped.assignments)
         set_by_it = declared(program, arguments)
         doubts += doubts_of(set_by_it)
-        if has_hidden_verb(arguments):
+        if command_names.has_hidden_verb(arguments):
             doubts.append(TOO_MANY_OPTIONS)
         options = options_used(program, arguments, self.text)
         if any(names_backups(word) for word in (*given, *set_by_it)):
@@ -429,13 +423,13 @@ class _Command:
             words=tuple(word.text for word in words),
             text=" ".join((name, *(word.text for word in without_harmless_options(name, arguments)))),
             source=self.source,
-            scope="" if doubts or options else scope_of(name, words),
+            scope="" if doubts or options else command_names.scope_of(name, words),
             is_literal=words[0].is_literal and all(word.is_literal for _, read in readings for word in read),
             is_read_only=is_reading,
             effects=tuple(dict.fromkeys(effects)),
             doubts=tuple(dict.fromkeys(doubts)),
-            spellings=spellings_of(words),
-            open_beginnings=open_beginnings_of(words),
+            spellings=command_names.spellings_of(words),
+            open_beginnings=command_names.open_beginnings_of(words),
             possible=tuple(dict.fromkeys(possible)),
             links=links_left(program, arguments),
             follows_links=follows_links(program, arguments),

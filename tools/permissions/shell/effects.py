@@ -14,35 +14,10 @@ from itertools import islice
 from tools.contract.permission_subjects import Access
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.shell.command_analysis import HARMLESS_FILES, Effect
+from tools.permissions.shell.knowledge import interpreters, program_files, unnamed_files
 from tools.permissions.shell.knowledge.git import of_git, of_repository, subcommand
-from tools.permissions.shell.knowledge.interpreters import of_awk, of_jq, of_sed, of_yq, reads_folders
-from tools.permissions.shell.knowledge.program_files import (
-    FILES,
-    NETWORK,
-    F,
-    R,
-    Targets,
-    W,
-    of_cd,
-    of_crontab,
-    of_dd,
-    of_find,
-    runs_script,
-    sources_of_links,
-    targets,
-)
+from tools.permissions.shell.knowledge.program_files import FILES, NETWORK, F, R, Targets, W
 from tools.permissions.shell.knowledge.running_options import outputs_of_options
-from tools.permissions.shell.knowledge.unnamed_files import (
-    names_in_patch,
-    names_made,
-    names_unpacked,
-    of_aria2,
-    of_curl,
-    of_tar,
-    of_unzip,
-    of_wget,
-    settings_written,
-)
 from tools.permissions.shell.knowledge.variables import value_of
 from tools.permissions.shell.syntax.folders import joined
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, NUMBER, Word, names, read_word, unknown
@@ -55,9 +30,12 @@ _HOST = re.compile(
 # `jaq` reads the language of jq, and has `-i` like yq.
 # Programs whose command lines no table can tell
 _SPECIAL: dict[str, Callable[[Sequence[Word]], Targets]] = {
-    "cd": of_cd, "pushd": of_cd, "find": of_find, "sed": of_sed, "awk": of_awk, "jq": of_jq, "yq": of_yq, "jaq": of_yq,
-    "curl": of_curl, "wget": of_wget, "aria2c": of_aria2, "dd": of_dd, "tar": of_tar, "git": of_git, "unzip": of_unzip,
-    "crontab": of_crontab,
+    "git": of_git,
+    **dict.fromkeys(("cd", "pushd"), program_files.of_cd), "find": program_files.of_find, "dd": program_files.of_dd,
+    "crontab": program_files.of_crontab, "sed": interpreters.of_sed, "awk": interpreters.of_awk,
+    "jq": interpreters.of_jq, **dict.fromkeys(("yq", "jaq"), interpreters.of_yq), "curl": unnamed_files.of_curl,
+    "wget": unnamed_files.of_wget, "aria2c": unnamed_files.of_aria2, "tar": unnamed_files.of_tar,
+    "unzip": unnamed_files.of_unzip,
 }  # fmt: skip
 _FOLDER_COMMANDS = ("mkdir", "rmdir")  # they make and remove folders, and so nothing that a program could run
 _READING_DATA = names("read mapfile readarray wait pbcopy xclip wl-copy mail sendmail")  # what these read is data
@@ -87,17 +65,17 @@ def effects_of(
     """What a command touches by its arguments, and by what it is given to unpack."""
     special = _SPECIAL.get(name)
     files = FILES.get(name)
-    touched = list(special(arguments) if special else targets(files, arguments) if files else ())
+    touched = list(special(arguments) if special else program_files.targets(files, arguments) if files else ())
     verb = subcommand(arguments) if name == "git" else None
     says_names = name not in _FOLDER_COMMANDS and (verb is None or verb[0] not in _CHECKING_OUT)
     written = [word for access, word in touched if access is W and word is not None]
-    touched += ((W, word) for word in names_made(name, arguments, written))
-    touched += ((W, word) for word in settings_written(name, arguments))
+    touched += ((W, word) for word in unnamed_files.names_made(name, arguments, written))
+    touched += ((W, word) for word in unnamed_files.settings_written(name, arguments))
     # A patch may also move what is there to another name.
-    touched += ((access, word) for word in names_in_patch(name, arguments, text) for access in (R, W))
-    if reads_folders(name, arguments):
+    touched += ((access, word) for word in unnamed_files.names_in_patch(name, arguments, text) for access in (R, W))
+    if interpreters.reads_folders(name, arguments):
         touched.append((R, None))
-    if runs_script(name, arguments):
+    if program_files.runs_script(name, arguments):
         touched.append((W, unknown("$_")))
     for access, word in touched:
         effect = _effect(access, word, folder)
@@ -106,9 +84,9 @@ def effects_of(
         yield replace(_effect(access, word, folder), reach=reach)
     for word in outputs_of_options(name, arguments):
         yield _effect(W, word, folder)
-    for word in sources_of_links(name, arguments):
+    for word in program_files.sources_of_links(name, arguments):
         yield replace(_effect(W, word, folder), is_source=True)
-    for access, word in names_unpacked(name, arguments, inputs) if name in ("tar", "cpio", "pax") else ():
+    for access, word in unnamed_files.names_unpacked(name, arguments, inputs) if name in ("tar", "cpio", "pax") else ():
         yield _effect(access, word, folder)
 
 

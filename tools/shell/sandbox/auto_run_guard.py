@@ -25,16 +25,8 @@ from typing import NamedTuple
 from tools.contract.resource_exhaustion import exhaustion_of
 from tools.files.opener import open_link_free, real_path
 from tools.files.workspace import contains, is_inside
-from tools.permissions.auto_run_files import (
-    FETCHED_FOLDERS,
-    REPOSITORY,
-    REPOSITORY_FILES,
-    REPOSITORY_FOLDERS,
-    WORKSPACE_SUFFIX,
-    folded,
-    is_auto_run_name,
-    is_guarded_in_repository,
-)
+from tools.permissions import auto_run_files
+from tools.permissions.auto_run_files import REPOSITORY, folded
 from tools.permissions.folder_contents import TrackedFiles
 from tools.permissions.shell.knowledge.git import is_harmless_in_new_repository
 from tools.shell.confinement import SandboxChanges
@@ -47,7 +39,7 @@ SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on 
 REMEMBERED = 20_000  # folders that are remembered, of all roots together
 READ_BYTES = 256 * 1024  # settings that are longer are not read
 _BARE = {"HEAD", "objects", "refs"}
-_IN_REPOSITORY = (*REPOSITORY_FILES, *REPOSITORY_FOLDERS)
+_IN_REPOSITORY = (*auto_run_files.REPOSITORY_FILES, *auto_run_files.REPOSITORY_FOLDERS)
 
 
 @dataclass(slots=True)
@@ -163,11 +155,11 @@ class AutoRunLookout:
             # Almost no name is worth comparing.
             is_odd = "." in (name[0], parent[:1]) or not name.isascii() or "~" in name
             if (is_bare and name in _IN_REPOSITORY) or (
-                (is_odd or name.lower().endswith(WORKSPACE_SUFFIX))
-                and (folded(name) == REPOSITORY or is_auto_run_name(name, parent))
+                (is_odd or name.lower().endswith(auto_run_files.WORKSPACE_SUFFIX))
+                and (folded(name) == REPOSITORY or auto_run_files.is_auto_run_name(name, parent))
             ):
                 auto_run.append(entry)
-            elif name not in FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
+            elif name not in auto_run_files.FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
         folder = _Folder(stamp, tuple(auto_run), tuple(below))
         if before - status.st_ctime_ns > SETTLED_NANOSECONDS:
@@ -195,7 +187,7 @@ def _guarded(own: str, folder: str, depth: int) -> Iterator[os.DirEntry[str]]:
     stores = {"objects", "refs", "logs"} if any(entry.name == "HEAD" for entry in entries) else set[str]()
     for entry in entries[:FOLDERS]:
         parts = [folded(part) for part in os.path.relpath(entry.path, own).split(os.sep)]
-        if is_guarded_in_repository(parts):
+        if auto_run_files.is_guarded_in_repository(parts):
             yield entry
         elif (
             parts[0] in {"modules", "worktrees"}
@@ -261,7 +253,7 @@ def is_harmless(path: str, roots: Sequence[str]) -> bool:
     folder, name = os.path.split(path)
     bare = folded(name)
     try:
-        if bare in REPOSITORY_FOLDERS:
+        if bare in auto_run_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)

@@ -35,23 +35,13 @@ from tools.files.workspace import contains
 from tools.shell.confinement import ConfinedCommand, NetworkAccess, SandboxChanges
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
+from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.hidden_secrets import secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, Gate
 from tools.shell.sandbox.probe_program import FIRST_CODE
 from tools.shell.sandbox.system_call_filter import seccomp_program
-from tools.shell.sandbox.visible_file_system import (
-    PRIVATE_BYTES,
-    TEMPORARY,
-    PreparedView,
-    Site,
-    View,
-    depth,
-    prepare,
-    sandbox_environment,
-    too_broad,
-    writable,
-)
+from tools.shell.sandbox.visible_file_system import PreparedView, Site, View, depth, prepare
 
 logger = logging.getLogger(__name__)
 # Settings of the kernel that bubblewrap leaves writable. Their owner is root, who may write them even without
@@ -97,11 +87,11 @@ def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tup
 
     bind_each("--ro-bind-try", TUNING)
     for private in view.private:
-        if view.temporary is not None and private == TEMPORARY:
+        if view.temporary is not None and private == visible_file_system.TEMPORARY:
             options += ("--bind", view.temporary, private)
         else:
             mode = "1777" if private in OPEN_TO_ALL else "0755"
-            options += ("--perms", mode, "--size", str(PRIVATE_BYTES), "--tmpfs", private)
+            options += ("--perms", mode, "--size", str(visible_file_system.PRIVATE_BYTES), "--tmpfs", private)
     bind_each("--ro-bind-try", view.readable)
 
     hidden: list[tuple[str, tuple[str, ...]]] = [
@@ -297,7 +287,7 @@ class BubblewrapConfinement:
 
     async def status(self, workspace_roots: Sequence[str]) -> SandboxStatus:
         """Whether the sandbox works for these roots; tried out at the first call, and remembered."""
-        broad = too_broad(workspace_roots)
+        broad = visible_file_system.too_broad(workspace_roots)
         if broad is not None:
             return SandboxStatus(
                 None,
@@ -330,7 +320,7 @@ class BubblewrapConfinement:
         """
         calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
         # Looked for before anything is started: bubblewrap is given the copies as descriptors.
-        present = writable(roots)
+        present = visible_file_system.writable(roots)
         hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, present)
         gate = Gate()
         copies: dict[str, int] = {}
@@ -347,7 +337,7 @@ class BubblewrapConfinement:
             spec,
             argv=(program, "--args", str(descriptors.options), "--", *spec.argv),
             limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
-            environment=sandbox_environment(spec.environment, present),
+            environment=visible_file_system.sandbox_environment(spec.environment, present),
             attachments={**spec.attachments, **attachments},
             descriptors={descriptors.info: gate.info, descriptors.held: gate.held, descriptors.options: gate.options},
         )

@@ -11,13 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tools.permissions.shell.knowledge import interpreters
 from tools.permissions.shell.knowledge.git import is_read_only_git
-from tools.permissions.shell.knowledge.interpreters import (
-    is_harmless_awk,
-    is_harmless_jq,
-    is_harmless_sed,
-    is_harmless_yq,
-)
 from tools.permissions.shell.knowledge.program_files import gives_option
 from tools.permissions.shell.knowledge.variables import changes_only_looks, is_sensitive
 from tools.permissions.shell.syntax.words import Word, names
@@ -72,7 +67,8 @@ LIMITED: dict[str, Limits] = {
     "yq": Limits(names("i s inplace in-place split-exp security-enable-system-operator")),
 }
 _LANGUAGES = {
-    "git": is_read_only_git, "sed": is_harmless_sed, "awk": is_harmless_awk, "jq": is_harmless_jq, "yq": is_harmless_yq,
+    "git": is_read_only_git, "sed": interpreters.is_harmless_sed, "awk": interpreters.is_harmless_awk,
+    "jq": interpreters.is_harmless_jq, "yq": interpreters.is_harmless_yq,
 }  # fmt: skip
 _TEST_OPERATORS = names("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef -z -n -f -d -e -s -r -w -x -L -h")
 _PS_COLUMN = (

@@ -12,20 +12,9 @@ from enum import StrEnum
 from itertools import islice
 
 from tools.permissions.auto_run_files import is_data, names_between
+from tools.permissions.shell.knowledge import program_files
 from tools.permissions.shell.knowledge.git import brings_links, folder_of, subcommand
-from tools.permissions.shell.knowledge.program_files import (
-    FILES,
-    F,
-    Files,
-    R,
-    Targets,
-    W,
-    copies_links,
-    gives_option,
-    makes_links,
-    something_in,
-    targets,
-)
+from tools.permissions.shell.knowledge.program_files import FILES, F, Files, R, Targets, W
 from tools.permissions.shell.knowledge.running_options import RUNNERS, RUNNERS_ALONE
 from tools.permissions.shell.syntax.arguments import TAR_VALUED, parse, with_dashes
 from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
@@ -45,13 +34,13 @@ _BRINGING_LINKS = names("mv rsync tar unzip 7z 7za 7zr unrar cpio pax ar jar pat
 
 def links_left(name: str, arguments: Sequence[Word]) -> Links:
     """What a command may leave where it writes: through a link, a path leads elsewhere than it seems."""
-    if makes_links(name, arguments):
+    if program_files.makes_links(name, arguments):
         return Links.MADE
     if name == "git":
         return Links.MAYBE if brings_links(arguments) else Links.NONE
     listing = _ONLY_LISTING.get(name)
     only_lists = listing is not None and bool(arguments) and listing.match(arguments[0].text) is not None
-    brings = (name in _BRINGING_LINKS and not only_lists) or (name == "cp" and copies_links(arguments))
+    brings = (name in _BRINGING_LINKS and not only_lists) or (name == "cp" and program_files.copies_links(arguments))
     return Links.MAYBE if brings else Links.NONE
 
 
@@ -231,11 +220,11 @@ _CHOSEN = unknown("$_")  # a file whose name somebody else says
 def of_tar(arguments: Sequence[Word]) -> Targets:
     """Old letters in front stand without a dash: `tar xf a`."""
     words = with_dashes(arguments, TAR_VALUED)
-    yield from targets(FILES["tar"], words)
+    yield from program_files.targets(FILES["tar"], words)
     parsed = parse(words, FILES["tar"].valued | names("f file C directory"))
 
     def is_given(options: frozenset[str]) -> bool:
-        return any(gives_option(name, options) for name, _ in parsed.options)
+        return any(program_files.gives_option(name, options) for name, _ in parsed.options)
 
     creates = is_given(names("c create r append u update A catenate"))
     folder: Word | None = literal(".")
@@ -252,14 +241,14 @@ def of_tar(arguments: Sequence[Word]) -> Targets:
     if is_given(names("transform xform")):
         yield W, _CHOSEN
     if not creates and not parsed.has("-t", "--list"):
-        yield W, something_in(folder)
+        yield W, program_files.something_in(folder)
 
 
 def of_unzip(arguments: Sequence[Word]) -> Targets:
     """`-d` says where what is in the archive goes."""
-    yield from targets(FILES["unzip"], arguments)
+    yield from program_files.targets(FILES["unzip"], arguments)
     folders = parse(arguments, ("d", "P", "x")).values("-d")
-    yield W, something_in(folders[-1] if folders else literal("."))
+    yield W, program_files.something_in(folders[-1] if folders else literal("."))
 
 
 def names_unpacked(name: str, arguments: Sequence[Word], inputs: Sequence[Sequence[Word]]) -> Targets:
@@ -277,7 +266,7 @@ def names_unpacked(name: str, arguments: Sequence[Word], inputs: Sequence[Sequen
         if word.is_literal and folder is not None and folder.path is not None:
             yield from ((W, literal(posixpath.join(folder.path, path))) for path in word.text.split())
         else:
-            yield W, something_in(folder)
+            yield W, program_files.something_in(folder)
     copies = parsed.has("-p", "--pass-through") if name == "cpio" else parsed.has("-r") and parsed.has("-w")
     if name != "tar" and copies and not inputs:
         yield W, _CHOSEN
@@ -288,7 +277,7 @@ def of_curl(arguments: Sequence[Word]) -> Targets:
 
     `-b file`, `-F 'f=<file'` and what else there is are among the parts of words that any program may mean.
     """
-    yield from targets(FILES["curl"], arguments)
+    yield from program_files.targets(FILES["curl"], arguments)
     for option, value in parse(arguments, FILES["curl"].valued).options:
         text = value.text if value is not None else ""
         # curl has lists, ranges, quotes and escapes of its own.
@@ -322,7 +311,7 @@ def of_curl(arguments: Sequence[Word]) -> Targets:
 
 def of_wget(arguments: Sequence[Word]) -> Targets:
     """Without `-O` the address names what is written."""
-    yield from targets(FILES["wget"], arguments)
+    yield from program_files.targets(FILES["wget"], arguments)
     if any(re.match(r"-[a-zA-Z]*e|--exe", word.text) for word in arguments):
         yield F, None
     parsed = parse(arguments, FILES["wget"].valued)
@@ -357,7 +346,7 @@ def _auto_run_files(begin: str, end: str) -> Iterator[str]:
 
 def _named_by_address(arguments: Sequence[Word], folder: Word | None) -> Targets:
     """A file by the last name of an address, or by another one, as the other host says."""
-    yield W, something_in(folder)
+    yield W, program_files.something_in(folder)
     if folder is None or folder.path is None:
         return
     for word in arguments:
