@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from tools.call.registry import ToolRegistry
-    from tools.discovery.argument_check import ArgumentCheck
     from tools.discovery.declarations import Declarations
 
 
@@ -77,8 +76,8 @@ class DiscoveredTool(BaseTool[Arguments]):
         from tools.discovery.argument_check import LongCheckError  # noqa: PLC0415 - loaded since the discovery
 
         try:
-            read = self._check.gently_read(arguments)
-            self._require_fitting(self._check.quick_problem_of(read))
+            read = self._declared.check.gently_read(arguments)
+            self._require_fitting(self._declared.check.quick_problem_of(read))
         except LongCheckError:
             return arguments
         return read
@@ -105,15 +104,11 @@ class DiscoveredTool(BaseTool[Arguments]):
 
         context.signal.raise_if_aborted()
         try:
-            problem = self._check.quick_problem_of(params)
+            problem = self._declared.check.quick_problem_of(params)
         except LongCheckError:
-            problem = await run_blocking(context.signal, lambda: self._check.problem_of(params))
+            problem = await run_blocking(context.signal, lambda: self._declared.check.problem_of(params))
         self._require_fitting(problem)
         return await run_tool(self._declared, self._command, params, context.client.key, context.progress)
-
-    @property
-    def _check(self) -> ArgumentCheck:
-        return self._declared.check
 
     def _require_fitting(self, problem: str | None) -> None:
         if problem is not None:

@@ -47,10 +47,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
     def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
         """The change against what the file is now, with this text in place of the parameter's. Writes nothing.
 
-        Blocking. `is_users` tells that a person put the text there.
-
-        Raises:
-            ToolError: The change cannot be made.
+        Blocking. `is_users` tells that a person put the text there. A `ToolError` says why it cannot be made.
         """
 
     def check(self, params: ChangeParamsT, spelled: Mapping[str, str]) -> None:

@@ -54,8 +54,7 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def respects(workspace: Workspace, options: FileFilteringOptions | None) -> tuple[bool, bool]:
     """Whether the rules of git and of the agent-ignore files apply to a call."""
-    git = options.respect_git_ignore if options else None
-    agent = options.respect_agent_ignore if options else None
+    git, agent = (options.respect_git_ignore, options.respect_agent_ignore) if options else (None, None)
     return (
         workspace.respect_git_ignore if git is None else git,
         workspace.respect_agent_ignore if agent is None else agent,

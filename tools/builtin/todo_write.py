@@ -22,13 +22,8 @@ MAX_TODO_CHARS = 1_000
 MAX_ID_CHARS = 100
 # What the text for the model repeats of the todos, under 8 kB in any script; the structured result has all of it
 MAX_TEXT_CHARS = 2_000
-_TODO_SCHEMA = object_schema(
-    {
-        "id": {"type": "string"},
-        "content": {"type": "string"},
-        "status": {"type": "string", "enum": list(get_args(TodoStatus))},
-    }
-)
+_STATUS = {"type": "string", "enum": list(get_args(TodoStatus))}
+_TODO_SCHEMA = object_schema({"id": {"type": "string"}, "content": {"type": "string"}, "status": _STATUS})
 
 OUTPUT_SCHEMA = object_schema(
     {

@@ -34,10 +34,8 @@ class ChildFailedError(Exception):
 class Child:
     """A running process, in a group of its own; gone at the end of its `with`, on Linux also when we are killed.
 
-    Used by one thread. Whoever reads from it ends it when the deadline is over or the call is cancelled.
-
-    Raises:
-        ChildFailedError: It does not start.
+    Used by one thread. Whoever reads from it ends it when the deadline is over or the call is cancelled. A
+    `ChildFailedError` says that it does not start.
     """
 
     def __init__(
@@ -71,12 +69,13 @@ class Child:
                 bufsize=0,
                 pass_fds=(reading,) if reading >= 0 else (),
             )
+            self.pid = self._process.pid
             if sys.platform == "linux":
                 import fcntl  # noqa: PLC0415 - not on every system
 
                 # However we end, the kernel then sends the signal to the owner of the pipe that only we could write to.
                 with suppress(OSError):
-                    fcntl.fcntl(reading, fcntl.F_SETOWN, -self._process.pid)
+                    fcntl.fcntl(reading, fcntl.F_SETOWN, -self.pid)
                     fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
                     fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -99,10 +98,6 @@ class Child:
         self._kill()
         self._reap(math.inf)
         self._close(self._process.stdout)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def read(self) -> bytes:
         """Some output; nothing at its end. Once it is gone, nobody is waited for to whom it has left its pipe."""
@@ -155,14 +150,14 @@ class Child:
             if sys.platform == "win32":
                 self._process.kill()
             else:
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
 
     def _is_gone(self) -> bool:
         if not self._is_reaped:
             if sys.platform == "linux":
                 with suppress(ChildProcessError):  # somebody else has reaped it
                     # Its number is ours until it is reaped, so what it has left behind can be ended by it.
-                    if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                    if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                         self._end_group()
             self._is_reaped = self._process.poll() is not None
         return self._is_reaped

@@ -155,10 +155,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     """The agent-ignore file whose rules hide a path or a folder above it, as its path below the root is shown.
 
     Those in the path itself count, if it is a folder, with `own_files`: what they mean for it is not known where they
-    are not understood.
-
-    Raises:
-        ToolError: `path_ignored`: it is not known what one of these files hides.
+    are not understood. A `ToolError` (`path_ignored`) says that it is not known what one of these files hides.
     """
     if not workspace.respect_agent_ignore:
         return None

@@ -290,11 +290,7 @@ def path_without_links(path: str) -> str | None:
 
 
 def real_path(path: str) -> str:
-    """An absolute path with every link resolved. What does not exist is kept as it is spelled.
-
-    Raises:
-        OSError: `ELOOP`: it takes more than `MAX_LINKS` links or `MAX_NAMES` names.
-    """
+    """An absolute path with every link resolved; `ELOOP` for too many. What does not exist is kept as it is spelled."""
     if not CAN_STEP:
         return os.path.realpath(path)
     if (real := path_without_links(path)) is not None:
@@ -376,11 +372,7 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
 
 
 class OpenedFile:
-    """A regular file, open for reading; closed at the end of its `with`. The descriptor is closed here, by nobody else.
-
-    Raises:
-        NotRegularError: It is something else.
-    """
+    """A regular file, open for reading; else a `NotRegularError`. The descriptor is closed here, by nobody else."""
 
     __slots__ = ("_descriptor", "_stream", "info")
 

@@ -298,8 +298,7 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
 def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -> Encoding:
     """The encoding of a file that is written as a whole: the named one, else that of the present text.
 
-    Raises:
-        ToolError: `invalid_tool_params`: the name is not known, or the present file has the mark of another one.
+    A `ToolError` says that the name is not known, or that the present file has the mark of another one.
     """
     if present is not None and present.encoding.is_known and (name is None or _same(name, present.encoding)):
         return present.encoding

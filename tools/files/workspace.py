@@ -262,9 +262,8 @@ class Workspace:
     def open_folder(self, path: str) -> Folder:
         """Open a folder at its real path to see what is in it; closed at the end of its `with`.
 
-        Raises:
-            OSError: It cannot be opened; a walker decides what that means.
-            PathNotInWorkspaceError: It lies outside every root, or was exchanged for a link that leads there.
+        An `OSError` says that it cannot be opened; `PathNotInWorkspaceError`, that it lies outside every root, or was
+        exchanged for a link that leads there.
         """
         self._root_of(path, path)
         try:
@@ -282,9 +281,7 @@ class Workspace:
     def folder_to_write_in(self, location: Location) -> Generator[Folder]:
         """Open the folder that a file is to be written in; what of it is missing is made, and goes after an error.
 
-        Raises:
-            OSError: It cannot be opened or made; `explain` says why.
-            PathNotInWorkspaceError: The location lies outside the roots.
+        Besides an `OSError`, which `explain` explains, a `PathNotInWorkspaceError` for what lies outside the roots.
         """
         self.refuse_to_write(location)
         folder, made = opener.make_folders(os.path.dirname(location.path), location.root)

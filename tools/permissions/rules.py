@@ -180,7 +180,6 @@ class Rule:
 
     @property
     def is_of_every_call(self) -> bool:
-        """Whether it is about each call of the tools that it names."""
         return self.specifier is None
 
     def governs(self, access: Access) -> bool:
@@ -205,10 +204,9 @@ class Rule:
 
 
 def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[str], str], home: str) -> Rule:
-    """Read one rule. `canonical` gives the wire name for an older or a class name of a built-in tool.
+    """Read a rule, `Name` or `Name(specifier)`; a `MalformedRuleError` says why it cannot be read.
 
-    Raises:
-        MalformedRuleError: It is not of the form `Name` or `Name(specifier)`, or its pattern is not understood.
+    `canonical` gives the wire name for an older or a class name of a built-in tool.
     """
     name, parenthesis, rest = text.strip().partition("(")
     name = name.strip()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tools.contract.errors import PathNotInWorkspaceError
 from tools.contract.limits import AbortSignal, Deadline
-from tools.files.find.walk import CHECK_EVERY, Filters, Selection, Walk, visible_kind
+from tools.files.find.walk import CHECK_EVERY, Everything, Filters, Walk, visible_kind
 from tools.files.ignore_files import agent_ignore_file, scope_of
 from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
@@ -138,15 +138,11 @@ def entries_that_start_with(
 
 
 @dataclass(frozen=True, slots=True)
-class _NameHolds:
+class _NameHolds(Everything):
     text: str  # in lower case
 
     def chosen(self, names: list[str]) -> list[str]:
         return [name for name in names if self.text in name.casefold()]
-
-    def enter(self, name: str) -> Selection | None:
-        del name
-        return self
 
 
 def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:

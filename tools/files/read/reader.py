@@ -57,9 +57,6 @@ def read_path(
     """Read a file for a model, and remember what was seen. Blocking: call it in a worker thread.
 
     A negative offset counts lines from the end; `pages` are those of a PDF whose text is wanted, blank for all.
-
-    Raises:
-        ToolError: There is no such file, or it cannot or may not be read; or as for `read`.
     """
     location = workspace.locate(path)
     refuse_hidden(workspace, location, "read", own_files=False)

@@ -165,9 +165,7 @@ def read_several(
 ) -> ToolResult:
     """Find files by paths, folders and globs, and read them. Blocking; finding and reading may each take `seconds`.
 
-    Raises:
-        PatternRefusedError: A glob cannot be used; the text names it.
-        ToolError: The workspace cannot be read; `cancelled`.
+    A `PatternRefusedError` names a glob that cannot be used.
     """
     first = workspace.first_root
     walk = Walk(workspace, filters, Deadline(signal, seconds))

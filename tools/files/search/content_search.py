@@ -64,12 +64,7 @@ def _unusable(spelled: str, value: str, problem: str) -> InvalidToolParamsError:
 
 
 def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline) -> ToolResult:
-    """Search. Blocking.
-
-    Raises:
-        InvalidToolParamsError: ripgrep does not take a pattern.
-        ToolError: The search cannot be carried out, or was cancelled.
-    """
+    """Search. Blocking. An `InvalidToolParamsError` says that ripgrep does not take a pattern."""
     starts, is_file = walk.search_starts(workspace, query.path, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
     wanted: Selection = walk.Everything()
