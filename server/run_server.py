@@ -42,18 +42,8 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> N
 
         anyio.run(_serve, report, "stdio", watchdog, serve_client)
         return
-    options = HttpOptions(
-        host=settings.http.host,
-        port=settings.http.port,
-        allowed_hosts=settings.http.allowed_hosts,
-        allowed_origins=settings.http.allowed_origins,
-        max_body_bytes=settings.limits.request_bytes,
-        session_idle_seconds=settings.http.session_idle / 1000,
-        tokens=read_tokens(settings.http.tokens, os.environ),
-        certificate=settings.http.tls_cert,
-        private_key=settings.http.tls_key,
-        with_streamable=transport == "http",
-    )
+    tokens = read_tokens(settings.http.tokens, os.environ)
+    options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, with_streamable=transport == "http")
     with open_socket(options) as listener:
         from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
 

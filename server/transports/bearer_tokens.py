@@ -18,12 +18,9 @@ from mcp.server.auth.provider import AccessToken
 from server.settings import SettingsError, TokenSource
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token of a server whose settings name none
-
 VARIABLE_NAME = "environment"
-
 LEAST_CHARACTERS = 20  # of a token: 20 random letters and digits are 119 bits
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)
-
 MAKE_ONE = "make one with: openssl rand -hex 32"
 
 

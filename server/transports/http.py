@@ -20,7 +20,6 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.authentication import AuthenticationMiddleware
@@ -30,21 +29,23 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.transports.http_requests import PostedRequests, claim_ids
-from server.transports.http_sessions import MOST_SESSIONS, BoundedSessions, session_of
+from server.transports.http_sessions import (
+    MOST_SESSIONS,
+    SESSION_HEADER,
+    BoundedSessions,
+    header_of,
+    is_of_handshake_era,
+)
 from server.transports.listen_address import LOOPBACK_NAMES, HttpOptions
-from server.transports.slow_clients import REVISION_HEADER, ClientConnection
+from server.transports.slow_clients import ClientConnection
 from server.transports.sse import SseSessions, named_session
 
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 3  # how long open responses may go on after SIGTERM; a stream that never ends is ended then
 LAST_SECONDS = 2  # how long after that connections are kept whose clients take in nothing
-
 MOST_CONNECTIONS = 4_000
 """When there are more, the one that has been idle for longest is ended; if none is idle, the new one gets 503."""
-
-_MOST_OF_A_PATH = 100
-
 _SEND_ONE = "send the header 'Authorization: Bearer TOKEN' with a token of this server; there is no login (OAuth) here"
 
 
@@ -69,12 +70,13 @@ async def serve_http(
 
     Half of the `descriptors` that the system allows us are left for what requests need.
     """
+    http = options.http
     app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set()))
     config = uvicorn.Config(
         app,
         http=ClientConnection,
-        ssl_certfile=options.certificate,
-        ssl_keyfile=options.private_key,
+        ssl_certfile=http.tls_cert,
+        ssl_keyfile=http.tls_key,
         limit_concurrency=min(MOST_CONNECTIONS, descriptors // 2),
         log_config=None,
         access_log=False,
@@ -84,15 +86,16 @@ async def serve_http(
         ws="none",
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
-    address = f"{options.origin}:{listener.getsockname()[1]}"
+    scheme = "https" if http.tls_cert else "http"
+    address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
     # Said whatever the log level is: a person who starts a server has to know where it is, and whether it is open.
     whom = "clients that show a token" if options.tokens else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
     if not options.is_loopback:
-        if options.certificate is None:
+        if http.tls_cert is None:
             logger.warning("tokens and all that clients say travel unencrypted; name a certificate with --tls-cert")
-        if options.host in {"0.0.0.0", "::"} and not options.allowed_hosts:  # noqa: S104 - compared, not bound
+        if http.host in {"0.0.0.0", "::"} and not http.allowed_hosts:  # noqa: S104 - compared, not bound
             logger.warning(
                 "requests for the names of this machine are refused; name those that clients use in http.allowedHosts"
             )
@@ -169,17 +172,17 @@ def http_app(
             routes = "MCP clients connect to /sse (SSE); only --transport http serves /mcp (Streamable HTTP)"
         more = f". There, {_SEND_ONE}" if options.tokens else ""
         status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
-        path = quote(request.url.path[:_MOST_OF_A_PATH])
+        path = quote(request.url.path[:100])
         what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
         return _refusal(status, f"There is no {what} at '{path}': {routes}{more}.", headers)
 
     # Host and Origin lists, stated for both transports: neither has safe defaults for every host.
-    names = dict.fromkeys((*LOOPBACK_NAMES, options.origin.partition("://")[2]))
-    schemes = ("http", "https") if options.certificate else ("http",)
+    http, names = options.http, dict.fromkeys((*LOOPBACK_NAMES, options.host_in_urls))
+    schemes = ("http", "https") if http.tls_cert else ("http",)
     security = TransportSecuritySettings(
         # Without a port where it is the usual one.
-        allowed_hosts=[*names, *(f"{name}:*" for name in names), *options.allowed_hosts],
-        allowed_origins=[*(f"{scheme}://{name}:*" for scheme in schemes for name in names), *options.allowed_origins],
+        allowed_hosts=[*names, *(f"{name}:*" for name in names), *http.allowed_hosts],
+        allowed_origins=[*(f"{scheme}://{name}:*" for scheme in schemes for name in names), *http.allowed_origins],
     )
     server.middleware.insert(0, claim_ids)
     sse = SseSessions(server, SseServerTransport("/messages/", security, options.max_body_bytes))
@@ -200,11 +203,11 @@ def http_app(
         server,
         security_settings=security,
         max_request_body_size=options.max_body_bytes,
-        session_idle_timeout=options.session_idle_seconds,
+        session_idle_timeout=http.session_idle / 1000,
         # Ours is the limit; each connection may be opening one more.
         max_sessions=most_sessions + MOST_CONNECTIONS,
     )
-    bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, options.session_idle_seconds)
+    bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, http.session_idle / 1000)
     mcp = _for_known(PostedRequests(bounded, _session_of, security, options.max_body_bytes), options)
     routes += [Route("/mcp", endpoint=mcp), Route("/mcp/", endpoint=mcp)]
     return _McpFirst(mcp, sessions, routes=routes, exception_handlers=answers)
@@ -226,8 +229,8 @@ class _McpFirst(Starlette):
 
 def _session_of(scope: Scope) -> str | None:
     """The session that a request is in; those of 2026-07-28 are in none, whatever they say."""
-    revision = next((value.decode("latin-1") for name, value in scope["headers"] if name == REVISION_HEADER), None)
-    return session_of(scope["headers"]) if revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS else None
+    headers = scope["headers"]
+    return header_of(headers, SESSION_HEADER) if is_of_handshake_era(headers) else None
 
 
 def _for_known(app: ASGIApp, options: HttpOptions) -> ASGIApp:

@@ -27,13 +27,9 @@ from server.transports.lines import refusal_of_unreadable
 
 CLAIM = "coretools-mcp.claim"  # where a request carries its claim on its way through the SDK
 MOST_BEFORE_DATA = 1_024  # bytes of an event before what it says
-
 SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
-
 SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
-
 _RESERVED: RequestId = "_GET_stream"  # by this name the SDK knows the stream of a session that belongs to no request
-
 ClaimedId = tuple[str, str, RequestId]  # whose session a request is in, which, and its id as ids are compared
 
 
@@ -46,7 +42,7 @@ class RequestClaim:
         self._claimed = claimed
         self._is_posted = True
         self._is_at_work = False
-        self._is_free: anyio.Event | None = None
+        self._is_free = anyio.Event()
         self.is_done = False  # whether there is its answer, which may be on its way
         self.is_accepted = False  # whether its POST is answered already, with nothing but that
         claims[claimed] = self
@@ -69,15 +65,12 @@ class RequestClaim:
 
     async def wait_free(self) -> None:
         """Wait until another one may have the id."""
-        if self._is_free is None:
-            self._is_free = anyio.Event()
         await self._is_free.wait()
 
     def _free(self) -> None:
         if self._claims.get(self._claimed) is self:
             del self._claims[self._claimed]
-        if self._is_free is not None:
-            self._is_free.set()
+        self._is_free.set()
 
 
 async def claim_ids(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
@@ -23,16 +25,20 @@ logger = logging.getLogger(__name__)
 MOST_SESSIONS = 1_000
 """Sessions kept, and beyond them only those that are not silent. One costs 40 kB, and each search for garbage looks at
 all of it: with 10,000 that would hold the event loop for seconds."""
-
 ENDED_AT_ONCE = 500
 """After so many ended sessions garbage is looked for: each holds itself by references in a circle, and by itself Python
 would let some thousands gather."""
-
 SESSION_HEADER = b"mcp-session-id"
+REVISION_HEADER = MCP_PROTOCOL_VERSION_HEADER.encode()
 
 
-def session_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    return next((value.decode("latin-1") for name, value in headers if name == SESSION_HEADER), None)
+def header_of(headers: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:
+    return next((value.decode("latin-1") for name, value in headers if name == header), None)
+
+
+def is_of_handshake_era(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    revision = header_of(headers, REVISION_HEADER)
+    return revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 @dataclass(slots=True)
@@ -70,7 +76,7 @@ class BoundedSessions:
         if principal is None:
             principal = self._principals[name] = _Principal(user)
         silent, busy = principal.silent, principal.busy
-        session = session_of(scope["headers"])
+        session = header_of(scope["headers"], SESSION_HEADER)
         has_opened = False
 
         async def watched(message: Message) -> None:
@@ -79,7 +85,7 @@ class BoundedSessions:
                 if session is not None:
                     silent.pop(session, None)
                     busy.pop(session, None)
-                elif (opened := session_of(message.get("headers", ()))) is not None:
+                elif (opened := header_of(message.get("headers", ()), SESSION_HEADER)) is not None:
                     # Before the client can know it: it may use it at once.
                     has_opened = True
                     silent[opened] = time.monotonic()

@@ -15,17 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import anyio.abc
 import mcp_types as types
-from mcp.shared.dispatcher import (
-    CallOptions,
-    Dispatcher,
-    OnNotify,
-    OnNotifyIntercept,
-    OnRequest,
-    coerce_request_id,
-    run_notify_intercept,
-)
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnRequest, coerce_request_id
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.jsonrpc_dispatcher import (
     cancelled_request_id_from_params,
@@ -55,33 +46,25 @@ logger = logging.getLogger(__name__)
 ENDING_SECONDS = 5.0  # how long requests that are cancelled at the end may take to clean up (the SDK's number)
 READER_CHECK_SECONDS = 0.1  # how often, after the end of input, it is looked whether anybody still reads the answers
 MOST_AT_WORK = 128  # requests at work at once; each holds memory, and its answer later
-
 FEW_AT_WORK = 16
 """The same while the client leaves answers unread, since each would add another. So many begin together as well: only
 their answers show whether the client reads."""
-
 TOGETHER_SECONDS = 0.05  # how long the next ones wait for those that began together, if none of these is done before
 WORK_BYTES = 8 << 20  # bytes of requests that are at work at once, where there is more than one
 WAITING_BYTES = 8 << 20  # bytes of messages that wait for their turn before no more is read
 LINE_BYTES = 256  # what a line that waits costs besides its own bytes
 MOST_HELD = 256  # messages that wait for an answer to the handshake before no more is read
-
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Never wait for others: their answers are small, and tell whether anybody is there."""
-
 INLINE = frozenset({"initialize"})
 """The messages after such a request wait until it is answered: some clients do not wait for that."""
-
 BOTH_WAYS = TransportContext(kind="stdio", can_send_request=True)
 ONE_WAY = TransportContext(kind="stdio", can_send_request=False)
-
 TOO_MANY = (
     "This was not done: too many requests wait already, and a question to you is open. Answer it, wait for answers, "
     "and send this again."
 )
-
 CLOSED = "Connection closed"
-
 INPUT_ENDED = (
     "The input ended while this was at work, so it was cancelled; a command was ended with all that it had started. "
     "Keep the input open until the answer has come."
@@ -160,7 +143,7 @@ class _Incoming:
         await self.notify("notifications/progress", params)
 
 
-class WireDispatcher(Dispatcher[TransportContext]):
+class WireDispatcher:
     """Sorts what comes from a client, sends what goes to it, and knows what is open on both sides.
 
     What a client that reads nothing costs is bounded: so many requests are at work at once, few begin together, few
@@ -197,7 +180,6 @@ class WireDispatcher(Dispatcher[TransportContext]):
         self._ended = asyncio.Event()
         self._on_request: OnRequest | None = None
         self._on_notify: OnNotify | None = None
-        self._intercept: OnNotifyIntercept | None = None
 
     @property
     def is_full(self) -> bool:
@@ -234,13 +216,11 @@ class WireDispatcher(Dispatcher[TransportContext]):
         # Not by the encoder of answers: an id may hold half a character.
         self._outgoing.put(json.dumps(error).encode())
 
-    def fail_question(self, identity: AnyId | None) -> bool:
+    def fail_question(self, identity: AnyId | None) -> None:
         """Have a question of ours fail, if one with this id is open, since what answers it is not an answer."""
         asked = None if identity is None or isinstance(identity, float) else self._asked.get(identity)
-        if asked is None or asked.done():
-            return False
-        asked.set_exception(MCPError(types.INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
-        return True
+        if asked is not None and not asked.done():
+            asked.set_exception(MCPError(types.INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
     def go_on(self) -> None:
         """Begin requests that wait, as far as they may be at work; called when something is done, or has been read."""
@@ -280,17 +260,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
         if not self._is_held or self._on_request is None:
             self._ended.set()
 
-    async def run(
-        self,
-        on_request: OnRequest,
-        on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
-        *,
-        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
+    async def run(self, on_request: OnRequest, on_notify: OnNotify) -> None:
         """Work on what comes in, until nothing more comes; what is still at work then is cancelled."""
-        self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
-        task_status.started()
+        self._on_request, self._on_notify = on_request, on_notify
         try:
             self._release()
             await self._ended.wait()
@@ -390,10 +362,9 @@ class WireDispatcher(Dispatcher[TransportContext]):
                     self.waiting[incoming] = None
                     self._waiting_bytes += LINE_BYTES + incoming.size
             case Notification(method, params):
-                if not run_notify_intercept(self._intercept, method, params):
-                    heard = _Incoming(self)
-                    heard.task = asyncio.get_running_loop().create_task(self._hear(heard, method, params))
-                    self._running.add(heard)
+                heard = _Incoming(self)
+                heard.task = asyncio.get_running_loop().create_task(self._hear(heard, method, params))
+                self._running.add(heard)
             case Response() | Failure():
                 asked = self._asked.get(coerce_request_id(message.id)) if message.id is not None else None
                 if asked is None or asked.done():

@@ -8,18 +8,15 @@ from collections import OrderedDict
 from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary
 
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from server.transports.http_sessions import is_of_handshake_era
+
 HEAD_SECONDS = 15.0
 """How long a client has for the head of a request, from connecting or from the first byte after an answer."""
-
 BODY_SECONDS = 60.0  # how long it has for the body after that
 UNREAD_SECONDS = 30.0  # how long a client may leave unread what is there for it
-
-REVISION_HEADER = MCP_PROTOCOL_VERSION_HEADER.encode()
 
 
 class ClientConnection(H11Protocol):
@@ -78,11 +75,8 @@ class ClientConnection(H11Protocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["method"] != "POST":
             return False
-        revision = next((value for name, value in cycle.scope["headers"] if name == REVISION_HEADER), None)
         # Over TLS nothing can be half open.
-        if self.scheme == "https" or not (
-            revision is None or revision.decode("latin-1") in HANDSHAKE_PROTOCOL_VERSIONS
-        ):
+        if self.scheme == "https" or not is_of_handshake_era(cycle.scope["headers"]):
             return False
         cycle.keep_alive = False
         return True

@@ -146,7 +146,7 @@ async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() ->
         """Nothing is told here."""
 
     async with anyio.create_task_group() as tasks:
-        await tasks.start(dispatcher.run, answer, hear)
+        tasks.start_soon(dispatcher.run, answer, hear)
         dispatcher.receive(Request(4, "x"), b"")
         await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()

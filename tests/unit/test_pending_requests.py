@@ -193,7 +193,7 @@ async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothin
     outgoing = OutgoingLines(lambda: None, Backpressure())
     dispatcher = WireDispatcher(outgoing, on_room=lambda: None)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(dispatcher.run, nobody, nobody)
+        tasks.start_soon(dispatcher.run, nobody, nobody)
         await dispatcher.notify("notifications/message", {"data": "x"})
         outgoing.put(b"x" * OUTGOING_BYTES)
         full = outgoing.size

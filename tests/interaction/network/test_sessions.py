@@ -18,6 +18,7 @@ import uvicorn
 
 from server.app import App
 from server.settings import load_settings
+from server.settings.models import HttpSettings
 from server.transports.bearer_tokens import Tokens
 from server.transports.http import http_app
 from server.transports.http_sessions import ENDED_AT_ONCE, BoundedSessions
@@ -83,15 +84,8 @@ def as_bearer(token: str) -> dict[str, str]:
 async def served(root: Path, idle_seconds: float = 600, *, with_tokens: bool = False) -> AsyncGenerator[Served]:
     """A server that keeps few sessions."""
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "network")
-    options = HttpOptions(
-        host="127.0.0.1",
-        port=0,
-        allowed_hosts=(),
-        allowed_origins=(),
-        max_body_bytes=1 << 20,
-        session_idle_seconds=idle_seconds,
-        tokens=Tokens(TOKENS if with_tokens else {}),
-    )
+    http = HttpSettings.model_construct(port=0, session_idle=idle_seconds * 1000)
+    options = HttpOptions(http, 1 << 20, Tokens(TOKENS if with_tokens else {}))
     web = http_app(app.server, options, lambda: True, most_sessions=MOST)
     with open_socket(options) as listener:
         config = uvicorn.Config(web, http=ClientConnection, log_config=None, lifespan="on", ws="none")
@@ -291,7 +285,7 @@ async def test_small_writes_of_a_connection_go_at_once() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    options = HttpOptions("127.0.0.1", 0, (), (), 1 << 20, 600, Tokens({}))
+    options = HttpOptions(HttpSettings.model_construct(port=0), 1 << 20, Tokens({}))
     with open_socket(options) as listener:
         server = uvicorn.Server(uvicorn.Config(answer, http=Noting, log_config=None, lifespan="off", ws="none"))
         async with anyio.create_task_group() as tasks, httpx2.AsyncClient(timeout=CEILING) as client:

@@ -10,6 +10,7 @@ import anyio
 
 from server.app import App
 from server.settings import load_settings
+from server.settings.models import HttpSettings
 from server.transports.bearer_tokens import Tokens
 from server.transports.http import serve_http
 from server.transports.listen_address import HttpOptions, open_socket
@@ -46,7 +47,7 @@ async def network(folder: Path, servers: Json, *, has_tokens: bool = True) -> As
     config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": servers})
     app = App(load_settings([str(config)], {}, {}), "network")
     tokens = Tokens(TOKENS if has_tokens else {})
-    options = HttpOptions("127.0.0.1", 0, (), (), 1 << 22, 600, tokens)
+    options = HttpOptions(HttpSettings.model_construct(port=0), 1 << 22, tokens)
     stopping = anyio.Event()
     with open_socket(options) as listener:
         async with app.running(), anyio.create_task_group() as tasks:
