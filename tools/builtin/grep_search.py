@@ -68,13 +68,9 @@ class GrepTool(BuiltinTool[GrepParams]):
     behaviour = READS
     params_model = GrepParams
     parameter_aliases: Mapping[str, str] = {
-        **FOLDER_ALIASES,
-        "include": "glob",
-        "include_pattern": "glob",
-        "total_max_matches": "limit",
-        "maxResults": "limit",
-        "max_results": "limit",
-    }
+        **FOLDER_ALIASES, "include": "glob", "include_pattern": "glob",
+        "total_max_matches": "limit", "maxResults": "limit", "max_results": "limit",
+    }  # fmt: skip
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Read the option of the other tools that says the same as `no_ignore`."""

@@ -67,7 +67,7 @@ class Scope:
 
     def hides(self, name: str, *, is_folder: bool) -> HiddenBy | None:
         """Whether an entry of this folder is left out, and whose rule says so; a permission rule is one for agents."""
-        if self.forbidden is not None and self.forbidden.hides(os.path.join(self.folder, name)) is not None:
+        if self.forbidden is not None and self.forbidden(os.path.join(self.folder, name)) is not None:
             return HiddenBy.AGENT
         if self.git is not None and name == GIT_FOLDER:
             return HiddenBy.GIT
@@ -182,7 +182,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
 
 
 def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -> bool:
-    if workspace.forbidden is not None and workspace.forbidden.hides(location.path) is not None:
+    if workspace.forbidden is not None and workspace.forbidden(location.path) is not None:
         return True
     try:
         return agent and agent_ignore_file(workspace, location) is not None

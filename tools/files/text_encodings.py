@@ -132,14 +132,11 @@ RANK_PENALTY = 0.03  # what each rank costs an encoding: a rare one is proposed 
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
 # Codecs that can be named as well. All of these contain ASCII, have no state, and encode character by character, so
 # that a part of a text has the same bytes wherever it stands.
-_ALSO_NAMED = frozenset(
-    (  # noqa: SIM905 - as a list it would be forty lines
-        "iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 "
-        "iso8859-13 iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 cp858 cp860 cp861 "
-        "cp862 cp863 cp865 cp869 cp720 cp737 cp1125 kz1048 ptcp154 koi8-t mac-cyrillic mac-greek mac-latin2 "
-        "mac-turkish mac-iceland tis-620"
-    ).split()
-)
+_ALSO_NAMED = """
+iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 iso8859-13
+iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 cp858 cp860 cp861 cp862 cp863 cp865
+cp869 cp720 cp737 cp1125 kz1048 ptcp154 koi8-t mac-cyrillic mac-greek mac-latin2 mac-turkish mac-iceland tis-620
+"""
 _MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
 # What speaks for two bytes to a character where bytes that are not ASCII stand together, and against it elsewhere
 RUN_BONUS = 0.04
@@ -239,7 +236,7 @@ def named(name: str) -> Encoding | None:
         codec = codecs.lookup(name).name
     except (LookupError, ValueError):
         return None
-    allowed = {codecs.lookup(known).name for known in (*_NAMES, *_ALSO_NAMED)}
+    allowed = {codecs.lookup(known).name for known in (*_NAMES, *_ALSO_NAMED.split())}
     if codec not in allowed:
         return None
     published = next((known for known in (*_NAMES, *_ASSUMED) if codecs.lookup(known).name == codec), codec)

@@ -12,11 +12,10 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import meant_path, shown_path
@@ -48,11 +47,8 @@ class Location:
         return below.replace(os.sep, "/") or "."
 
 
-class Forbidden(Protocol):
-    """What permission rules forbid to read."""
-
-    # The rule about an entry at a real path, as it was written; one about a folder is about all that is in it
-    def hides(self, path: str) -> str | None: ...
+# The rule that forbids to read what is at a real path, as it was written; one about a folder is about all that is in it
+Forbidden = Callable[[str], str | None]
 
 
 class Workspace:

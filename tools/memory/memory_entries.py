@@ -110,7 +110,7 @@ class MemoryAddition:
         name = f"The {scope} memory '{location.relative}'"
         hidden_by = agent_ignore_file(workspace, location)
         if hidden_by is None and workspace.forbidden is not None:
-            hidden_by = workspace.forbidden.hides(location.path)
+            hidden_by = workspace.forbidden(location.path)
         if hidden_by is not None:
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,

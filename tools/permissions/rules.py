@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tools.contract.permission_subjects import Access, ToolTraits
 from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
+from tools.files.workspace import Forbidden
 from tools.permissions import tool_names
 from tools.permissions.verdict import Verdict
 
@@ -280,22 +281,13 @@ class Rules:
         return () if any(rule.specifier is None for rule in named) else named
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenPaths:
-    """What rules hide: a search that shows a line of a file has read it, and nobody was asked."""
+def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
+    """What the rules hide in a workspace; `None` if there is no rule about reading some paths.
 
-    rules: tuple[Rule, ...]
-    roots: Sequence[str]
-
-    def hides(self, path: str) -> str | None:
-        """The rule that hides an absolute path, as reasons name it, or `None`."""
-        return next((str(rule) for rule in self.rules if rule.fits_path((path,), self.roots)), None)
-
-
-def hidden_paths(rules: Rules, roots: Sequence[str]) -> HiddenPaths | None:
-    """What the rules hide in a workspace; `None` if there is no rule about reading some paths."""
+    A search that shows a line of a file has read it, and nobody was asked.
+    """
     narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
-    return HiddenPaths(narrow, roots) if narrow else None
+    return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None
 
 
 def read_rules(

@@ -34,7 +34,7 @@ class Rules:
 
     paths: tuple[Path, ...]
 
-    def hides(self, path: str) -> str | None:
+    def __call__(self, path: str) -> str | None:
         for forbidden in self.paths:
             if Path(path).is_relative_to(forbidden):
                 return f"Read({forbidden.name})"

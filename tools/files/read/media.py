@@ -47,84 +47,47 @@ BINARY = FileType(FileKind.BINARY, "application/octet-stream")
 PDF = FileType(FileKind.PDF, "application/pdf")
 # First bytes that no text begins with
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"II*\0", "image/tiff"),
-    (b"MM\0*", "image/tiff"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"), (b"II*\0", "image/tiff"), (b"MM\0*", "image/tiff"),
     (b"%PDF-", "application/pdf"),
-    (b"fLaC", "audio/flac"),
-    (b"MThd\0\0\0\x06", "audio/midi"),
-    (b"#!AMR", "audio/amr"),
-    (b"FLV\x01", "video/x-flv"),
-    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "video/x-ms-asf"),
-    (b"\0\0\x01\xba", "video/mpeg"),
-    (b"\0\0\x01\xb3", "video/mpeg"),
-)
-
+    (b"fLaC", "audio/flac"), (b"MThd\0\0\0\x06", "audio/midi"), (b"#!AMR", "audio/amr"),
+    (b"FLV\x01", "video/x-flv"), (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "video/x-ms-asf"),
+    (b"\0\0\x01\xba", "video/mpeg"), (b"\0\0\x01\xb3", "video/mpeg"),
+)  # fmt: skip
 # First four bytes, and the four at position 8
 _CONTAINERS = {
-    (b"RIFF", b"WAVE"): "audio/wav",
-    (b"RIFF", b"WEBP"): "image/webp",
-    (b"RIFF", b"AVI "): "video/x-msvideo",
-    (b"FORM", b"AIFF"): "audio/aiff",
-    (b"FORM", b"AIFC"): "audio/aiff",
-}
-
+    (b"RIFF", b"WAVE"): "audio/wav", (b"RIFF", b"WEBP"): "image/webp", (b"RIFF", b"AVI "): "video/x-msvideo",
+    (b"FORM", b"AIFF"): "audio/aiff", (b"FORM", b"AIFC"): "audio/aiff",
+}  # fmt: skip
 # The brand of an ISO media file, after `ftyp`; any other one is MP4 video
 _ISO_BRANDS = {
-    b"avif": "image/avif",
-    b"avis": "image/avif",
-    b"heic": "image/heic",
-    b"heix": "image/heic",
-    b"mif1": "image/heif",
-    b"M4A ": "audio/mp4",
-    b"M4B ": "audio/mp4",
-    b"qt  ": "video/quicktime",
-}
-_OGG = b"OggS\0"
-_ID3 = b"ID3"
-_MATROSKA = b"\x1a\x45\xdf\xa3"
+    b"avif": "image/avif", b"avis": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif",
+    b"M4A ": "audio/mp4", b"M4B ": "audio/mp4", b"qt  ": "video/quicktime",
+}  # fmt: skip
+_OGG, _ID3, _MATROSKA = b"OggS\0", b"ID3", b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
-_BEGINNINGS = (
-    *(signature for signature, _ in _SIGNATURES),
-    *(beginning for beginning, _ in _CONTAINERS),
-    _OGG,
-    _ID3,
-    _MATROSKA,
-)
-
+_BEGINNINGS = (*(beginning for beginning, _ in (*_SIGNATURES, *_CONTAINERS)), _OGG, _ID3, _MATROSKA)
 # Media whose first bytes are too weak a sign: the name counts, where the content is not text
 _NAMED = {
-    ".mp3": "audio/mpeg",
-    ".aac": "audio/aac",
-    ".wma": "audio/x-ms-wma",
-    ".bmp": "image/bmp",
-    ".ico": "image/x-icon",
-    ".mpg": "video/mpeg",
-    ".mpeg": "video/mpeg",
-}
-
+    ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
+    ".mpg": "video/mpeg", ".mpeg": "video/mpeg",
+}  # fmt: skip
 # Names of binary formats
-_BINARY_NAMES = frozenset(
-    (  # noqa: SIM905 - as a list it would be fifty lines
-        ".zip .tar .gz .tgz .bz2 .xz .zst .lz4 .rar .7z .jar .war .class .exe .dll .so .dylib .bin .o .a .lib .obj "
-        ".pyc .pyo .wasm .pak .rpa .dat .db .sqlite .doc .docx .xls .xlsx .ppt .pptx .odt .ods .odp .woff .woff2 "
-        ".ttf .otf .png .jpg .jpeg .gif .webp .pdf"
-    ).split()
-)
-_DOUBTED_NAMES = _BINARY_NAMES.union(_NAMED)  # what has one of these and is not valid text is not tried as text
+_BINARY_NAMES = """
+.zip .tar .gz .tgz .bz2 .xz .zst .lz4 .rar .7z .jar .war .class .exe .dll .so .dylib .bin .o .a .lib .obj .pyc .pyo
+.wasm .pak .rpa .dat .db .sqlite .doc .docx .xls .xlsx .ppt .pptx .odt .ods .odp .woff .woff2 .ttf .otf .png .jpg .jpeg
+.gif .webp .pdf
+"""
+_DOUBTED_NAMES = frozenset(
+    (*_BINARY_NAMES.split(), *_NAMED)
+)  # what has one of these and is not valid text is not tried as text
 _NAMED_TEXT = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),
 }
 _LABELS = {
-    FileKind.IMAGE: "Image file",
-    FileKind.AUDIO: "Audio file",
-    FileKind.VIDEO: "Video file",
-    FileKind.PDF: "PDF file",
-}
+    FileKind.IMAGE: "Image file", FileKind.AUDIO: "Audio file", FileKind.VIDEO: "Video file", FileKind.PDF: "PDF file",
+}  # fmt: skip
 
 
 def detect(head: bytes, path: str) -> FileType:

@@ -30,28 +30,16 @@ MAX_FILE_BYTES = 100_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
 # For every search and list of files. Rules of git count within repositories only, as they do for the other tools.
 _OPTIONS = (
-    "--no-config",
-    "--no-messages",
-    "--no-ignore-dot",
-    "--no-ignore-global",
-    "--hidden",
+    "--no-config", "--no-messages", "--no-ignore-dot", "--no-ignore-global", "--hidden", "--color=never", "--null",
     "--text",  # whether a file is text is decided where its lines are read
     "--no-mmap",  # a file that is cut short meanwhile would end the process
     f"--max-filesize={MAX_FILE_BYTES}",
-    "--color=never",
-    "--null",
-)
-
+)  # fmt: skip
 _MATCHING = (
-    "--no-heading",
-    "--with-filename",
-    "--line-number",
+    "--no-heading", "--with-filename", "--line-number", "--crlf", "--stats",
     "--max-columns=1",  # the text of a line is left out
-    "--crlf",
-    "--stats",
-    "--regex-size-limit=50M",
-    "--dfa-size-limit=50M",
-)
+    "--regex-size-limit=50M", "--dfa-size-limit=50M",
+)  # fmt: skip
 # What `--stats` tells of the number of files; without it, ripgrep has not come to its end
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
 _LINE_NUMBER = re.compile(rb"([1-9]\d{0,8}):")

@@ -45,12 +45,8 @@ _NAMED = re.compile(r"[\"']?([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:\+?=(.*))?", re.ASCI
 # Variables that hold options of a program
 _OPTIONS_OF = {
     **dict.fromkeys(names("CFLAGS CXXFLAGS CPPFLAGS LDFLAGS"), "gcc"),
-    "NODE_OPTIONS": "node",
-    "RUSTFLAGS": "rustc",
-    "PYTEST_ADDOPTS": "pytest",
-    "MAKEFLAGS": "make",
-    "GOFLAGS": "go",
-}
+    "NODE_OPTIONS": "node", "RUSTFLAGS": "rustc", "PYTEST_ADDOPTS": "pytest", "MAKEFLAGS": "make", "GOFLAGS": "go",
+}  # fmt: skip
 _INSIDE = r"(?:\.|\./[\w@.+/-]+|\w[\w@.+/-]*)"
 _STANDARD = r"/(?:usr|opt|bin|sbin|snap|nix)(?:/[\w.+-]+)*"
 _OF_HOME = r"(?:~|\$HOME|\$\{HOME\})/(?:\.[\w.+-]+/(?:[\w.+-]+/)*(?:s?bin|shims)|(?:go/)?bin)"
