@@ -192,7 +192,7 @@ class App:
                 key_of=lambda ctx: client_key(ctx) or "",
                 own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
                 why_denied=policy.why_server_not_offered,
-                before=self._client_is_there,
+                before=self.clients.of,
                 bus=bus,
                 changed=lambda kind: self._announcements.note(kind, self._tasks),
             ),
@@ -293,9 +293,6 @@ class App:
 
     def _tools_listed(self) -> None:
         self.server.compare_headers()
-
-    async def _client_is_there(self, ctx: RequestContext) -> None:
-        self.clients.of(ctx)
 
     async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
         del params

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from server.console import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE, Failure, UsageError
 from server.log import flush_log, start_log
 from server.watchdog import Watchdog, start_watchdog
+from tools.contract.display import visible
 from tools.contract.resource_exhaustion import ExhaustedError, exhaustion_of, share_arenas
 from tools.shell.broker.process_privacy import make_private
 
@@ -55,8 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    from tools.contract.display import visible  # noqa: PLC0415 - only where something is wrong
-
     sys.stderr.write(f"coretools-mcp: {visible(message)}\n")
     return code
 

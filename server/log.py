@@ -11,6 +11,7 @@ import queue
 import sys
 from typing import Any
 
+from tools.contract.display import visible, visible_line
 from tools.contract.resource_exhaustion import start_thread
 
 QUEUED_RECORDS = 1_000  # records waiting for standard error
@@ -57,13 +58,9 @@ class _OneLine(logging.Formatter):
     """Shows each record on one line, whatever names and texts of others stand in it; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
-        from tools.contract.display import visible_line  # noqa: PLC0415 - with the first record
-
         return visible_line(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the library's name
-        from tools.contract.display import visible  # noqa: PLC0415 - with the first record
-
         return visible(super().formatException(ei))
 
 

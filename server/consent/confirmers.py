@@ -17,33 +17,17 @@ from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.consent.sealing import SealedStates
 from server.json_rpc import as_mapping
 from server.sdk_seams import RequestContext
-from tools.contract.confirmation import (
-    Answer,
-    AskUserConfirmation,
-    Channel,
-    Decision,
-    Pending,
-    Question,
-    Unavailable,
-)
+from tools.contract.confirmation import Answer, AskUserConfirmation, Channel, Decision, Pending, Question, Unavailable
 from tools.contract.display import render_question
 
 logger = logging.getLogger(__name__)
 
-QUESTION_KEY = "coretools-mcp/confirm"
-"""Under this key the question travels in `inputRequests` and the answer in `inputResponses`."""
-
+QUESTION_KEY = "coretools-mcp/confirm"  # of the question in `inputRequests` and of the answer in `inputResponses`
 _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
 
 
 class Confirmers:
-    """How people are asked, whatever the request.
-
-    Args:
-        when_unavailable: Who decides where nobody can be asked: the client's own dialog, or nobody.
-        timeout_seconds: How long a question waits for its answer, and its state counts.
-        style: A form with fields, or a bare yes or no.
-    """
+    """How people are asked, whatever the request, as the `confirmation` settings say."""
 
     def __init__(
         self, when_unavailable: Literal["client", "deny"], timeout_seconds: float, style: FormStyle = "form"
@@ -115,7 +99,7 @@ class ClientConfirmer:
             reply, state = as_mapping(params.get("inputResponses")).get(QUESTION_KEY), params.get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
-            if not how.states.redeem(state, question.fingerprint, self.client_key):
+            if how.states.open(state, question.fingerprint, self.client_key) is None:
                 return Pending()
             result = types.ElicitResult.model_validate(reply, by_name=False)
             return read_answer(question, result.action, result.content, style)

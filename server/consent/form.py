@@ -19,23 +19,14 @@ from tools.contract.display import in_one_line, visible_line
 
 FormStyle = Literal["form", "simple"]  # a form with fields, or a bare yes or no for clients that render no fields
 
-TITLED_ENUM_SINCE = "2025-11-25"
-"""Earlier revisions title an enum by `enumNames`, and have no field for several choices."""
-
+TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions title an enum by `enumNames`, and cannot take several choices
 OTHER = "Other"  # chosen by who answers in words of their own (Qwen Code's label)
-
-MAX_ANSWER_CHARS = 2_000
-"""Characters of one text (ours): four of them are still a short result. Clients are told; a longer one is cut."""
-
+MAX_ANSWER_CHARS = 2_000  # of one text (ours): four are still a short result. Clients are told; a longer one is cut
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
-
 NO_ANSWER = "coretools-mcp/no-answer"
 """Stands in the content of what came in place of an answer: a bare yes has no content that would be missing."""
-
 MAX_REASON_CHARS = 2_000  # what the model is told of a person's reason
-
-MAX_CONTENT_CHARS = 64_000
-"""A text put in place of a proposed one; offered for texts up to 16 kB, and a person may write more."""
+MAX_CONTENT_CHARS = 64_000  # of a text in place of a proposed one; offered for up to 16 kB, and a person may add to it
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:

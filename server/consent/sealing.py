@@ -41,12 +41,8 @@ class SealedStates:
         }
         return self._codec.seal(json.dumps(claims).encode())
 
-    def redeem(self, state: str, fingerprint: str, client_key: str) -> bool:
-        """Use up a state. False if it is forged, replayed, late, or belongs to something else."""
-        return self.open(state, fingerprint, client_key) is not None
-
     def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """Use up a state, and give back what it carries; `None` where `redeem` says false."""
+        """Use up a state: what it carries, `None` if it is forged, replayed, late, or belongs to something else."""
         try:
             claims: Mapping[str, Any] = json.loads(self._codec.unseal(state))
         except (InvalidRequestState, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -107,8 +108,6 @@ def as_text(value: Any) -> str:
 
 
 def command_text(words: Sequence[Any]) -> str:
-    import shlex  # noqa: PLC0415 - only needed where there is one
-
     return visible_line(shlex.join(str(word) for word in words))
 
 

@@ -5,14 +5,5 @@ from __future__ import annotations
 from server.settings.load import SettingsReport, load_settings
 from server.settings.models import Settings, TokenSource, UpstreamSettings
 from server.settings.section import SettingsError
-from server.settings.variable_expansion import UpstreamEntry
 
-__all__ = [
-    "Settings",
-    "SettingsError",
-    "SettingsReport",
-    "TokenSource",
-    "UpstreamEntry",
-    "UpstreamSettings",
-    "load_settings",
-]
+__all__ = ["Settings", "SettingsError", "SettingsReport", "TokenSource", "UpstreamSettings", "load_settings"]

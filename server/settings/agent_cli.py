@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from pydantic import ValidationError
+
 from server.settings.canonical_form import (
     FOREIGN_KEYS,
     MODE_ALIASES,
@@ -21,7 +23,7 @@ from server.settings.canonical_form import (
     convert_keys,
     rename_transports,
 )
-from server.settings.files import Tree, home_folder, set_default, table_at, value_at
+from server.settings.files import REFUSING, Tree, home_folder, set_default, table_at, value_at
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, dotted, key_paths
 from server.settings.variable_expansion import VariableExpander
@@ -108,8 +110,6 @@ def _mode(value: Any) -> Any:
 _MODES: Converters = dict.fromkeys(  # where the approval mode stands in their versions
     key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
 )
-
-
 _SWITCHES: Converters = {
     (*section, theirs): (("workspace", ours), lambda value: value if isinstance(value, bool) else WRONG)
     for theirs, ours in (
@@ -165,8 +165,6 @@ def translated(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
 
 def _why_unusable(entry: Any) -> str:
     """The end of a sentence, without any value, which may be a secret; empty where the entry can be used."""
-    from pydantic import ValidationError  # noqa: PLC0415 - only where such a file has servers
-
     try:
         settings = UpstreamSettings.model_validate_json(json.dumps(entry))
     except ValidationError as error:
@@ -182,7 +180,6 @@ def _why_unusable(entry: Any) -> str:
 _EXPANDED_LATER = key_paths("tools.discoveryCommand tools.callCommand mcp.serverCommand web.search agents")
 _EXPANDED_LATER_IN_SERVERS = frozenset({"command", "args", "env", "cwd", "url", "httpUrl", "headers"})
 _ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
-_RESTRICTING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
 
 
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
@@ -203,7 +200,7 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
         if isinstance(value, list):
             written = cast("list[Any]", value)
             items = [expanded(item, (*path, index)) for index, item in enumerate(written)]
-            if path in _RESTRICTING:  # an empty text would be a rule about every tool
+            if path in REFUSING:  # an empty text would be a rule about every tool
                 return [item for item in items if item != ""] + [item for item in written if item not in items]
             return items
         return expander.text(value, path) if isinstance(value, str) else value

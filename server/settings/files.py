@@ -278,10 +278,9 @@ class SettingsFile:
         return self.scope in (SettingsScope.CLI_PROJECT, SettingsScope.WORKSPACE)
 
 
-ADDED_RULES: tuple[KeyPath, ...] = key_paths("""
-    permissions.allow permissions.ask permissions.deny
-    tools.allowed tools.exclude tools.confirmationRequired mcp.excluded
-""")
+REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
+"""Lists of what is asked about, refused or left out: more in them restricts more."""
+ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
 """Lists of rules that some layers add to, so that they take back nothing that another layer restricts."""
 
 

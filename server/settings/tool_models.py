@@ -9,10 +9,10 @@ from pydantic import Field
 
 from server.settings.section import DAY, CommandLine, Duration, Expected, Section
 from tools.contract.limits import MAX_COMMAND_TIMEOUT, Limits
+from tools.memory.memory_files import MemoryFiles
 
 if TYPE_CHECKING:
     from tools.discovery.commands import DiscoverySettings
-    from tools.memory.memory_files import MemoryFiles
     from tools.planning.agent_command import AgentCommand
     from tools.web import search_settings
     from tools.web.address_guard import WebRules
@@ -199,8 +199,6 @@ the folder of its settings file; ~ is the home folder."""
     """The heading that memories stand below."""
 
     def for_tools(self, own_folder: str | None) -> MemoryFiles:
-        from tools.memory.memory_files import MemoryFiles  # noqa: PLC0415 - for the first memory
-
         folder = self.global_folder or own_folder
         return MemoryFiles(self.file_name[0], folder, self.section, self.project_file_name)
 

@@ -9,6 +9,7 @@ operator.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, cast
 
 from server.settings.agent_cli import FILE, AgentCli, translated
 from server.settings.files import (
+    REFUSING,
     FileState,
     Layer,
     SettingsFile,
@@ -33,7 +35,7 @@ from server.settings.files import (
 )
 from server.settings.section import Diagnostics, SettingsError, dotted, key_paths
 from tools.contract.file_names_in_text import UNSEEN
-from tools.contract.limits import ApprovalMode
+from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 
 Folders = Mapping[str, Mapping[str, str]]  # folder, relative path of a file, SHA-256 of its content
@@ -46,8 +48,6 @@ def trust_file(environ: Mapping[str, str]) -> str | None:
 
 
 def digest(content: bytes) -> str:
-    import hashlib  # noqa: PLC0415 - only workspaces with settings need it
-
     return hashlib.sha256(content).hexdigest()
 
 
@@ -75,7 +75,6 @@ def _folders(content: bytes) -> Folders:
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
     """Trust a folder's settings files as they were seen, or with `None` no more; whether it was trusted before."""
     from server.settings.settings_writer import rewrite  # noqa: PLC0415 - reading settings needs no writer
-    from tools.contract.limits import AbortSignal  # noqa: PLC0415 - as above
 
     was_trusted = False
 
@@ -279,10 +278,7 @@ def normalized_name(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", seen).split())
 
 
-RESTRICTING = key_paths("""
-    permissions.ask permissions.deny tools.core tools.exclude tools.confirmationRequired mcp.allowed mcp.excluded
-""")
-"""Keys that open nothing: they ask, refuse or leave out."""
+RESTRICTING = (*REFUSING, *key_paths("tools.core mcp.allowed"))  # keys that open nothing: they ask, refuse or leave out
 
 Restrictions = Mapping[str, Layer]  # by path of the file, what restricts in its last content that was trusted
 

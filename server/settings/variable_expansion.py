@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, dotted, shown_name, wire_name
@@ -262,8 +263,6 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
     elif entry.endpoint is None:
         yield f'{here} has the type "{entry.transport}" but no url; give the address of the server.'
     else:
-        from urllib.parse import urlsplit  # noqa: PLC0415 - needed only with a remote server
-
         try:
             parts = urlsplit(entry.endpoint)
             is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -48,8 +48,7 @@ def _digest(token: str) -> bytes:
 def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) -> Tokens:
     """Read the tokens that the settings name, or without any the one of the environment.
 
-    Raises:
-        SettingsError: One cannot be read, is open to others, is not a token, or is there twice.
+    It is a `SettingsError` if one cannot be read, is open to others, is not a token, or is there twice.
     """
     tokens: dict[str, str] = {}
     problems: list[str] = []

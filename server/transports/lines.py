@@ -17,11 +17,8 @@ from server.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unrea
 
 INBOX_MESSAGES = 256  # messages that wait to be taken before reading pauses
 KEPT_OF_OVERSIZED = 4096  # bytes kept of each end of an oversized line, to find the id that has to be told
-
-USUAL_PIPE_BYTES = 1 << 16
-PIPE_BYTES = 1 << 20
-"""What a pipe holds at first, and what one may hold through which much goes (Linux gives as much to every user)."""
-
+USUAL_PIPE_BYTES = 1 << 16  # what a pipe holds at first
+PIPE_BYTES = 1 << 20  # what one may hold through which much goes (Linux gives as much to every user)
 LARGE_PIECE = 4096  # a smaller piece of a line is added to the one before, so that there are not very many of them
 OUTGOING_BYTES = 4 * 1024 * 1024  # bytes waiting for a slow reader before senders have to wait
 UNREAD_BYTES = 1 << 18  # more than this waits only for a client that reads more slowly than we write
@@ -48,8 +45,7 @@ class LineSplitter:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._pieces: list[bytes | bytearray] = []
-        """Of the line that is not complete; put together once, since they may be many and large."""
+        self._pieces: list[bytes | bytearray] = []  # of the line that is not complete; put together once, as a whole
         self._size = 0
         self._head: bytes | None = None
         self.oversized: list[bytes] = []  # the ends of the lines that were too long, for who feeds to take them
@@ -120,22 +116,16 @@ class Backpressure:
             await free.wait()
 
 
-STDIO_BACKPRESSURE = Backpressure()
-"""That of this process's client over stdio; clients that come over the network never fill it."""
+STDIO_BACKPRESSURE = Backpressure()  # of this process's client over stdio; those over the network never fill it
 
 
 class OutgoingLines:
-    """Lines that wait to be written, in the pieces in which they came: what is large is not copied.
-
-    Args:
-        on_data: Called when there is something to write.
-        backpressure: Filled when too much waits, and freed when all of it is written.
-    """
+    """Lines that wait to be written, in the pieces in which they came: what is large is not copied."""
 
     def __init__(self, on_data: Callable[[], None], backpressure: Backpressure) -> None:
         self.size = 0  # how many bytes wait to be written
-        self.backpressure = backpressure
-        self._on_data = on_data
+        self.backpressure = backpressure  # filled when too much waits, and freed when all of it is written
+        self._on_data = on_data  # called when there is something to write
         self._pieces: deque[bytes | memoryview] = deque()
         self._is_closed = False
         self._empty = asyncio.Event()

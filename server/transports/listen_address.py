@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import ssl
 from dataclasses import dataclass
 
 from server.settings.models import HttpSettings
@@ -50,8 +51,6 @@ def open_socket(options: HttpOptions) -> socket.socket:
         for path in filter(None, (http.tls_cert, http.tls_key)):
             if not os.path.isfile(path):
                 raise ListenError(f"There is no file '{path}' (--tls-cert, --tls-key). Name PEM files that exist.")
-        import ssl  # noqa: PLC0415 - only with a certificate
-
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             # A key behind a password would be asked for at the terminal, in the middle of a start.

@@ -150,20 +150,15 @@ class WireDispatcher:
     are at work while it leaves answers unread, and none begins while much is unread. The others wait as they came, and
     when these are many nothing more is read. But while a question to the client is open everything is read, since its
     answer may come behind any number of requests; those that would be too many are refused then.
-
-    Args:
-        outgoing: Where messages go.
-        on_room: Called when more may be read.
     """
 
     def __init__(self, outgoing: OutgoingLines, on_room: Callable[[], None]) -> None:
         self.may_ask = True  # whether requests may be sent to the client in this revision
         self._outgoing = outgoing
-        self._on_room = on_room
-        self.owed: dict[RequestId, _Incoming] = {}
-        """Requests that are owed an answer, by their ids as ids are compared."""
+        self._on_room = on_room  # called when more may be read
+        self.owed: dict[RequestId, _Incoming] = {}  # requests without an answer, by their ids as ids are compared
+        # Messages behind one that is inline, and the bytes of each.
         self._held: deque[tuple[Message, _Incoming | None, int]] = deque()
-        """Messages behind one that is inline, and the bytes of each."""
         self._is_held = True
         self.waiting: OrderedDict[_Incoming, None] = OrderedDict()  # requests that wait for their turn, as they came
         self._waiting_bytes = 0
@@ -234,9 +229,7 @@ class WireDispatcher:
     async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:
         """End after the end of input: fail what can no longer be answered to us, and wait for what we still owe.
 
-        Args:
-            seconds_for: How long calls of a tool may still take, by its name as it came.
-            is_read: Whether anybody still reads the answers.
+        `seconds_for` tells how long calls of a tool may still take, by its name as it came.
         """
         for asked in self._asked.values():
             if not asked.done():
@@ -283,11 +276,7 @@ class WireDispatcher:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> Json:
-        """Ask the client, and wait for its answer.
-
-        Raises:
-            MCPError: The answer is an error, or there is none in time, or the client is gone.
-        """
+        """Ask the client, and wait for its answer; `MCPError` where that is an error, or does not come in time."""
         # Before it is sent: one that is cancelled meanwhile leaves nothing behind.
         await self._outgoing.backpressure.wait()
         if self._ended.is_set():

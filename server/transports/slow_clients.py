@@ -13,11 +13,6 @@ from uvicorn.server import ServerState
 
 from server.transports.http_sessions import is_of_handshake_era
 
-HEAD_SECONDS = 15.0
-"""How long a client has for the head of a request, from connecting or from the first byte after an answer."""
-BODY_SECONDS = 60.0  # how long it has for the body after that
-UNREAD_SECONDS = 30.0  # how long a client may leave unread what is there for it
-
 
 class ClientConnection(H11Protocol):
     """One connection, of uvicorn's protocol with limits of time: that has one only for the pause between requests.
@@ -29,9 +24,9 @@ class ClientConnection(H11Protocol):
     _waiting: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
     """The connections of each server without a request under way, the one that waits longest first."""
 
-    head_seconds: ClassVar[float] = HEAD_SECONDS
-    body_seconds: ClassVar[float] = BODY_SECONDS
-    unread_seconds: ClassVar[float] = UNREAD_SECONDS
+    head_seconds: ClassVar[float] = 15.0  # for the head of a request, from connecting or the first byte after an answer
+    body_seconds: ClassVar[float] = 60.0  # for the body after that
+    unread_seconds: ClassVar[float] = 30.0  # how long a client may leave unread what is there for it
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)

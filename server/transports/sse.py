@@ -26,9 +26,7 @@ from server.transports.http_requests import CLAIM, SERVER_ENDS, RequestClaim, as
 
 logger = logging.getLogger(__name__)
 
-MOST_UNREAD = 64
-"""Messages of one session that wait to be taken by its connection; until there are fewer, nothing more is taken in."""
-
+MOST_UNREAD = 64  # messages of a session that wait to be taken by its connection, before no more is taken in from it
 _ENDPOINT = re.compile(rb"session_id=([0-9a-f]{32})")
 
 

@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 Params = Mapping[str, Any] | None
 Incoming = DispatchContext[TransportContext]
-
 MOST_EARLY = 8  # notifications before the first request that are kept for it (the SDK's number)
 
 
@@ -126,21 +125,17 @@ class _Client:
 
 READ_BYTES = 256 * 1024  # what is read from the pipe at once; a pipe of Linux holds 64 kB, a socket more
 DRAIN_SECONDS = 10.0  # how long, after the end of input, calls that were begun may still take to be answered
-
 COMMAND_SECONDS = 1.0
 """The same for those that run a program: a command, an agent, a custom tool. It may take any time and change anything.
 Clients that close our input wait two seconds for our end before they send SIGTERM (the official SDKs)."""
-
 FLUSH_SECONDS = 30.0  # how long a slow reader may take for answers that are there
 
 
 async def serve_stdio(server: Server[Any], max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
     """Serve the process's standard input and output until its end.
 
-    Args:
-        server: Answers.
-        max_message_bytes: A longer line is refused and dropped, never held in memory.
-        runs_command: Whether the tool of this name runs programs, as its kind says.
+    A line that is longer than `max_message_bytes` is refused and dropped, never held in memory. `runs_command` tells
+    of a tool, by its name, whether it runs programs.
     """
     if sys.platform == "win32" or not (_is_pollable(0) and _is_pollable(1)):
         async with stdio_server() as (read_stream, write_stream):

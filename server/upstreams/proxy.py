@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -93,8 +93,7 @@ class Dependencies:
     key_of: Callable[[RequestContext], str]  # whose request it is, as `ClientState.key`
     own: OwnOffer  # what is ours
     why_denied: Callable[[str], str]  # why nothing of an upstream is there, as a sentence; empty if it is
-    # called before each request: starts what is started by the first one
-    before: Callable[[RequestContext], Awaitable[None]]
+    before: Callable[[RequestContext], object]  # called before each request: starts what is started by the first one
     bus: ListenBus  # reaches the clients of the 2026-07-28 revision that listen
     changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
 
@@ -182,7 +181,7 @@ class Proxy:
             return await call_next(ctx)
         if method in _HANDSHAKE_METHODS and exchange_of(ctx, "").is_modern:
             return await call_next(ctx)
-        await self._dependencies.before(ctx)
+        self._dependencies.before(ctx)
         await self.pool.wait_for_first_list()
         match method:
             case "resources/list" | "resources/templates/list" | "prompts/list":

@@ -131,20 +131,20 @@ def test_a_sealed_answer_counts_until_its_time_limit_and_not_longer() -> None:
     early = states.seal("fingerprint", "client")
     late = states.seal("fingerprint", "client")
     now[0] += 299
-    assert states.redeem(early, "fingerprint", "client")
+    assert states.open(early, "fingerprint", "client") is not None
     now[0] += 2
-    assert not states.redeem(late, "fingerprint", "client")
+    assert states.open(late, "fingerprint", "client") is None
 
 
 @pytest.mark.requirement("consent.bound")
 def test_a_sealed_answer_counts_only_for_its_client_and_its_action() -> None:
     states = SealedStates(300)
     state = states.seal("fingerprint", "client")
-    assert not states.redeem(state, "fingerprint", "somebody else")
-    assert not states.redeem(state, "another action", "client")
-    assert states.redeem(state, "fingerprint", "client")
-    assert not states.redeem(state, "fingerprint", "client")
-    assert not SealedStates(300).redeem(states.seal("fingerprint", "client"), "fingerprint", "client")
+    assert states.open(state, "fingerprint", "somebody else") is None
+    assert states.open(state, "another action", "client") is None
+    assert states.open(state, "fingerprint", "client") is not None
+    assert states.open(state, "fingerprint", "client") is None
+    assert SealedStates(300).open(states.seal("fingerprint", "client"), "fingerprint", "client") is None
 
 
 @pytest.mark.requirement("consent.changed")
