@@ -121,8 +121,6 @@ LAST_WORDS = 500  # characters of the end of standard error that stand in a prob
 
 
 class DiscoveryStatus(StrEnum):
-    """How the discovery stands."""
-
     OFF = "off"
     WAITING = "waiting"
     RUNNING = "running"

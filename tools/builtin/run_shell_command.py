@@ -57,7 +57,6 @@ class ShellParams(ToolParams):
 
     @property
     def script(self) -> str:
-        """What the shell is given."""
         return _TO_BACKGROUND.sub("", self.command) if self.is_background else self.command
 
 

@@ -256,8 +256,6 @@ VERDICTS: Mapping[str, Verdict] = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an operator has said about calls."""
-
     deny: tuple[Rule, ...] = ()  # what never runs
     ask: tuple[Rule, ...] = ()  # what always needs an answer
     allow: tuple[Rule, ...] = ()  # what runs without one

@@ -81,8 +81,6 @@ class Filters:
 
 
 class Found(NamedTuple):
-    """A file that a walk came by."""
-
     path: str  # below the folder that the walk started from, with forward slashes
     is_link: bool  # whether it is a link, where links are asked for; otherwise a regular file
     info: os.stat_result | None  # its stat where that is asked for; `None` also if it has gone meanwhile

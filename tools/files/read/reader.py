@@ -27,8 +27,6 @@ MAX_WIDE_BYTES = 64_000_000
 
 
 class Beginning(NamedTuple):
-    """What was seen of an opened file at first."""
-
     head: bytes  # its first bytes; all of them if it has less than `HEAD_BYTES`
     type: FileType  # what they tell of it
 

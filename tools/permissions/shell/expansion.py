@@ -105,7 +105,6 @@ class Expansion:
             self.note_use(word)
 
     def note_use(self, word: Word) -> None:
-        """Take in a word that is used."""
         if not word.is_literal or FOUND in word.source or word.text == "-delete":
             self.is_needed = True
             self._used.update(re.findall(r"\w+", word.source))

@@ -27,8 +27,6 @@ _STARTING_SHELLS = names("sudo doas unshare nsenter chroot ssh busybox parallel 
 
 @dataclass(slots=True)
 class Unwrapped:
-    """What a wrapper runs."""
-
     folders: Folders
     commands: list[Sequence[Word]] = field(default_factory=list[Sequence[Word]])  # commands, as words
     scripts: list[str] = field(default_factory=list[str])  # texts that a shell reads

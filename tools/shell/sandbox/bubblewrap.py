@@ -61,8 +61,6 @@ TOO_SLOW = (
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """The numbers of descriptors that bubblewrap has."""
-
     info: int  # it writes there what its process is
     held: int  # before it begins the command, it reads this to its end
     options: int  # it reads its options from there

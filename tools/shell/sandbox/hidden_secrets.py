@@ -127,7 +127,6 @@ class _Names:
 
 @cache
 def _names() -> _Names:
-    """The whole table."""
     top = _Names()
     patterns: dict[tuple[int, str], _Names] = {}
     for place in HOME_PLACES:

@@ -120,8 +120,6 @@ class Gate:
 
 
 class Mount(NamedTuple):
-    """A line of a mount table."""
-
     number: str  # by which other lines call it
     parent: str  # the mount that it lies on
     device: str  # of its file system

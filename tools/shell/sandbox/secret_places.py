@@ -15,8 +15,6 @@ from tools.permissions.auto_run_files import AGENT_FOLDERS
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A known place of secrets."""
-
     programs: frozenset[str]  # what fails for want of a login without it, by what a command calls them
     is_settings: bool  # whether it is a file that programs need for its settings too: shown without its secret values
 

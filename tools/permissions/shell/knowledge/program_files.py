@@ -364,7 +364,6 @@ def of_dd(arguments: Sequence[Word]) -> Targets:
 
 
 def of_cd(arguments: Sequence[Word]) -> Targets:
-    """The folder that it leads to."""
     target = changed_to([literal("cd"), *arguments])
     yield R, None if target is None else literal(target)
 

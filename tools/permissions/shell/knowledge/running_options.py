@@ -47,8 +47,6 @@ def family_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A row of the table."""
-
     kinds: dict[str, str]  # the listed options, and of which field they are
     harmless: dict[str, re.Pattern[str]]  # which of their values are, as patterns
     bare: frozenset[str]  # those of them without a value

@@ -126,8 +126,6 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The head of a loop."""
-
     variable: str
     # All words of the head; what the variable stands for in turn is behind `in`. `None` if that is not known.
     head: list[Word] | None

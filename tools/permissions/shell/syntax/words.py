@@ -46,8 +46,6 @@ def names(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """A word as written and as decoded."""
-
     source: str  # as it stands in the command
     text: str  # what it stands for if that is known, else the source
     is_literal: bool  # whether it stands for exactly one known text
