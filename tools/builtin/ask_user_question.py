@@ -148,23 +148,19 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     def check(self, params: AskUserQuestionParams, spelled: Mapping[str, str]) -> None:
         headers: set[str] = set()
         for number, asked in enumerate(params.questions, start=1):
+            header, labels = _plain(asked.header), [_plain(option.label) for option in asked.options or ()]
+            problem = ""
             if not asked.question.strip() or not asked.header.strip():
-                raise InvalidToolParamsError(self.name, f"question {number} or its header is blank; say what is asked.")
-            if asked.type == "choice" and not asked.options:
-                raise InvalidToolParamsError(
-                    self.name, f"question {number} has no options; give 2 to 4, or set its type to text or yesno."
-                )
-            if _plain(asked.header) in headers:
-                raise InvalidToolParamsError(
-                    self.name,
-                    f"the header '{one_line(asked.header)}' is given more than once; each question needs its own.",
-                )
-            headers.add(_plain(asked.header))
-            labels = [_plain(option.label) for option in asked.options or ()]
-            if "" in labels or len(set(labels)) < len(labels):
-                raise InvalidToolParamsError(
-                    self.name, f"the options of question {number} cannot be told apart; give each a label of its own."
-                )
+                problem = f"question {number} or its header is blank; say what is asked."
+            elif asked.type == "choice" and not asked.options:
+                problem = f"question {number} has no options; give 2 to 4, or set its type to text or yesno."
+            elif header in headers:
+                problem = f"the header '{one_line(asked.header)}' is given more than once; each question needs its own."
+            elif "" in labels or len(set(labels)) < len(labels):
+                problem = f"the options of question {number} cannot be told apart; give each a label of its own."
+            if problem:
+                raise InvalidToolParamsError(self.name, problem)
+            headers.add(header)
 
     def get_description(self, params: AskUserQuestionParams, context: ToolContext) -> str:
         return f"Ask the user: {', '.join(brief(asked.header) for asked in params.questions)}"

@@ -79,18 +79,18 @@ class ShellTool(BuiltinTool[ShellParams]):
     parameter_aliases = _ALIASES
 
     def check(self, params: ShellParams, spelled: Mapping[str, str]) -> None:
+        problem = ""
         if not params.script.strip():
-            raise InvalidToolParamsError(self.name, "'command' is empty; give a command line such as 'git status'.")
-        if "\0" in params.command:
-            raise InvalidToolParamsError(
-                self.name,
+            problem = "'command' is empty; give a command line such as 'git status'."
+        elif "\0" in params.command:
+            problem = (
                 "'command' holds a NUL character, which no command line can have; write it as an escape, as in "
-                "printf '\\x00'.",
+                "printf '\\x00'."
             )
-        if params.directory is not None and not params.directory.strip():
-            raise InvalidToolParamsError(
-                self.name, f"'{spelled['directory']}' is empty; leave it out to run in the workspace's first folder."
-            )
+        elif params.directory is not None and not params.directory.strip():
+            problem = f"'{spelled['directory']}' is empty; leave it out to run in the workspace's first folder."
+        if problem:
+            raise InvalidToolParamsError(self.name, problem)
 
     def get_description(self, params: ShellParams, context: ToolContext) -> str:
         parts = [shortened_line(params.script, DESCRIBED_CHARS)]

@@ -105,16 +105,15 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     def check(self, params: TodoWriteParams, spelled: Mapping[str, str]) -> None:
         seen: set[str] = set()
         for number, todo in enumerate(params.todos, start=1):
+            problem = ""
             if not todo.content.strip():
-                raise InvalidToolParamsError(self.name, f"todo {number} has no content; say what is to be done.")
-            if not todo.id.strip():
-                raise InvalidToolParamsError(
-                    self.name, f"the id of todo {number} is blank; give another, or leave it out."
-                )
-            if todo.id in seen:
-                raise InvalidToolParamsError(
-                    self.name, f"the id '{one_line(todo.id)}' is given more than once; each todo needs its own."
-                )
+                problem = f"todo {number} has no content; say what is to be done."
+            elif not todo.id.strip():
+                problem = f"the id of todo {number} is blank; give another, or leave it out."
+            elif todo.id in seen:
+                problem = f"the id '{one_line(todo.id)}' is given more than once; each todo needs its own."
+            if problem:
+                raise InvalidToolParamsError(self.name, problem)
             seen.add(todo.id)
 
     def get_description(self, params: TodoWriteParams, context: ToolContext) -> str:

@@ -70,17 +70,15 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         self._opener = opener
 
     def check(self, params: WebSearchParams, spelled: Mapping[str, str]) -> None:
+        provider, names, problem = params.provider, self._settings.names, ""
         if not params.query.strip():
-            raise InvalidToolParamsError(self.name, f"'{spelled['query']}' is empty; give a few words to search for.")
-        if params.provider is None:
-            return
-        names = self._settings.names
-        if not params.provider.strip():
-            raise InvalidToolParamsError(self.name, "'provider' is empty; leave it out to ask the default.")
-        if names and _named(params) not in names:
-            raise InvalidToolParamsError(
-                self.name, f"the provider '{brief(params.provider)}' is not set up; these are: {', '.join(names)}."
-            )
+            problem = f"'{spelled['query']}' is empty; give a few words to search for."
+        elif provider is not None and not provider.strip():
+            problem = "'provider' is empty; leave it out to ask the default."
+        elif provider is not None and names and _named(params) not in names:
+            problem = f"the provider '{brief(provider)}' is not set up; these are: {', '.join(names)}."
+        if problem:
+            raise InvalidToolParamsError(self.name, problem)
 
     def get_description(self, params: WebSearchParams, context: ToolContext) -> str:
         whom = f" with {brief(params.provider.strip())}" if params.provider is not None else ""

@@ -12,17 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tools.contract.permission_subjects import Access
 from tools.permissions.auto_run_files import auto_run_names
-from tools.permissions.shell.knowledge.program_files import (
-    REMOTE_PATH,
-    TOP_OF_REPOSITORY,
-    F,
-    R,
-    Reach,
-    Targets,
-    W,
-    host,
-    table_rows,
-)
+from tools.permissions.shell.knowledge import program_files
+from tools.permissions.shell.knowledge.program_files import TOP_OF_REPOSITORY, F, R, Reach, Targets, W
 from tools.permissions.shell.syntax.arguments import Arguments, parse
 from tools.permissions.shell.syntax.folders import joined
 from tools.permissions.shell.syntax.words import GIT_WILD, Word, literal, names
@@ -270,8 +261,8 @@ def of_git(arguments: Sequence[Word]) -> Targets:
         yield F, None
     elif verb == "clone":
         operands = parse(rest, _VALUED["clone"]).operands
-        address = REMOTE_PATH.match(operands[0].text) if operands else None
-        yield F, None if address is None else host(address[1] or address[2], operands[0])
+        address = program_files.REMOTE_PATH.match(operands[0].text) if operands else None
+        yield F, None if address is None else program_files.host(address[1] or address[2], operands[0])
         yield W, operands[1] if len(operands) > 1 else None
     if any(text.partition("=")[0] in ("--stdin-paths", "--pathspec-from-file", "--index-info") for text in texts):
         yield R, None
@@ -343,7 +334,7 @@ _QUIET_WORDS = {
 # Options of sub-commands with a value, and, of those that show nothing but by the others, those without one
 _OPTIONS = {
     verb: {kind: names(text) for kind, text in fields}
-    for verbs, fields in table_rows("""
+    for verbs, fields in program_files.table_rows("""
 add: quiet A u n v f N all update dry-run verbose force intent-to-add ignore-errors ignore-missing renormalize refresh
     sparse no-all ignore-removal no-ignore-removal pathspec-file-nul | valued chmod pathspec-from-file
 checkout: quiet q f l m d t 2 3 quiet force merge detach track no-track guess no-guess ours theirs overlay no-overlay
