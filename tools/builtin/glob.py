@@ -80,7 +80,6 @@ class GlobTool(BuiltinTool[GlobParams]):
     def check(self, params: GlobParams, spelled: Mapping[str, str]) -> None:
         from tools.files.find.file_finder import compile_glob  # noqa: PLC0415 - with the first call
 
-        del spelled
         if not os.path.isabs(params.pattern):
             compile_glob(params.pattern, ignore_case=not params.case_sensitive)
 

@@ -23,7 +23,6 @@ from tools.permissions.shell.knowledge.program_files import TAKEN, Reach
 from tools.permissions.verdict import Grant, Part, Permission, Verdict, summed
 
 MAX_REASONS = 4  # how many options of one command a question tells about
-_BY_CERTAINTY = (Links.NONE, Links.MAYBE, Links.MADE)
 
 
 @dataclass(slots=True)
@@ -276,7 +275,7 @@ class CommandPolicy:
             found |= {maker.links for maker in self._link_makers.get(path, ()) if maker is not command}
             if path == (path := os.path.dirname(path)):
                 break
-        links = max(found, key=_BY_CERTAINTY.index, default=Links.NONE)
+        links = max(found, key=list(Links).index, default=Links.NONE)
         if links is Links.NONE:
             return
         said = f"where {paths[0]} leads is not known, as another part may make a link on the way"

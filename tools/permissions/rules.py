@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tools.contract.permission_subjects import Access, ToolTraits
 from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
@@ -50,15 +51,10 @@ class CommandSpecifier:
 
     def fits(self, text: str) -> bool:
         """Whether it is about a command, given as its words with single blanks between."""
-        pattern = self.pattern
-        if pattern.endswith(" *"):
-            bare = pattern[:-2]
-            if ANYTHING not in bare:
-                return text == bare or text.startswith(f"{bare} ")
-            return fits_wildcards(pattern, text) or fits_wildcards(bare, text)
-        if ANYTHING in pattern:
-            return fits_wildcards(pattern, text)
-        return text == pattern or text.startswith(f"{pattern} ")
+        bare = self.pattern.removesuffix(" *")
+        if ANYTHING not in bare:
+            return text == bare or text.startswith(f"{bare} ")
+        return fits_wildcards(self.pattern, text) or fits_wildcards(bare, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +78,11 @@ class PathSpecifier:
         if not path.startswith(prefix):
             return False
         names = bytes_text(path[len(prefix) :]).split(os.sep)
-        below = ""
-        for number, name in enumerate(names, start=1):
-            below = f"{below}/{name}" if below else name
-            # What is there is not looked at: the last name may be a folder as well.
-            if self.rules.hides(below, is_folder=True):
-                return True
-            if number == len(names) and self.rules.hides(below, is_folder=False):
-                return True
-        return False
+        below = list(accumulate(names, lambda above, name: f"{above}/{name}" if above else name))
+        # What is there is not looked at: the last name may be a folder as well.
+        return any(self.rules.hides(each, is_folder=True) for each in below) or bool(
+            self.rules.hides(below[-1], is_folder=False)
+        )
 
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
@@ -99,7 +91,7 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
     elif pattern == "~" or pattern.startswith("~/"):
-        pattern, base = f"{pattern[1:]}" if len(pattern) > 1 else "/**", home
+        pattern, base = pattern[1:] or "/**", home
     elif pattern.startswith("./"):
         pattern = pattern[1:]
     elif forbids and "/" not in pattern.rstrip("/"):

@@ -10,12 +10,11 @@ from tools.contract.permission_subjects import NO_WAIVER, Waiver
 
 
 class Verdict(StrEnum):
+    """In the order of their strictness."""
+
     ALLOW = "allow"
     ASK = "ask"
     DENY = "deny"
-
-
-_STRICTNESS = (Verdict.ALLOW, Verdict.ASK, Verdict.DENY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Permission:
 
 def summed(source: str, parts: Sequence[Part]) -> Part:
     """What parts come to: the strictest verdict, with all that was said for it."""
-    verdict = max((part.verdict for part in parts), key=_STRICTNESS.index)
+    verdict = max((part.verdict for part in parts), key=list(Verdict).index)
     deciding = [part for part in parts if part.verdict is verdict]
     # One that no rule could allow keeps the whole from being allowed by rules.
     is_grantable = verdict is not Verdict.ALLOW and all(part.grants for part in deciding)

@@ -207,11 +207,16 @@ def compile_patterns(
             choices.insert(0, "")
         return choices[0] if len(choices) == 1 else f"{{{','.join(choices)}}}"
 
+    def literal_parts(parts: Sequence[str]) -> int:
+        """How many parts from the front on name something that exists."""
+        places = range(len(parts) if exists is not None else 0)
+        return next((at for at in places if exists is None or not exists("/".join(parts[: at + 1]))), len(places))
+
     alternatives: list[list[_Step]] = []
     literals: set[str] = set()
     for pattern in patterns:
         whole = _parts(pattern)
-        if exists is not None and _literal_parts(exists, whole) == len(whole):
+        if literal_parts(whole) == len(whole):
             expanded = [(whole, len(whole))]
         else:
             unknown = _UNKNOWN_EXTENDED.search(pattern)
@@ -220,15 +225,13 @@ def compile_patterns(
                     f"'{unknown.group()}' is not supported; name what you want with braces, like {{a,b}}"
                 )
             each = map(_parts, expand_braces(_EXTENDED.sub(braces_of, pattern)))
-            expanded = [(parts, _literal_parts(exists, parts) if exists is not None else 0) for parts in each]
-        for parts, literal_parts in expanded:
-            steps = [_step(part, ignore_case=ignore_case, literal=n < literal_parts) for n, part in enumerate(parts)]
+            expanded = [(parts, literal_parts(parts)) for parts in each]
+        for parts, literal in expanded:
+            steps = [_step(part, ignore_case=ignore_case, literal=n < literal) for n, part in enumerate(parts)]
             if at_any_depth and len(parts) == 1:
                 steps.insert(0, _TREE)
             alternatives.append(steps)
-            literals.update(
-                part.lower() for n, part in enumerate(parts) if n < literal_parts or not _WILDCARDS.search(part)
-            )
+            literals.update(part.lower() for n, part in enumerate(parts) if n < literal or not _WILDCARDS.search(part))
         _check_size(len(alternatives), 0)
     return PathPattern(alternatives, frozenset(literals))
 
@@ -249,14 +252,6 @@ def _parts(pattern: str) -> list[str]:
     if slashed.endswith("/") or not parts:
         parts.append("**")
     return [part for n, part in enumerate(parts) if not (part == "**" and n > 0 and parts[n - 1] == "**")]
-
-
-def _literal_parts(exists: Names, parts: Sequence[str]) -> int:
-    """How many parts from the front on name something that exists."""
-    for count in range(len(parts)):
-        if not exists("/".join(parts[: count + 1])):
-            return count
-    return len(parts)
 
 
 def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:

@@ -344,7 +344,7 @@ class _Command:
         family = family_of(name)
         if not words[0].is_literal:
             doubts.append(f"its name is not literal: {words[0].source[:80]}")
-        elif words[0].is_disguised:
+        elif words[0].text != words[0].source:
             doubts.append(f"its name is written with quotes or escapes: {words[0].source[:80]}")
         given = self.assignments
         unwrapped = unwrap(program, arguments, self.folders)

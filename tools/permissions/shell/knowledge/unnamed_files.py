@@ -21,7 +21,7 @@ from tools.permissions.shell.syntax.words import Word, literal, names, read_word
 
 
 class Links(StrEnum):
-    """What a command may leave where it writes."""
+    """What a command may leave where it writes, in the order of certainty."""
 
     NONE = "none"
     MAYBE = "maybe"  # links among what it copies, moves or unpacks

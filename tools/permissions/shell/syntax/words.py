@@ -54,11 +54,6 @@ class Word:
     path: str | None  # as a path: the text, or `~/x` and `$HOME/x` as they stand; `None` if it is not known
 
     @property
-    def is_disguised(self) -> bool:
-        """Whether it is spelled with quotes or escapes."""
-        return self.is_literal and self.text != self.source
-
-    @property
     def beginning(self) -> str:
         """The folder that it names something in for certain, if it is a path; empty if none is known."""
         home = _HOME_BEGINNING.match(self.source)
