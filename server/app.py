@@ -173,13 +173,7 @@ class App:
             settings.confirmation.style,
         )
         policy = permission_policy(report, self.registry)
-        self._workspaces = WorkspacePolicy(
-            settings.workspace.roots,
-            intersect=settings.workspace.client_roots == "intersect",
-            respect_git_ignore=settings.workspace.respect_git_ignore,
-            respect_agent_ignore=settings.workspace.respect_agent_ignore,
-            hidden=lambda roots: hidden_paths(policy.rules, roots),
-        )
+        self._workspaces = WorkspacePolicy(settings.workspace, lambda roots: hidden_paths(policy.rules, roots))
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
         bus = ListenBus()

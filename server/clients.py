@@ -33,6 +33,7 @@ from server.client_request import Exchange
 from server.file_uris import UriRefusedError, path_of_uri
 from server.sdk_seams import Connection, RequestContext, connection_of, sse_session
 from server.settings.files import real_path
+from server.settings.models import WorkspaceSettings
 from server.upstreams.call_relay import CallContext
 from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -190,24 +191,19 @@ def client_key(ctx: RequestContext) -> str | None:
     return f"{SESSION_KEYS[0]}{session}" if session else None
 
 
-_Workspaces = dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace]
-
-
-@dataclass(slots=True)
 class WorkspacePolicy:
-    """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder."""
+    """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder.
 
-    operator_roots: Sequence[str]
-    intersect: bool  # whether the client's roots narrow the operator's
-    respect_git_ignore: bool = True
-    respect_agent_ignore: bool = True
-    hidden: Callable[[Sequence[str]], Forbidden | None] = lambda _roots: None  # what rules hide below some folders
-    built: _Workspaces = field(default_factory=_Workspaces, init=False)  # what is not there is made when it is needed
-    asks_for_roots: bool = field(init=False)  # whether the client's roots count
+    `hidden` tells what rules hide below some folders.
+    """
 
-    def __post_init__(self) -> None:
-        self.operator_roots = tuple(real_path(root) for root in self.operator_roots)
-        self.asks_for_roots = self.intersect or not self.operator_roots
+    def __init__(self, settings: WorkspaceSettings, hidden: Callable[[Sequence[str]], Forbidden | None]) -> None:
+        self._settings = settings
+        self._hidden = hidden
+        self._operator_roots = tuple(real_path(root) for root in settings.roots)
+        self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
+        self.asks_for_roots = self._intersect or not self._operator_roots
+        self.built: dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace] = {}  # the others when they are needed
 
     def workspace(self, client_roots: ClientRoots | None, readable: tuple[str, ...] = ()) -> Workspace:
         """The workspace for a client; its roots are `None` if it has some and has not told them."""
@@ -219,16 +215,16 @@ class WorkspacePolicy:
             self.built[key] = Workspace(
                 folders,
                 problem,
-                respect_git_ignore=self.respect_git_ignore,
-                respect_agent_ignore=self.respect_agent_ignore,
+                respect_git_ignore=self._settings.respect_git_ignore,
+                respect_agent_ignore=self._settings.respect_agent_ignore,
                 readable=readable,
-                forbidden=self.hidden(folders),
+                forbidden=self._hidden(folders),
             )
         return self.built[key]
 
     def _folders(self, client_roots: ClientRoots | None) -> tuple[Sequence[str], str]:
-        operators = self.operator_roots
-        if operators and not self.intersect:
+        operators = self._operator_roots
+        if operators and not self._intersect:
             return operators, ""
         if client_roots is None:
             return (), (

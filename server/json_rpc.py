@@ -19,8 +19,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-AnyId = RequestId | float
-"""A fraction is not an id that one should use, but a request with one is answered all the same."""
+AnyId = RequestId | float  # a fraction is not an id that one should use, but a request with one is answered too
 _PARTS = 4  # of a request with parameters: what it is, its id, its method and these. Every other message has less.
 
 ID_IS_TAKEN = (
@@ -147,11 +146,6 @@ class Unreadable:
     identity: AnyId | None  # the id; `None` if it is not one, or not known
     is_answer: bool  # it was meant as the answer to a question of ours, so it must not be answered
 
-    @property
-    def refusal(self) -> Json:
-        identity = None if isinstance(self.identity, float) else self.identity
-        return error_of(identity, NOT_A_MESSAGE)
-
 
 def read_unreadable(line: bytes) -> Unreadable | None:
     """What can be said of JSON that is not a JSON-RPC message; `None` if it has no id. `ValueError` is no JSON."""
@@ -194,5 +188,4 @@ def encoded(message: Mapping[str, Any]) -> bytes:
         logger.exception("a message could not be encoded")
     if "result" not in message:
         return b""
-    error = {"code": types.INTERNAL_ERROR, "message": "The result could not be encoded."}
-    return json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
+    return json.dumps(error_of(message["id"], "The result could not be encoded.", types.INTERNAL_ERROR)).encode()

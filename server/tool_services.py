@@ -24,11 +24,11 @@ from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import read_rules
 from tools.permissions.tool_names import GROUPS
 from tools.shell.jobs import JobTable
+from tools.shell.private_folders import PrivateFolders
 
 if TYPE_CHECKING:
-    from tools.builtin.discovered_tools import Discovery, DiscoveryState
+    from tools.builtin.discovered_tools import Discovery
     from tools.shell.brokered_starter import BrokeredStarter
-    from tools.shell.private_folders import PrivateFolders
     from tools.shell.runner import CommandRunner, ProgramRunner, StartQueue
     from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
     from tools.web.page_fetcher import PageFetcher
@@ -112,6 +112,7 @@ class Commands:
     def __init__(self, report: SettingsReport) -> None:
         self._report = report
         self._shell = report.settings.shell
+        self._folders = PrivateFolders()  # nothing of them is made before the first command
         self._confinement: BubblewrapConfinement | None = None
         self._runner: CommandRunner | None = None
         self._programs: ProgramRunner | None = None
@@ -123,12 +124,6 @@ class Commands:
         if settings.shell.env != self._shell.env:
             self._shell = self._shell.model_copy(update={"env": settings.shell.env})
             self._runner = None  # the next command has another one made
-
-    @cached_property
-    def _folders(self) -> PrivateFolders:
-        from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - with the first client
-
-        return PrivateFolders()
 
     @cached_property
     def _starter(self) -> BrokeredStarter:
@@ -220,13 +215,8 @@ class CustomTools:
         self._environment: dict[str, str] = {}
         self.discovery = self._made(settings) if settings.tools.discovery_command is not None else None
 
-    @property
-    def state(self) -> DiscoveryState | None:
-        """What came of the discovery; `None` where no command is configured."""
-        return self.discovery.state if self.discovery is not None else None
-
     def start(self, tasks: TaskGroup) -> None:
-        """Begin the first discovery, once. To be called when a client is really there."""
+        """Begin the first discovery, once: when a client is really there."""
         if self.discovery is not None:
             self.discovery.start(tasks)
 
@@ -251,10 +241,6 @@ class CustomTools:
         """Give the discovery a moment after the start, so that the first list is whole where it can be."""
         if self.discovery is not None:
             await self.discovery.wait_for_first_list()
-
-    async def wait_until_known(self) -> None:
-        if self.discovery is not None:
-            await self.discovery.known.wait()
 
     def _made(self, settings: Settings) -> Discovery:
         from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - as above

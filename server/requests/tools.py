@@ -160,8 +160,8 @@ class ToolRequests:
         try:
             with client:
                 # A client may know a tool from an earlier run: the first attempt to find it is waited for.
-                if self.custom_tools.discovery is not None and self.registry.find(name) is None:
-                    await self.custom_tools.wait_until_known()
+                if (discovery := self.custom_tools.discovery) is not None and self.registry.find(name) is None:
+                    await discovery.known.wait()
                 context = await self.contexts.of(client, ctx)
                 confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
                 outcome = await self.flow.run(call, context, confirmer)

@@ -10,11 +10,11 @@ from pydantic import Field
 from server.settings.section import DAY, CommandLine, Duration, Expected, Section
 from tools.contract.limits import MAX_COMMAND_TIMEOUT, Limits
 from tools.memory.memory_files import MemoryFiles
+from tools.web.search_settings import ProviderSettings, SearchSettings
 
 if TYPE_CHECKING:
     from tools.discovery.commands import DiscoverySettings
     from tools.planning.agent_command import AgentCommand
-    from tools.web import search_settings
     from tools.web.address_guard import WebRules
 
 MAX_COUNT: Final = 10_000_000
@@ -158,9 +158,7 @@ class WebSearchSettings(Section):
         }
         return tuple(name for name, value in is_configured.items() if value)
 
-    def for_tools(self) -> search_settings.SearchSettings:
-        from tools.web.search_settings import ProviderSettings, SearchSettings  # noqa: PLC0415 - for the first search
-
+    def for_tools(self) -> SearchSettings:
         providers = [
             ProviderSettings(name, **{key: value for key, value in getattr(self, name) if value is not None})
             for name in self.configured

@@ -215,4 +215,4 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         return error_of(identity, message, types.PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:
         return error_of(None, NOT_A_MESSAGE) if is_post else None
-    return unreadable.refusal
+    return error_of(None if isinstance(unreadable.identity, float) else unreadable.identity, NOT_A_MESSAGE)

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from server.clients import ClientRoots, WorkspacePolicy
+from server.settings.models import WorkspaceSettings
 from tools.contract.errors import ToolError, ToolErrorType
 
 
 def policy(*roots: Path, intersect: bool = False) -> WorkspacePolicy:
-    return WorkspacePolicy([str(root) for root in roots], intersect=intersect)
+    named = tuple(str(root) for root in roots)
+    settings = WorkspaceSettings(roots=named, client_roots="intersect" if intersect else "fallback")
+    return WorkspacePolicy(settings, lambda _roots: None)
 
 
 @pytest.mark.requirement("roots.client")

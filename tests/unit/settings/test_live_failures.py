@@ -162,8 +162,8 @@ async def main(when):
     async with anyio.create_task_group() as tasks:
         custom.change(after.settings, tasks)
         with anyio.fail_after(50):
-            await custom.wait_until_known()
-    print(json.dumps(custom.state.status))
+            await custom.discovery.known.wait()
+    print(json.dumps(custom.discovery.state.status))
     await commands.aclose(())
 
 anyio.run(main, sys.argv[1])
