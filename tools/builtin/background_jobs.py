@@ -64,11 +64,7 @@ def _status_of(job: Job) -> dict[str, Any]:
     return {"job_id": job.id, "status": job.status.value, "exit_code": code, "signal": signal}
 
 
-class ListJobsParams(ToolParams):
-    """Nothing to choose."""
-
-
-class ListJobsTool(BuiltinTool[ListJobsParams]):
+class ListJobsTool(BuiltinTool[ToolParams]):
     name = "list_background_jobs"
     display_name = "ListBackgroundJobs"
     aliases = ("ListJobsTool", "ListBackgroundJobs", "list_background_processes")
@@ -78,15 +74,15 @@ class ListJobsTool(BuiltinTool[ListJobsParams]):
     )
     kind = Kind.READ
     behaviour = READS
-    params_model = ListJobsParams
+    params_model = ToolParams
     output_schema = object_schema(
         {"jobs": {"type": "array", "items": object_schema(_LISTED_PROPERTIES, is_closed=False)}}, is_closed=False
     )
 
-    def get_description(self, params: ListJobsParams, context: ToolContext) -> str:
+    def get_description(self, params: ToolParams, context: ToolContext) -> str:
         return "List background jobs"
 
-    async def execute(self, params: ListJobsParams, context: ToolContext) -> ToolResult:
+    async def execute(self, params: ToolParams, context: ToolContext) -> ToolResult:
         from tools.shell.result_text import size, status_text  # noqa: PLC0415 - with the first call
 
         context.signal.raise_if_aborted()
@@ -195,11 +191,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         )
 
 
-class StopJobParams(JobParams):
-    """Which job to end."""
-
-
-class StopJobTool(BuiltinTool[StopJobParams]):
+class StopJobTool(BuiltinTool[JobParams]):
     name = "stop_background_job"
     display_name = "StopBackgroundJob"
     aliases = ("StopJobTool", "StopBackgroundJob", "task_stop", "KillShell")
@@ -210,14 +202,14 @@ class StopJobTool(BuiltinTool[StopJobParams]):
     )
     kind = Kind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
-    params_model = StopJobParams
+    params_model = JobParams
     parameter_aliases = JOB_ALIASES
     output_schema = object_schema({**_STATUS_PROPERTIES, "was_running": {"type": "boolean"}}, is_closed=False)
 
-    def get_description(self, params: StopJobParams, context: ToolContext) -> str:
+    def get_description(self, params: JobParams, context: ToolContext) -> str:
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
-    async def execute(self, params: StopJobParams, context: ToolContext) -> ToolResult:
+    async def execute(self, params: JobParams, context: ToolContext) -> ToolResult:
         """End it, and wait until nothing of it runs. Nobody is asked: whoever may run a command may end it."""
         from tools.shell.result_text import status_text  # noqa: PLC0415 - with the first call
 
