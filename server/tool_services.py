@@ -81,7 +81,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
             # No other file becomes free by its name, or by a link of its name.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
                 free.append(path)
-    return GuardedPaths.of(files, [own] if own is not None else [], free)
+    return GuardedPaths(files, [own] if own is not None else [], free)
 
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:

@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 from tools.files.opener import MAX_LINKS
 from tools.permissions.auto_run_files import folded
@@ -19,57 +18,45 @@ _REASON = "it is this server's own settings or log, or they lie in it"
 _FoldedPath = tuple[str, ...]  # the names of a path as careless file systems compare them
 
 
-@dataclass(frozen=True, slots=True)
 class GuardedPaths:
-    """What is written with a person's consent only, each time anew. `of` makes it."""
+    """What is written with a person's consent only, each time anew: files, and folders with all but the free files.
 
-    files: tuple[str, ...] = ()  # files, present or not, by every path that leads to them
-    folders: tuple[str, ...] = ()  # folders with all that is in them, likewise
-    folded_files: frozenset[_FoldedPath] = frozenset()  # the files by the names of their paths
-    folded_folders: frozenset[_FoldedPath] = frozenset()  # the same for the folders
-    passed: frozenset[_FoldedPath] = frozenset()  # the same for what the paths of both pass through
-    free: frozenset[_FoldedPath] = frozenset()  # the same for files in these folders that may be written like others
+    They are guarded whether present or not, with every link on the way to them. Blocking.
+    """
 
-    @classmethod
-    def of(cls, files: Iterable[str], folders: Iterable[str] = (), free: Iterable[str] = ()) -> GuardedPaths:
-        """Guard these, but for the free files in the folders, with every link on the way to them. Blocking."""
-        all_files = tuple(dict.fromkeys(path for file in files for path in _all_paths_to(file)))
-        all_folders = tuple(dict.fromkeys(path for folder in folders for path in _all_paths_to(folder)))
-        folded_files, folded_folders = (frozenset(map(_folded_path, paths)) for paths in (all_files, all_folders))
-        return cls(
-            all_files,
-            all_folders,
-            folded_files,
-            folded_folders,
-            frozenset(path[:length] for path in folded_files | folded_folders for length in range(1, len(path))),
-            frozenset(_folded_path(path) for file in free for path in _all_paths_to(file)),
-        )
+    def __init__(self, files: Iterable[str] = (), folders: Iterable[str] = (), free: Iterable[str] = ()) -> None:
+        # By every path that leads to them, and these by their names.
+        self._files = tuple(dict.fromkeys(path for file in files for path in _all_paths_to(file)))
+        self._folders = tuple(dict.fromkeys(path for folder in folders for path in _all_paths_to(folder)))
+        self._folded_files = frozenset(map(_folded_path, self._files))
+        self._folded_folders = frozenset(map(_folded_path, self._folders))
+        all_folded = self._folded_files | self._folded_folders
+        self._passed = frozenset(path[:length] for path in all_folded for length in range(1, len(path)))
+        self._free = frozenset(_folded_path(path) for file in free for path in _all_paths_to(file))
 
     def why(self, paths: Iterable[str]) -> str | None:
         """Why one of these absolute paths is written with consent only, or `None`. Blocking.
 
         A folder that a guarded path passes through counts as well: what replaces it replaces the settings.
         """
-        if not self.files and not self.folders:
-            return None
-        return _REASON if any(self._guards(path) for path in paths) else None
+        return _REASON if (self._files or self._folders) and any(map(self._guards, paths)) else None
 
     def why_among(self, folders: Iterable[str], ending: str = "") -> str | None:
         """Why a file of these folders of which only the end is known is written with consent only, or `None`."""
         around = [_folded_path(folder) for folder in folders]
-        for path in (*self.files, *self.folders):
+        for path in (*self._files, *self._folders):
             name = _folded_path(path)
             is_inside = any(name[: len(folder)] == folder for folder in around)
-            if is_inside and (path in self.folders or path.casefold().endswith(ending.casefold())):
+            if is_inside and (path in self._folders or path.casefold().endswith(ending.casefold())):
                 return _REASON
         return None
 
     def _guards(self, path: str) -> bool:
         name = _folded_path(path)
-        if name in self.folded_files or name in self.passed or self._is_other_name(path):
+        if name in self._folded_files or name in self._passed or self._is_other_name(path):
             return True
-        is_inside = any(name[: len(folder)] == folder for folder in self.folded_folders)
-        return is_inside and name not in self.free
+        is_inside = any(name[: len(folder)] == folder for folder in self._folded_folders)
+        return is_inside and name not in self._free
 
     def _is_other_name(self, path: str) -> bool:
         """Whether a file is one of the guarded ones by a hard link."""
@@ -79,11 +66,11 @@ class GuardedPaths:
         return any((other := _status(file)) is not None and os.path.samestat(info, other) for file in self._present())
 
     def _present(self) -> Iterator[str]:
-        yield from self.files
-        for folder in self.folders:
+        yield from self._files
+        for folder in self._folders:
             with suppress(OSError):
                 paths = [os.path.join(folder, name) for name in os.listdir(folder)]
-                yield from (path for path in paths if _folded_path(path) not in self.free)
+                yield from (path for path in paths if _folded_path(path) not in self._free)
 
 
 def _status(path: str) -> os.stat_result | None:
