@@ -20,19 +20,10 @@ from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.inbound import X_MCP_HEADER_KEY
 
+from server import clients
 from server.announcements import Announcements, ListenBus
 from server.audit_log import AuditLog
 from server.client_request import exchange_of
-from server.clients import (
-    STDIO_KEY,
-    ClientRoots,
-    ClientTable,
-    Contexts,
-    WorkspacePolicy,
-    ask_roots,
-    client_key,
-    follow_roots,
-)
 from server.consent.confirmers import Confirmers
 from server.live_settings import LiveSettings, has_other_rules
 from server.requests.files import AT, FileRequests, MemoryResources
@@ -160,7 +151,7 @@ class App:
             self.registry.register_tool(tool)
         reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
         self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
-        self.clients = ClientTable(
+        self.clients = clients.ClientTable(
             settings.approval_mode,
             settings.http.session_idle / 1000,
             self._commands.output_folder,
@@ -173,7 +164,7 @@ class App:
             settings.confirmation.style,
         )
         policy = permission_policy(report, self.registry)
-        self._workspaces = WorkspacePolicy(settings.workspace, lambda roots: hidden_paths(policy.rules, roots))
+        self._workspaces = clients.WorkspacePolicy(settings.workspace, lambda roots: hidden_paths(policy.rules, roots))
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
         bus = ListenBus()
@@ -183,7 +174,7 @@ class App:
             Dependencies(
                 registry=self.registry,
                 served_over=served_over,
-                key_of=lambda ctx: client_key(ctx) or "",
+                key_of=lambda ctx: clients.client_key(ctx) or "",
                 own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
                 why_denied=policy.why_server_not_offered,
                 before=self.clients.of,
@@ -196,7 +187,7 @@ class App:
         # People's rules are saved in the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
         self._flow = Flow(self.registry, policy, saved_rules, self._audit if self._audit.is_read else None)
-        self._contexts = Contexts(
+        self._contexts = clients.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
             services=Services(self._commands.runner, self._commands.consented),
@@ -293,7 +284,7 @@ class App:
         client = self.clients.of(ctx)
         is_new = self.clients.follow(ctx)
         if is_new and self._tasks is not None and self._workspaces.asks_for_roots and client.roots is None:
-            self._tasks.start_soon(partial(ask_roots, client, ctx, related=False))
+            self._tasks.start_soon(partial(clients.ask_roots, client, ctx, related=False))
 
     async def _on_roots_list_changed(self, ctx: RequestContext, params: types.NotificationParams | None) -> None:
         del params
@@ -301,12 +292,12 @@ class App:
 
         async def take(ctx: RequestContext) -> None:
             await self.proxy.roots_changed(exchange_of(ctx, client.state.key))
-            await ask_roots(client, ctx, related=False)
+            await clients.ask_roots(client, ctx, related=False)
 
-        await follow_roots(client, ctx, take)
+        await clients.follow_roots(client, ctx, take)
 
     async def judge(self, call: FunctionCall) -> Judgement:
         """What would be decided on a call of a client over stdio that names no roots. Nothing is run."""
-        state = ClientState(STDIO_KEY, self._settings.approval_mode)
-        context = ToolContext(self._workspaces.workspace(ClientRoots()), self._contexts.limits, state)
+        state = ClientState(clients.STDIO_KEY, self._settings.approval_mode)
+        context = ToolContext(self._workspaces.workspace(clients.ClientRoots()), self._contexts.limits, state)
         return await self._flow.judge(self.registry.get_tool(call.name), call.arguments, context)

@@ -15,15 +15,7 @@ from server.settings.canonical_form import canonicalise
 from server.settings.files import Tree, leaves, table_at
 from server.settings.load import load_settings
 from server.settings.section import Diagnostics, SettingsError, dotted
-from server.settings.trust import (
-    WorkspaceFile,
-    digest,
-    find_files,
-    read_trust,
-    sanitize,
-    trust_file,
-    trust_folder,
-)
+from server.settings.trust import WorkspaceFile, digest, find_files, read_trust, sanitize, trust_file, trust_folder
 from tools.contract.display import visible_line, without_gaps
 from tools.contract.errors import ToolError
 

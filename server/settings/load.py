@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
+from server.settings import trust
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translated
 from server.settings.canonical_form import canonicalise
 from server.settings.files import (
@@ -30,18 +31,6 @@ from server.settings.files import (
 )
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of
-from server.settings.trust import (
-    COMMAND_ALIAS,
-    SERVER_COMMAND,
-    Restrictions,
-    find_files,
-    read_trust,
-    read_trusted,
-    restrictions_of,
-    retained_restrictions,
-    sanitize,
-    trust_file,
-)
 from server.settings.variable_expansion import UpstreamEntry, resolve, resolve_entries
 
 COMMAND_LINE = "command line"  # the source of values that were given as options
@@ -84,7 +73,7 @@ class SettingsReport:
     candidates: tuple[SettingsFile, ...] = ()  # every file that may hold settings, and what became of it
     inputs: SettingsInputs | None = field(default=None, repr=False)
     # What restricts in the files of workspaces, for when they are not trusted any more.
-    restrictions: Restrictions = field(default_factory=dict[str, Layer], repr=False)
+    restrictions: trust.Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
     @property
     def own_folder(self) -> str | None:
@@ -141,33 +130,33 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, diagnostics)
     own = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
-    trust = read_trust(trust_file(environ), diagnostics)
+    trusted_folders = trust.read_trust(trust.trust_file(environ), diagnostics)
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
     restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
-        files = [file for file in find_files(folder, clis) if real_path(file.path) not in own]
-        trusted, seen = read_trusted(files, trust, diagnostics)
+        files = [file for file in trust.find_files(folder, clis) if real_path(file.path) not in own]
+        trusted, seen = trust.read_trusted(files, trusted_folders, diagnostics)
         candidates += seen
         for layer in trusted:
             _canonicalise(layer, environ, diagnostics)
-        trusted += retained_restrictions(before.restrictions if before is not None else {}, seen, diagnostics)
+        trusted += trust.retained_restrictions(before.restrictions if before is not None else {}, seen, diagnostics)
         for layer in trusted:
-            sanitize(layer, operators, diagnostics)
-        restrictions |= restrictions_of(trusted)
+            trust.sanitize(layer, operators, diagnostics)
+        restrictions |= trust.restrictions_of(trusted)
         layers += trusted
     layers.sort(key=lambda layer: layer.scope)
     merged = MergedLayers(layers)
-    line: Any = value_at(merged.data, SERVER_COMMAND)
+    line: Any = value_at(merged.data, trust.SERVER_COMMAND)
     words = cast("list[Any]", line) if isinstance(line, list) else []
     if words and all(isinstance(word, str) for word in words):  # else there is none, or validation says what is wrong
-        source, own = merged.source_of(SERVER_COMMAND), dotted(("mcpServers", COMMAND_ALIAS))
-        if COMMAND_ALIAS in table_at(merged.data, "mcpServers"):
-            said = f"{dotted(SERVER_COMMAND)} is not used, because there is {own}, which has its alias."
+        source, own = merged.source_of(trust.SERVER_COMMAND), dotted(("mcpServers", trust.COMMAND_ALIAS))
+        if trust.COMMAND_ALIAS in table_at(merged.data, "mcpServers"):
+            said = f"{dotted(trust.SERVER_COMMAND)} is not used, because there is {own}, which has its alias."
             diagnostics.warn(source, said)
         else:
-            server = {"mcpServers": {COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
-            merged.add(Layer(SettingsScope.CONFIG, source, server, names={COMMAND_ALIAS: COMMAND_ALIAS}))
+            server = {"mcpServers": {trust.COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
+            merged.add(Layer(SettingsScope.CONFIG, source, server, names={trust.COMMAND_ALIAS: trust.COMMAND_ALIAS}))
     given = tuple(_given_values(merged, merged.data, Settings, ()))
     settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.
     if merged.data:

@@ -33,15 +33,7 @@ from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from server.json_rpc import Json, read_message, read_unreadable
-from server.transports.lines import (
-    STDIO_BACKPRESSURE,
-    USUAL_PIPE_BYTES,
-    LineSplitter,
-    OutgoingLines,
-    enlarge,
-    refusal_of_oversized,
-    refusal_of_unreadable,
-)
+from server.transports import lines
 from server.transports.request_dispatcher import WireDispatcher
 
 logger = logging.getLogger(__name__)
@@ -190,8 +182,8 @@ class _Wire:
         self._loop = asyncio.get_running_loop()
         self._reading = reading
         self._writing = writing
-        self._splitter = LineSplitter(max_message_bytes)
-        self.outgoing = OutgoingLines(self._schedule_write, STDIO_BACKPRESSURE)
+        self._splitter = lines.LineSplitter(max_message_bytes)
+        self.outgoing = lines.OutgoingLines(self._schedule_write, lines.STDIO_BACKPRESSURE)
         self.dispatcher = WireDispatcher(self.outgoing, on_room=self.resume_reading)
         self._is_reading = False
         self._is_stopped = False
@@ -242,10 +234,12 @@ class _Wire:
             else:
                 self.dispatcher.receive(message, line)
         while self._splitter.oversized:
-            self.dispatcher.refuse(refusal_of_oversized(self._splitter.oversized.pop(0), self._splitter.max_bytes))
+            self.dispatcher.refuse(
+                lines.refusal_of_oversized(self._splitter.oversized.pop(0), self._splitter.max_bytes)
+            )
 
     def _take_unreadable(self, line: bytes) -> None:
-        refusal = refusal_of_unreadable(line)
+        refusal = lines.refusal_of_unreadable(line)
         if refusal is not None:
             self.dispatcher.refuse(refusal)
             return
@@ -300,9 +294,9 @@ class _Wire:
                 self.resume_reading()
         except (BlockingIOError, InterruptedError):
             self._is_write_scheduled = self._is_blocked = True
-            if self.outgoing.size > USUAL_PIPE_BYTES and not self._is_large:
+            if self.outgoing.size > lines.USUAL_PIPE_BYTES and not self._is_large:
                 self._is_large = True
-                enlarge(self._writing)
+                lines.enlarge(self._writing)
             self._loop.add_writer(self._writing, self._write)
         except OSError:
             # Nobody reads any more: the client is gone.
