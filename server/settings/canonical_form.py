@@ -8,17 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from server.settings.files import (
-    Layer,
-    SettingsScope,
-    Tree,
-    home_folder,
-    parent_at,
-    pop_value,
-    set_default,
-    table_at,
-    value_at,
-)
+from server.settings.files import Layer, SettingsScope, Tree, home_folder, parent_at, pop_value, table_at, value_at
 from server.settings.models import Settings
 from server.settings.section import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
 from server.settings.tool_models import MAX_COUNT
@@ -97,9 +87,9 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         value = pop_value(data, other)
         if other == ("webSearch",) and isinstance(value, dict):
             value = _providers_by_type(cast("Tree", value), source, diagnostics)
-        set_default(data, ours, value)  # where both are given, ours counts
-        target = parent_at(data, ours)
-        if target is not None and target[ours[-1]] != value:  # Of a section that is not an object, validation tells.
+        target = parent_at(data, ours, create=True)
+        # Where both are given, ours counts. Of a section that is not an object, validation tells.
+        if target is not None and target.setdefault(ours[-1], value) != value:
             warn_of_difference(other, ours, source, diagnostics)
     convert_keys(data, _NUMBERS, data, source, diagnostics, "it is not a number")
     mode = data.get("approvalMode")

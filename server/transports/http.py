@@ -29,13 +29,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.transports.http_requests import PostedRequests, claim_ids
-from server.transports.http_sessions import (
-    MOST_SESSIONS,
-    SESSION_HEADER,
-    BoundedSessions,
-    header_of,
-    is_of_handshake_era,
-)
+from server.transports.http_sessions import MOST_SESSIONS, BoundedSessions, session_of
 from server.transports.listen_address import LOOPBACK_NAMES, HttpOptions
 from server.transports.slow_clients import ClientConnection
 from server.transports.sse import SseSessions, named_session
@@ -208,7 +202,7 @@ def http_app(
         max_sessions=most_sessions + MOST_CONNECTIONS,
     )
     bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, http.session_idle / 1000)
-    mcp = _for_known(PostedRequests(bounded, _session_of, security, options.max_body_bytes), options)
+    mcp = _for_known(PostedRequests(bounded, session_of, security, options.max_body_bytes), options)
     routes += [Route("/mcp", endpoint=mcp), Route("/mcp/", endpoint=mcp)]
     return _McpFirst(mcp, sessions, routes=routes, exception_handlers=answers)
 
@@ -225,12 +219,6 @@ class _McpFirst(Starlette):
             await self._mcp(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
-
-
-def _session_of(scope: Scope) -> str | None:
-    """The session that a request is in; those of 2026-07-28 are in none, whatever they say."""
-    headers = scope["headers"]
-    return header_of(headers, SESSION_HEADER) if is_of_handshake_era(headers) else None
 
 
 def _for_known(app: ASGIApp, options: HttpOptions) -> ASGIApp:

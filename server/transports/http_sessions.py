@@ -41,6 +41,12 @@ def is_of_handshake_era(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS
 
 
+def session_of(scope: Scope) -> str | None:
+    """The session that a request is in; those of 2026-07-28 are in none, whatever they say."""
+    headers = scope["headers"]
+    return header_of(headers, SESSION_HEADER) if is_of_handshake_era(headers) else None
+
+
 @dataclass(slots=True)
 class _Principal:
     """The sessions of one token's name, or of all clients where there are no tokens.
