@@ -35,23 +35,17 @@ def as_mapping(value: Any) -> Json:
 
 
 class Request(NamedTuple):
-    """Asks for an answer."""
-
     id: RequestId
     method: str
     params: Json | None = None
 
 
 class Notification(NamedTuple):
-    """Wants no answer."""
-
     method: str
     params: Json | None = None
 
 
 class Response(NamedTuple):
-    """The answer to a request."""
-
     id: RequestId
     result: Json
 

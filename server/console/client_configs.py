@@ -14,12 +14,12 @@ from server.settings.canonical_form import TRANSPORT_ALIASES
 from server.settings.files import Tree, home_folder, parse, value_at, without_comments
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
+from server.settings.variable_expansion import EXPANDED_IN_SERVERS
 
 Variables = Literal["none", "braces", "all"]  # which of `$NAME` and `${NAME}` a client expands; `$` stays else
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\[^\n])*")|,(?=\s*[}\]])')
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")
-_EXPANDED = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")  # with variables in their texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _converted(name: str, given: Tree, path: str, client: ClientConfig | None, d
             told.add(f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
         return match[0]
 
-    entry |= {key: converted_texts(entry[key]) for key in _EXPANDED if key in entry}
+    entry |= {key: converted_texts(entry[key]) for key in EXPANDED_IN_SERVERS if key in entry}
     for sentence in sorted(told):
         diagnostics.warn(path, sentence)
     return entry

@@ -26,7 +26,7 @@ from server.settings.canonical_form import (
 from server.settings.files import REFUSING, Tree, home_folder, set_default, table_at, value_at
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, dotted, key_paths
-from server.settings.variable_expansion import VariableExpander
+from server.settings.variable_expansion import EXPANDED_IN_SERVERS, VariableExpander
 from tools.contract.limits import ApprovalMode
 
 FILE = "settings.json"
@@ -178,7 +178,6 @@ def _why_unusable(entry: Any) -> str:
 
 
 _EXPANDED_LATER = key_paths("tools.discoveryCommand tools.callCommand mcp.serverCommand web.search agents")
-_EXPANDED_LATER_IN_SERVERS = frozenset({"command", "args", "env", "cwd", "url", "httpUrl", "headers"})
 _ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
 
 
@@ -193,7 +192,7 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
     def expanded(value: Any, path: KeyPath) -> Any:
         if path in _ALLOWING or path in _EXPANDED_LATER:
             return value
-        if len(path) == 3 and path[0] == "mcpServers" and path[2] in _EXPANDED_LATER_IN_SERVERS:
+        if len(path) == 3 and path[0] == "mcpServers" and path[2] in EXPANDED_IN_SERVERS:
             return value
         if isinstance(value, dict):
             return {key: expanded(item, (*path, key)) for key, item in cast("Tree", value).items()}

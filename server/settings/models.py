@@ -11,15 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from server.settings import tool_models
 from server.settings.section import DAY, CommandLine, Duration, Expected, Section
-from server.settings.tool_models import (
-    AgentSettings,
-    LimitSettings,
-    MemorySettings,
-    ShellSettings,
-    ToolSettings,
-    WebSettings,
-)
 from tools.contract.limits import ApprovalMode, MediaHandling
 
 
@@ -220,19 +213,19 @@ web unasked."""
     """How results are shown."""
     media: MediaHandling = MediaHandling.INLINE
     """What becomes of images, sounds and other media: sent inline, as a link, or named only."""
-    tools: ToolSettings = Field(default_factory=ToolSettings.model_construct)
+    tools: tool_models.ToolSettings = Field(default_factory=tool_models.ToolSettings.model_construct)
     """Which tools there are."""
     workspace: WorkspaceSettings = Field(default_factory=WorkspaceSettings.model_construct)
     """The folders that tools may touch."""
-    limits: LimitSettings = Field(default_factory=LimitSettings.model_construct)
+    limits: tool_models.LimitSettings = Field(default_factory=tool_models.LimitSettings.model_construct)
     """How much one call may return."""
-    shell: ShellSettings = Field(default_factory=ShellSettings.model_construct)
+    shell: tool_models.ShellSettings = Field(default_factory=tool_models.ShellSettings.model_construct)
     """How commands run."""
-    web: WebSettings = Field(default_factory=WebSettings.model_construct)
+    web: tool_models.WebSettings = Field(default_factory=tool_models.WebSettings.model_construct)
     """What may be fetched, and who searches."""
-    memory: MemorySettings = Field(default_factory=MemorySettings.model_construct)
+    memory: tool_models.MemorySettings = Field(default_factory=tool_models.MemorySettings.model_construct)
     """Where memories are kept."""
-    agents: Mapping[str, AgentSettings] = Field(default_factory=dict[str, AgentSettings])
+    agents: Mapping[str, tool_models.AgentSettings] = Field(default_factory=dict[str, tool_models.AgentSettings])
     """Programs that take tasks: name to entry."""
     http: HttpSettings = Field(default_factory=HttpSettings.model_construct)
     """How the network transports listen."""

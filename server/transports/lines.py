@@ -147,7 +147,6 @@ class OutgoingLines:
         self._on_data()
 
     def next_pieces(self) -> Sequence[bytes | memoryview]:
-        """What is to be written next."""
         return self._pieces if len(self._pieces) <= MOST_PIECES else tuple(islice(self._pieces, MOST_PIECES))
 
     def written(self, count: int) -> None:
@@ -190,7 +189,6 @@ def certain_id(head: bytes, tail: bytes) -> RequestId | None:
 
 
 def refusal_of_oversized(ends: bytes, max_bytes: int) -> Json:
-    """The error for a line that was too long."""
     head, _, tail = ends.partition(b"\n")
     message = (
         f"The request is larger than {max_bytes} bytes (limits.requestBytes) and was not read. "

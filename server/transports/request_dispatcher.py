@@ -16,13 +16,9 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+from mcp.shared import jsonrpc_dispatcher
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnRequest, coerce_request_id
 from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp.shared.jsonrpc_dispatcher import (
-    cancelled_request_id_from_params,
-    handler_exception_to_error_data,
-    progress_token_from_params,
-)
 from mcp.shared.transport_context import TransportContext
 
 from server.json_rpc import (
@@ -93,12 +89,10 @@ class _Incoming:
 
     @property
     def transport(self) -> TransportContext:
-        """Whether the client may be asked."""
         return BOTH_WAYS if self.can_send_request else ONE_WAY
 
     @property
     def can_send_request(self) -> bool:
-        """Whether the client may be asked now."""
         return self.dispatcher.may_ask and not self.is_done
 
     @property
@@ -121,13 +115,11 @@ class _Incoming:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> Json:
-        """Ask the client."""
         if not self.can_send_request:
             raise NoBackChannelError(method)
         return await self.dispatcher.send_raw_request(method, params, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Tell the client."""
         if not self.is_done:
             await self.dispatcher.notify(method, params, opts)
 
@@ -196,7 +188,7 @@ class WireDispatcher:
                 self.refuse(error_of(message.id, ID_IS_TAKEN))
                 return
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
-            identity = cancelled_request_id_from_params(message.params)
+            identity = jsonrpc_dispatcher.cancelled_request_id_from_params(message.params)
             cancelled = self.owed.get(coerce_request_id(identity)) if identity is not None else None
             if cancelled is not None and cancelled.method not in INLINE:
                 self._cancel(cancelled)
@@ -373,7 +365,7 @@ class WireDispatcher:
 
     def _begin(self, request: Request, incoming: _Incoming) -> None:
         incoming.line = b""
-        incoming.token = progress_token_from_params(request.params)
+        incoming.token = jsonrpc_dispatcher.progress_token_from_params(request.params)
         incoming.scope = scope = anyio.CancelScope()
         incoming.round = self._round
         self._at_work += 1
@@ -405,7 +397,7 @@ class WireDispatcher:
                         answer["result"] = await self._on_request(incoming, request.method, request.params)
             except Exception as error:
                 # Texts of exceptions of ours stay here.
-                told = handler_exception_to_error_data(error)
+                told = jsonrpc_dispatcher.handler_exception_to_error_data(error)
                 if told is None:
                     logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
                     told = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")

@@ -59,7 +59,6 @@ class _Client:
         self._early: list[tuple[Incoming, str, Params]] = []
 
     async def on_request(self, incoming: Incoming, method: str, params: Params) -> Json:
-        """Answer a request."""
         # Whether it says of itself that it is of the revision without a handshake.
         meta = None if method == "initialize" or params is None else params.get("_meta")
         has_envelope = isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
@@ -101,7 +100,6 @@ class _Client:
             raise MCPError(told.code, told.message, told.data) from None
 
     async def on_notify(self, incoming: Incoming, method: str, params: Params) -> None:
-        """Take in a notification."""
         if self._is_modern is None:
             if len(self._early) < MOST_EARLY:
                 self._early.append((incoming, method, params))
