@@ -140,15 +140,7 @@ def resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf,
 
 MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again (ours)
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a server that we start how many of us are above it
-EXPANDED_IN_SERVERS = (
-    "command",
-    "args",
-    "env",
-    "cwd",
-    "url",
-    "httpUrl",
-    "headers",
-)  # keys with variables in their texts
+EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")  # whose texts have variables
 MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops (ours)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+")

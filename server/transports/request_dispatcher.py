@@ -16,9 +16,13 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-from mcp.shared import jsonrpc_dispatcher
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnRequest, coerce_request_id
 from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.jsonrpc_dispatcher import (
+    cancelled_request_id_from_params,
+    handler_exception_to_error_data,
+    progress_token_from_params,
+)
 from mcp.shared.transport_context import TransportContext
 
 from server.json_rpc import (
@@ -188,7 +192,7 @@ class WireDispatcher:
                 self.refuse(error_of(message.id, ID_IS_TAKEN))
                 return
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
-            identity = jsonrpc_dispatcher.cancelled_request_id_from_params(message.params)
+            identity = cancelled_request_id_from_params(message.params)
             cancelled = self.owed.get(coerce_request_id(identity)) if identity is not None else None
             if cancelled is not None and cancelled.method not in INLINE:
                 self._cancel(cancelled)
@@ -365,7 +369,7 @@ class WireDispatcher:
 
     def _begin(self, request: Request, incoming: _Incoming) -> None:
         incoming.line = b""
-        incoming.token = jsonrpc_dispatcher.progress_token_from_params(request.params)
+        incoming.token = progress_token_from_params(request.params)
         incoming.scope = scope = anyio.CancelScope()
         incoming.round = self._round
         self._at_work += 1
@@ -397,7 +401,7 @@ class WireDispatcher:
                         answer["result"] = await self._on_request(incoming, request.method, request.params)
             except Exception as error:
                 # Texts of exceptions of ours stay here.
-                told = jsonrpc_dispatcher.handler_exception_to_error_data(error)
+                told = handler_exception_to_error_data(error)
                 if told is None:
                     logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
                     told = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
