@@ -15,7 +15,7 @@ from server.console import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE, Failure, Usage
 from server.log import flush_log, start_log
 from server.watchdog import Watchdog, start_watchdog
 from tools.contract.display import visible
-from tools.contract.resource_exhaustion import ExhaustedError, exhaustion_of, share_arenas
+from tools.contract.errors import ExhaustedError, exhaustion_of, share_arenas
 from tools.shell.broker.process_privacy import make_private
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _settings(arguments: argparse.Namespace) -> SettingsReport:
 def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     report = _settings(arguments)
     from server.run_server import leave, serve  # noqa: PLC0415 - the SDK is imported only where needed
-    from server.transports.listen_address import ListenError  # noqa: PLC0415
+    from server.transports.http_options import ListenError  # noqa: PLC0415
 
     # What is imported until here stays until the end; looking for garbage in it would cost a tenth of the start.
     gc.freeze()

@@ -15,12 +15,11 @@ import anyio
 from server.app import App, ServedOver
 from server.log import flush_log
 from server.settings import SettingsReport
-from server.transports.bearer_tokens import read_tokens
-from server.transports.listen_address import HttpOptions, open_socket
+from server.transports.http_options import HttpOptions, open_socket, read_tokens
 from server.transports.stdio import serve_stdio
 from server.watchdog import Watchdog
+from tools.contract.errors import allow_open_files
 from tools.contract.permission_subjects import Kind
-from tools.contract.resource_exhaustion import allow_open_files
 from tools.contract.threads import THREADS
 
 logger = logging.getLogger(__name__)

@@ -141,8 +141,7 @@ class Commands:
         """What runs commands. Made for the first one, since many servers never run any."""
         if self._runner is not None:
             return self._runner
-        from tools.shell.confinement import NetworkAccess  # noqa: PLC0415 - with the first command
-        from tools.shell.environment import command_environment  # noqa: PLC0415
+        from tools.shell.process import NetworkAccess, command_environment  # noqa: PLC0415 - with the first command
         from tools.shell.runner import CommandRunner, ShellOptions  # noqa: PLC0415
         from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
@@ -230,7 +229,7 @@ class CustomTools:
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
         """Let what is started from now on have these variables: the dictionary stays, what is in it does not."""
-        from tools.shell.environment import command_environment  # noqa: PLC0415 - only with a discovery command
+        from tools.shell.process import command_environment  # noqa: PLC0415 - only with a discovery command
 
         fresh = command_environment(given, os.environ)
         for name in self._environment.keys() - fresh.keys():

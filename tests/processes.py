@@ -11,8 +11,7 @@ import anyio
 import pytest
 
 from tests.waiting import CEILING
-from tools.shell.confinement import ConfinedCommand
-from tools.shell.process import ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
+from tools.shell.process import ConfinedCommand, ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
 
 BASH = "/bin/bash"
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from server.settings.agent_cli import AGENT_CLIS, FILE
-from server.settings.canonical_form import TRANSPORT_ALIASES
+from server.settings.agent_cli import AGENT_CLIS, FILE, TRANSPORT_ALIASES
 from server.settings.files import Tree, home_folder, parse, value_at, without_comments
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of

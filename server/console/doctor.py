@@ -27,10 +27,9 @@ from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, Upstream
 from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.contract.display import visible_line
 from tools.contract.threads import THREADS
-from tools.files.programs import find_configured
+from tools.files.child_process import find_configured
 from tools.files.search.ripgrep import find_ripgrep
-from tools.shell.confinement import NetworkAccess
-from tools.shell.environment import command_environment
+from tools.shell.process import NetworkAccess, command_environment
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.visible_file_system import Site
 from tools.web.search_settings import SETUP

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from server.file_uris import ON_WINDOWS, template_value, typed_path
 from server.requests.prompts import MAX_LINE_CHARS, Runner
-from tools.builtin.complete_path import MAX_VALUES
+from tools.builtin.file_requests import MAX_VALUES
 from tools.contract.confirmation import Question
 from tools.contract.results import FunctionCall
 from tools.files.find.path_completion import last_typed, quoted_path

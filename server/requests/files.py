@@ -203,8 +203,10 @@ class FileRequests:
     @cached_property
     def _unpublished(self) -> Flow:
         """The flow for calls that no client can name: the tools in it carry the names whose rules they keep."""
-        from tools.builtin.complete_path import CompletePathTool  # noqa: PLC0415 - starting up does not need them
-        from tools.builtin.file_resource import FileResourceTool  # noqa: PLC0415
+        from tools.builtin.file_requests import (  # noqa: PLC0415 - starting up does not need them
+            CompletePathTool,
+            FileResourceTool,
+        )
 
         registry = ToolRegistry()
         for tool in (CompletePathTool(), FileResourceTool()):

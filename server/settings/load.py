@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, cast
 from pydantic import ValidationError
 
 from server.settings import trust
-from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translated
-from server.settings.canonical_form import canonicalise
+from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, canonicalise, expand_variables, translated
 from server.settings.files import (
     FileState,
     Layer,

@@ -24,7 +24,7 @@ from anyio.abc import TaskGroup
 from mcp.shared.inbound import mcp_param_headers
 
 from server.client_request import Exchange, NotAskedError
-from server.consent.sealing import SealedStates
+from server.consent.confirmers import SealedStates
 from server.json_rpc import Json
 from server.upstreams.catalog.resources import with_links
 from server.upstreams.catalog.tools import DiscoveredMCPTool

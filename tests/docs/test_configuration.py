@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from docs.settings_tables import KeyDescription, key_descriptions
-from server.settings.canonical_form import KEY_ALIASES
+from server.settings.agent_cli import KEY_ALIASES
 from server.settings.section import dotted
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -30,9 +30,7 @@ from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
 from tools.contract.errors import ToolError
 from tools.contract.permission_subjects import NO_WAIVER, Waiver
-from tools.shell.confinement import NetworkAccess, SandboxChanges
-from tools.shell.environment import command_environment
-from tools.shell.process import ProcessSpec
+from tools.shell.process import NetworkAccess, ProcessSpec, SandboxChanges, command_environment
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.visible_file_system import PreparedView, Site
 

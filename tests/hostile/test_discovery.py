@@ -16,8 +16,7 @@ from tests.unit.execution.shell import CEILING
 from tests.waiting import until
 from tools.builtin.discovered_tools import DiscoveryState, DiscoveryStatus
 from tools.contract.errors import ToolError
-from tools.discovery.argument_check import ArgumentCheck
-from tools.discovery.schema import readable_schema
+from tools.discovery.declarations import ArgumentCheck, readable_schema
 
 pytestmark = pytest.mark.anyio
 

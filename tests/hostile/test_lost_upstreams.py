@@ -12,8 +12,7 @@ import pytest
 from anyio.abc import TaskStatus
 from mcp.client import ClientRequestContext
 
-from server.upstreams.session.flow_control import MOST_TASKS, BoundedTasks
-from server.upstreams.session.questions import MOST_OPEN
+from server.upstreams.session.questions import MOST_OPEN, MOST_TASKS, BoundedTasks
 from tests.harness import HANDSHAKE, http_client, our_http_server, write_config
 from tests.hostile.lying import CEILING, beside, over_stdio
 from tests.waiting import until

@@ -31,8 +31,8 @@ from tools.files.ignore_files import (
     scope_of,
 )
 from tools.files.workspace import Location, Workspace
-from tools.permissions import folder_contents
-from tools.permissions.folder_contents import agent_ignore_file_below
+from tools.permissions import command_paths
+from tools.permissions.command_paths import agent_ignore_file_below
 from tools.permissions.verdict import Verdict
 
 
@@ -380,5 +380,5 @@ def test_where_there_is_no_time_to_look_a_folder_may_hold_something(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(root, "sub/x.txt")
-    monkeypatch.setattr(folder_contents, "LOOK_SECONDS", -1.0)
+    monkeypatch.setattr(command_paths, "LOOK_SECONDS", -1.0)
     assert below(root) == "an agent-ignore file"

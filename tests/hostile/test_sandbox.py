@@ -28,9 +28,7 @@ from tests.waiting import until
 from tools.contract.errors import ToolError
 from tools.contract.permission_subjects import Waiver
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.confinement import NetworkAccess, SandboxChanges
-from tools.shell.environment import command_environment
-from tools.shell.process import ProcessSpec
+from tools.shell.process import NetworkAccess, ProcessSpec, SandboxChanges, command_environment
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, is_harmless
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode

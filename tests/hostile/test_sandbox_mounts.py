@@ -24,8 +24,7 @@ from mcp.client.stdio import StdioServerParameters
 from tests.harness import HANDSHAKE, server_arguments
 from tests.hostile.watched_server import facts_of, text_of
 from tools.contract.errors import ToolError
-from tools.shell.confinement import NetworkAccess
-from tools.shell.process import ProcessSpec
+from tools.shell.process import NetworkAccess, ProcessSpec
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.visible_file_system import Site
 

@@ -26,8 +26,7 @@ from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import Ran, run
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
-from tools.shell.confinement import NetworkAccess
-from tools.shell.environment import command_environment
+from tools.shell.process import NetworkAccess, command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.hidden_secrets import COPIES, secret_places

@@ -13,9 +13,7 @@ import pytest
 
 from tests.hostile.sandboxed import Ran, run, run_confined
 from tools.contract.errors import ToolError
-from tools.shell.confinement import NetworkAccess, SandboxChanges
-from tools.shell.environment import command_environment
-from tools.shell.process import ProcessSpec
+from tools.shell.process import NetworkAccess, ProcessSpec, SandboxChanges, command_environment
 from tools.shell.sandbox.auto_run_guard import FOLDERS, AutoRunLookout
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.visible_file_system import KEPT, Site, prepare

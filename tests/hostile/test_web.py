@@ -21,10 +21,9 @@ from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
 from tools.web.address_guard import WebRules
-from tools.web.charset import decode
 from tools.web.http_exchange import Cut
 from tools.web.opener import UrlOpener, WebRequest, WebResponse
-from tools.web.page import PageText, Unconverted, page_text
+from tools.web.page import PageText, Unconverted, decode, page_text
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,7 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from server.consent.confirmers import QUESTION_KEY
-from server.consent.sealing import SealedStates
+from server.consent.confirmers import QUESTION_KEY, SealedStates
 from tests.harness import HANDSHAKE, MODERN, connected, write_config
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import pytest
 
 from tools.contract.permission_subjects import Access
 from tools.permissions.shell.analyser import analyse
-from tools.permissions.shell.names_on_disk import NamesOnDisk, with_home
+from tools.permissions.shell.expansion import NamesOnDisk, with_home
 
 FILES = ["a.txt", "B.txt", "c d.txt", ".env", "src/a.py", "src/b.py", "x[1]", "*", "-n", "_z", "{a,b}"]
 PIECES = [

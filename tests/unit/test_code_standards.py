@@ -51,7 +51,6 @@ DISK_MODULES = {
     "opener.py",
     "ignore_files.py",
     "child_process.py",
-    "programs.py",
     "workspace.py",
     "change/writer.py",
 }

@@ -22,8 +22,7 @@ from tools.shell.brokered_starter import BrokeredStarter
 if sys.platform == "win32":
     pytest.skip("not run: there is no broker on Windows", allow_module_level=True)
 
-from server.upstreams.wire.malformed import MESSAGE_BYTES, MOST_TOGETHER
-from server.upstreams.wire.peer import Inbox
+from server.upstreams.wire.peer import MESSAGE_BYTES, MOST_TOGETHER, Inbox
 from server.upstreams.wire.stdio import (
     LOG_LINES_PER_SECOND,
     StderrLog,

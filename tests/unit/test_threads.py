@@ -13,8 +13,7 @@ import pytest
 
 from tests.waiting import until
 from tools.contract import threads
-from tools.contract.errors import ToolErrorType
-from tools.contract.resource_exhaustion import ExhaustedError
+from tools.contract.errors import ExhaustedError, ToolErrorType
 from tools.contract.threads import Threads
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from server.settings import SettingsError, TokenSource
-from server.transports.bearer_tokens import VARIABLE, VARIABLE_NAME, read_tokens
+from server.transports.http_options import VARIABLE, VARIABLE_NAME, read_tokens
 
 pytestmark = pytest.mark.anyio
 

@@ -73,7 +73,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
         """Hold the arguments against the schema. What takes long is checked in `execute` only, in a thread."""
-        from tools.discovery.argument_check import LongCheckError  # noqa: PLC0415 - loaded since the discovery
+        from tools.discovery.declarations import LongCheckError  # noqa: PLC0415 - loaded since the discovery
 
         try:
             read = self._declared.check.gently_read(arguments)
@@ -99,8 +99,8 @@ class DiscoveredTool(BaseTool[Arguments]):
         )
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
-        from tools.discovery.argument_check import LongCheckError  # noqa: PLC0415 - loaded since the discovery
         from tools.discovery.call import run_tool  # noqa: PLC0415 - with the first call
+        from tools.discovery.declarations import LongCheckError  # noqa: PLC0415 - loaded since the discovery
 
         context.signal.raise_if_aborted()
         try:

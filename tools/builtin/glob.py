@@ -8,8 +8,15 @@ from typing import Any
 
 from pydantic import Field
 
-from tools.builtin.file_filtering import OPTIONS, FileFilteringOptions, gather_options, respects
-from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
+from tools.builtin.path_parameters import (
+    FOLDER_ALIASES,
+    OPTIONS,
+    FileFilteringOptions,
+    gather_options,
+    respects,
+    shown,
+    start_subjects,
+)
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.file_names_in_text import brief

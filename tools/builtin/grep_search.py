@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from tools.builtin.file_filtering import OPTIONS, gather_options
-from tools.builtin.path_parameters import FOLDER_ALIASES, shown, start_subjects
+from tools.builtin.path_parameters import FOLDER_ALIASES, OPTIONS, gather_options, shown, start_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.file_names_in_text import brief

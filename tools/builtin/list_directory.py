@@ -7,8 +7,16 @@ from typing import Any
 
 from pydantic import Field
 
-from tools.builtin.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
-from tools.builtin.path_parameters import FOLDER_ALIASES, path_subject, shown
+from tools.builtin.path_parameters import (
+    FOLDER_ALIASES,
+    MAX_PATTERNS,
+    FileFilteringOptions,
+    ShortPattern,
+    gather_options,
+    path_subject,
+    respects,
+    shown,
+)
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError

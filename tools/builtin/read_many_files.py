@@ -7,8 +7,14 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from tools.builtin.file_filtering import MAX_PATTERNS, FileFilteringOptions, ShortPattern, gather_options, respects
-from tools.builtin.path_parameters import path_subjects
+from tools.builtin.path_parameters import (
+    MAX_PATTERNS,
+    FileFilteringOptions,
+    ShortPattern,
+    gather_options,
+    path_subjects,
+    respects,
+)
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError

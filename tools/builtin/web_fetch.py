@@ -18,8 +18,8 @@ from tools.contract.permission_subjects import HostSubject, Kind, Subject
 from tools.contract.results import ToolResult
 
 if TYPE_CHECKING:
+    from tools.web.address_guard import Target
     from tools.web.page_fetcher import PageFetcher
-    from tools.web.url import Target
 
 
 DEFAULT_CHARS = 25_000  # characters of a page in one result; as many as of a file
@@ -89,7 +89,7 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
         return {**arguments, "url": found[0]}
 
     def check(self, params: WebFetchParams, spelled: Mapping[str, str]) -> None:
-        from tools.web.url import UrlError  # noqa: PLC0415 - with the first call
+        from tools.web.address_guard import UrlError  # noqa: PLC0415 - with the first call
 
         try:
             _target(params)
@@ -143,7 +143,7 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
 
 def _target(params: WebFetchParams) -> Target:
     """Where the call leads, if it can be opened; a file shown on GitHub is fetched as the file itself."""
-    from tools.web.url import PORTS, Target, parse_url  # noqa: PLC0415 - with the first call
+    from tools.web.address_guard import PORTS, Target, parse_url  # noqa: PLC0415 - with the first call
 
     target = parse_url(params.url)
     file = _GITHUB_FILE.fullmatch(target.path) if target.host in ("github.com", "www.github.com") else None

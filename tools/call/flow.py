@@ -34,9 +34,8 @@ from tools.call.consent import (
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Confirmer, Pending, Question
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.permission_subjects import Access, PathSubject, Subject
-from tools.contract.resource_exhaustion import UNKNOWN_EFFECT, exhaustion_of
 from tools.contract.results import FunctionCall, FunctionResponse, Part, TextPart, ToolResult
 from tools.contract.threads import run_blocking
 from tools.permissions.policy import PermissionPolicy, PermissionRequest

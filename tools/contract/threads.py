@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from anyio import get_cancelled_exc_class
 
+from tools.contract.errors import ExhaustedError, exhaustion_of, start_thread
 from tools.contract.limits import AbortSignal
-from tools.contract.resource_exhaustion import ExhaustedError, exhaustion_of, start_thread
 
 OutcomeT = TypeVar("OutcomeT")
 

@@ -1,19 +1,290 @@
-"""What the discovery command prints, as declarations of tools. What is wrong with one leaves the others alone."""
+"""Custom tools as the discovery command prints them: declarations, their schemas, and calls held against these.
+
+What is wrong with one declaration leaves the others alone. Declarations come in two dialects. JSON Schema stays as it
+is. The one of the Gemini API writes types in upper case, says `nullable`, and its Python library writes all keys with
+underscores and nulls for what is not set.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import cache, cached_property
+from importlib import import_module
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
 from tools.contract.display import visible
 from tools.contract.file_names_in_text import brief, one_line
-from tools.discovery.argument_check import ArgumentCheck, load
-from tools.discovery.json_text import UnreadableError, read_json, require_sendable
-from tools.discovery.schema import NO_PARAMETERS, SchemaError, readable_schema
+from tools.contract.parameters import coerce
+from tools.discovery.commands import UnreadableError, read_json, require_sendable
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
+
+# Keywords that hold an object of schemas.
+BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+IN_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})  # keywords that hold an array of schemas
+
+# Keywords that hold one schema.
+SINGLE = frozenset(
+    {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "contains", "propertyNames"}
+    | {"contentSchema", "not", "if", "then", "else"}
+)
+
+COUNTS = frozenset(
+    {"maxItems", "minItems", "maxLength", "minLength", "maxProperties", "minProperties", "maxContains", "minContains"}
+)
+REFERENCES = frozenset({"$ref", "$dynamicRef"})
+# What a schema is called. References here are paths from its root, so no other name is needed.
+IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary"})
+# What older drafts have; leaving it out allows more, and the tool decides.
+OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
+TEXTS = frozenset({"title", "description"})  # what people and models read
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool that declares none
+
+_UNDERSCORED = {
+    "any_of": "anyOf",
+    "additional_properties": "additionalProperties",
+    "max_items": "maxItems",
+    "min_items": "minItems",
+    "max_length": "maxLength",
+    "min_length": "minLength",
+    "max_properties": "maxProperties",
+    "min_properties": "minProperties",
+}
+
+
+class SchemaError(ValueError):
+    """A schema cannot be used; the message says why, as the end of a sentence."""
+
+
+def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A declared schema as it is published: JSON Schema (2020-12) of an object; a `SchemaError` if it is none."""
+    schema = _normal({**raw, "nullable": None})
+    if schema.setdefault("type", "object") != "object":
+        raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, and have to be an object")
+    schema.setdefault("properties", {})
+    wrong = next(_metaschema().iter_errors(schema), None)
+    if wrong is not None:
+        where, value = wrong.absolute_path, brief(json.dumps(wrong.instance, default=str))
+        raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not have")
+    references: list[str] = []
+
+    def note(node: Any) -> Any:
+        if isinstance(node, dict):
+            fields = cast("dict[str, Any]", node)
+            references.extend(str(fields[key]) for key in REFERENCES & fields.keys())
+            with_children(fields, note)
+        return cast("Any", node)
+
+    note(schema)
+    for reference in references:
+        if not reference.startswith("#") or not _leads_to_schema(schema, reference[1:]):
+            raise SchemaError(f"the reference '{brief(reference)}' leads to nothing in its schema")
+    return schema
+
+
+def _normal(node: Any) -> Any:
+    """A schema in the dialect of JSON Schema, those in it included."""
+    if isinstance(node, bool):
+        return node
+    if not isinstance(node, dict):
+        raise SchemaError(f"where a schema should be, {brief(json.dumps(node))} is")
+    fields: dict[str, Any] = {}
+    for written, value in cast("dict[str, Any]", node).items():
+        key = _UNDERSCORED.get(written, written)
+        if (value is None and key != "const") or key in IDENTITY | OUTDATED:
+            continue
+        if key in COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
+            fields[key] = int(value)  # the Gemini API writes counts as strings, since they have 64 bits
+        else:
+            fields[key] = visible(value) if key in TEXTS and isinstance(value, str) else value
+    wanted = fields.get("type")
+    if isinstance(wanted, str):
+        fields["type"] = wanted.lower()
+    elif isinstance(wanted, list):
+        fields["type"] = [each.lower() if isinstance(each, str) else each for each in cast("list[Any]", wanted)]
+    if fields.get("type") == "type_unspecified":
+        del fields["type"]
+    if isinstance(fields.get("items"), list):  # older drafts say so for what is `prefixItems` now
+        fields["prefixItems"] = fields.pop("items")
+        if "additionalItems" in fields:
+            fields["items"] = fields.pop("additionalItems")
+    if fields.pop("nullable", False) is True:
+        if isinstance(fields.get("type"), str) and fields["type"] != "null":
+            fields["type"] = [fields["type"], "null"]
+        elif "type" not in fields and isinstance(fields.get("anyOf"), list):
+            fields["anyOf"] = [*fields["anyOf"], {"type": "null"}]
+        if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
+            fields["enum"] = [*fields["enum"], None]
+    return with_children(fields, _normal)
+
+
+@cache
+def _metaschema() -> Validator:
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - takes some 70 milliseconds
+
+    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
+
+
+def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """A schema with each schema in it changed; what only looks like one, such as a default, stays."""
+    changed = dict(fields)
+    for key, value in fields.items():
+        if key in BY_NAME and isinstance(value, dict):
+            changed[key] = {name: change(child) for name, child in cast("dict[str, Any]", value).items()}
+        elif key in IN_LIST and isinstance(value, list):
+            changed[key] = [change(child) for child in cast("list[Any]", value)]
+        elif key in SINGLE:
+            changed[key] = change(value)
+    return changed
+
+
+def _leads_to_schema(schema: dict[str, Any], pointer: str) -> bool:
+    if pointer and not pointer.startswith("/"):
+        return False  # names of places are not looked up
+    node: Any = schema
+    for step in pointer.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and name.isascii() and name.isdigit():
+            items = cast("list[Any]", node)
+            node = items[int(name)] if int(name) < len(items) else None
+        else:
+            node = cast("dict[str, Any]", node).get(name) if isinstance(node, dict) else None
+    return isinstance(node, dict | bool)
+
+
+MAX_REFERENCES = 2_000  # of one check: a small schema may have two ways to each of many levels, and so no end
+QUICK_VALUES = 1_000  # arguments of more values than this are checked in a thread
+MAX_PROBLEMS = 5  # wrong values that one sentence names
+_COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
+# What may take very long to check in steps that cannot be counted. It is left to the tool.
+_COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
+
+
+def _quickly_checked(node: Any) -> Any:
+    """A schema without what may take long to check."""
+    if not isinstance(node, dict):
+        return node
+    fields = cast("dict[str, Any]", node)
+    left_out = _COSTLY
+    if "patternProperties" in fields:
+        # What is additional cannot be told without the patterns.
+        left_out = left_out | {"additionalProperties"}
+    return with_children({key: value for key, value in fields.items() if key not in left_out}, _quickly_checked)
+
+
+class LongCheckError(Exception):
+    """The check has come to no end within its bounds."""
+
+
+_references: ContextVar[Iterable[int]] = ContextVar("references that a check has followed")
+
+
+@cache
+def _validator_class() -> type[Validator]:
+    """The library's validator, which follows a bounded number of references. The import takes some 70 milliseconds."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
+
+    library: Any = import_module("jsonschema.validators")  # its types are not all told
+    keywords: Mapping[str, Any] = Draft202012Validator.VALIDATORS
+
+    def counted(follow: Any) -> Any:
+        def apply(validator: Any, target: Any, value: Any, schema: Any) -> Iterable[ValidationError]:
+            if next(iter(_references.get())) > MAX_REFERENCES:
+                raise LongCheckError
+            return follow(validator, target, value, schema) or ()
+
+        return apply
+
+    return library.extend(Draft202012Validator, {name: counted(keywords[name]) for name in REFERENCES})
+
+
+def load() -> None:
+    """Import what checks, for a thread, before the first call."""
+    _validator_class()
+
+
+class ArgumentCheck:
+    """Holds arguments against a schema, as `readable_schema` gives it."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+
+    @cached_property
+    def _validator(self) -> Validator:
+        from referencing import Registry  # noqa: PLC0415 - see `load`
+
+        return _validator_class()(_quickly_checked(self._schema), registry=Registry())
+
+    def gently_read(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments. If that helps, text is read as the type that is wanted, and nulls are left out.
+
+        Raises:
+            LongCheckError: They are too many for the event loop.
+        """
+        if self.quick_problem_of(arguments) is None:
+            return arguments
+        read: dict[str, Any] = {}
+        for name, value in arguments.items():
+            schema = self._schema["properties"].get(name)
+            wanted = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
+            if value is not None:
+                read[name] = coerce(value, {"type": wanted}) if wanted in _COERCED else value
+        return read if read != arguments and self.quick_problem_of(read) is None else arguments
+
+    def quick_problem_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """The same as `problem_of`, for the event loop; a `LongCheckError` if they are too many for it."""
+        waiting: list[Any] = [arguments]
+        found = 0
+        while waiting:
+            each = waiting.pop()
+            found += 1
+            if isinstance(each, dict | list):
+                children = cast("list[Any]", list(each.values()) if isinstance(each, dict) else each)
+                waiting += children[: QUICK_VALUES + 1]
+            if found + len(waiting) > QUICK_VALUES:
+                raise LongCheckError
+        return self.problem_of(arguments)
+
+    def problem_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """What is wrong with the arguments, as sentences, or `None`. What takes too long is left to the tool."""
+        token = _references.set(count())
+        try:
+            errors = islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
+            problems = [_sentence(error) for error in errors]
+        except LongCheckError:
+            return None
+        except RecursionError:
+            return "they are nested too deeply."
+        finally:
+            _references.reset(token)
+        if not problems:
+            return None
+        accepted = ", ".join(self._schema["properties"])
+        return " ".join([*dict.fromkeys(problems), f"Accepted: {one_line(accepted) or 'nothing'}."])
+
+
+def _sentence(error: ValidationError) -> str:
+    where = ".".join(map(str, error.absolute_path))
+    subject = f"'{brief(where)}'" if where else "The object"
+    rule, limit = str(error.validator), brief(json.dumps(error.validator_value, ensure_ascii=False, default=str))
+    if rule in ("required", "additionalProperties", "dependentRequired"):
+        return f"{subject}: {brief(error.message)}." if where else f"{brief(error.message)}."
+    value: Any = error.instance
+    if isinstance(value, str):
+        value = value[:100]  # more is not shown
+    elif isinstance(value, dict | list):
+        value = "{...}" if isinstance(value, dict) else "[...]"
+    return f"{subject} has to fulfil {rule} {limit}, got {brief(json.dumps(value, ensure_ascii=False, default=str))}."
 
 
 @dataclass(frozen=True, slots=True)

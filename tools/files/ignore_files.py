@@ -21,9 +21,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.file_names_in_text import shown_path, shown_whole_path
-from tools.contract.resource_exhaustion import NOTHING_DONE, exhaustion_of
 from tools.files.gitignore_matcher import MAX_COST, RuleList, bytes_text, parse_rules
 from tools.files.opener import NotRegularError, OpenedFile, exists, may_block, open_regular
 from tools.files.workspace import Forbidden, Location, Workspace

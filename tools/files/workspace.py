@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.file_names_in_text import meant_path, shown_path
-from tools.contract.resource_exhaustion import exhaustion_of
 from tools.files import opener
 from tools.files.opener import TEMPORARY_PREFIX, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
 

@@ -13,8 +13,14 @@ from tools.files.ignore_files import agent_ignore_file
 from tools.files.workspace import Workspace, contains, is_inside
 from tools.permissions import auto_run_files
 from tools.permissions.auto_run_files import why_protected, why_system_protected
-from tools.permissions.command_paths import CommandPaths, repository_stored_at
-from tools.permissions.folder_contents import agent_ignore_file_below, first_below, first_taken, rules_about_what_is_in
+from tools.permissions.command_paths import (
+    CommandPaths,
+    agent_ignore_file_below,
+    first_below,
+    first_taken,
+    repository_stored_at,
+    rules_about_what_is_in,
+)
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.rules import ANYTHING, CORE, CommandSpecifier, Rule, Rules, literal_path
 from tools.permissions.shell.command_analysis import HARMLESS_FILES, Analysis, Effect, Links, SubCommand

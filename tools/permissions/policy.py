@@ -191,7 +191,7 @@ class PermissionPolicy:
         from tools.permissions.command_paths import CommandPaths  # noqa: PLC0415
         from tools.permissions.command_policy import CommandPolicy  # noqa: PLC0415
         from tools.permissions.shell.analyser import analyse  # noqa: PLC0415
-        from tools.permissions.shell.names_on_disk import NamesOnDisk  # noqa: PLC0415
+        from tools.permissions.shell.expansion import NamesOnDisk  # noqa: PLC0415
 
         mode, rules = request.mode, self._rules_with(request.grants) if request.grants else self.rules
         analysis = analyse(command.command, NamesOnDisk(self.home, command.directory))

@@ -13,7 +13,7 @@ from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import AbortSignal, Progress
 from tools.contract.results import Part, TextPart, ToolResult
 from tools.contract.threads import run_blocking
-from tools.files.programs import find_configured
+from tools.files.child_process import find_configured
 from tools.files.workspace import Workspace
 from tools.planning.agent_command import AgentCommand
 from tools.shell.command import Ending

@@ -9,9 +9,8 @@ from enum import StrEnum
 import anyio
 
 from tools.contract.permission_subjects import NO_WAIVER, Waiver
-from tools.shell.confinement import ConfinedCommand, SandboxChanges
 from tools.shell.output import Output, OutputReader
-from tools.shell.process import Process
+from tools.shell.process import ConfinedCommand, Process, SandboxChanges
 
 GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL (Qwen Code's and Gemini CLI's number)
 DRAIN_SECONDS = 0.05  # after its end, for the end of the output: others of a pipeline may end a little later

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from tools.contract.resource_exhaustion import ExhaustedError
+from tools.contract.errors import ExhaustedError
 from tools.contract.threads import Threads
 
 FILE_BYTES = 64 << 20  # most bytes kept of one output; what is printed beyond is only counted

@@ -1,14 +1,18 @@
-"""What running a command means to those who ask for it: a specification, a process, and how it ended.
+"""What running a command means: what is to run, in which environment and where, as which process, and how it ended.
 
-Nothing here starts anything. `tools.shell.brokered_starter` does, through the broker, which sees to it that nothing
-is left of a command once this server is gone.
+It runs as it is, or in a sandbox. Programs are started through the broker, which sees to it that nothing is left of one
+once this server is gone. Their environment has what builds need, and no secret of the server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
+
+from tools.contract.permission_subjects import NO_WAIVER, Waiver
+from tools.contract.secrets import has_secret, is_secret_name, without_userinfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +95,124 @@ class ProcessStarter(Protocol):
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program. If this is cancelled, nothing of it stays. A `StartFailedError` if it cannot be started."""
         ...
+
+
+class NetworkAccess(StrEnum):
+    """What a command reaches: nothing, or all that this machine reaches (`shell.network`)."""
+
+    NONE = "none"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxChanges:
+    """What a command did to files that programs outside its sandbox obey, and to its `/tmp`."""
+
+    moved: tuple[tuple[str, str], ...] = ()  # those that were not there when it began, and where they are
+    unmovable: tuple[str, ...] = ()  # paths of those that could not be moved
+    changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, whoever did that
+    uncovered: int = 0  # how many files and folders could not be kept from it, since there are too many
+    temporary_bytes: int = 0  # how much its `/tmp` held that was emptied, since that was too much; else 0
+    is_unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WithheldSecret:
+    """A known place of secrets that a command does not see as it is."""
+
+    path: str
+    programs: frozenset[str]  # what may fail for want of it, by what commands call them
+    is_copy: bool  # whether a copy without secret values is seen in its place, else nothing is
+
+
+@dataclass(slots=True)
+class ConfinedCommand:
+    spec: ProcessSpec  # what is to be started, the sandbox's own program in front where there is one
+    sandbox: str = "none"  # what confines it: `bwrap`, or `none`
+    network: NetworkAccess = NetworkAccess.HOST
+    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # what it does not see as it is
+
+    async def begin(self) -> None:
+        """Let the command begin, which was started; until then nothing of it runs.
+
+        A `ToolError` if it must not, and has to be ended: it is not confined as it was meant to be.
+        """
+
+    async def release(self) -> SandboxChanges:
+        """Give back what is held for the command, once everything of it has ended, or if it was not started."""
+        return SandboxChanges()
+
+
+class Confinement(Protocol):
+    async def confine(
+        self,
+        spec: ProcessSpec,
+        workspace_roots: Sequence[str],
+        waiver: Waiver = NO_WAIVER,
+        private_folder: Callable[[], str] | None = None,
+        /,
+    ) -> ConfinedCommand:
+        """Put a command into a sandbox, or leave it as it is; a `ToolError` if one is required and none works here.
+
+        The roots are real paths of the folders it may change. The private folder is made where the client has one, for
+        its `/tmp` and for what is taken out of the workspace; that blocks.
+        """
+        ...
+
+
+# The person and the system, Windows, certificates, toolchains.
+_KEPT = """
+HOME USER LOGNAME LANG LANGUAGE SHELL TZ HOSTNAME PWD PATH TMPDIR TMP TEMP MANPATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH
+PKG_CONFIG_PATH
+
+SYSTEMROOT SYSTEMDRIVE WINDIR COMSPEC PATHEXT OS USERPROFILE USERNAME HOMEDRIVE HOMEPATH APPDATA LOCALAPPDATA
+PROGRAMDATA PROGRAMFILES PROGRAMFILES(X86) PROGRAMW6432 COMMONPROGRAMFILES PROCESSOR_ARCHITECTURE NUMBER_OF_PROCESSORS
+PSMODULEPATH
+
+SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE PIP_CERT NODE_EXTRA_CA_CERTS
+GIT_SSL_CAINFO GIT_SSL_CAPATH CARGO_HTTP_CAINFO AWS_CA_BUNDLE
+
+VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_EXE PYENV_ROOT PYENV_VERSION UV_CACHE_DIR PIP_CACHE_DIR POETRY_HOME
+PIPX_HOME NVM_DIR NVM_BIN FNM_DIR VOLTA_HOME PNPM_HOME BUN_INSTALL DENO_DIR DENO_INSTALL JAVA_HOME JDK_HOME MAVEN_HOME
+M2_HOME GRADLE_HOME GRADLE_USER_HOME SDKMAN_DIR KOTLIN_HOME SCALA_HOME ANDROID_HOME ANDROID_SDK_ROOT GOPATH GOROOT
+GOBIN GOCACHE GOMODCACHE GOFLAGS GOTOOLCHAIN CARGO_HOME RUSTUP_HOME RUSTUP_TOOLCHAIN CARGO_TARGET_DIR RBENV_ROOT
+RBENV_VERSION GEM_HOME GEM_PATH BUNDLE_PATH ASDF_DIR ASDF_DATA_DIR MISE_DATA_DIR COMPOSER_HOME DOTNET_ROOT
+NUGET_PACKAGES OPAMROOT OPAM_SWITCH_PREFIX GHCUP_INSTALL_BASE_PREFIX CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS MAKEFLAGS
+CMAKE_PREFIX_PATH CMAKE_GENERATOR CUDA_HOME CUDA_PATH CUDA_VISIBLE_DEVICES NIX_PATH NIX_PROFILES HOMEBREW_PREFIX EMSDK
+PYTHONUTF8 PYTHONIOENCODING SOURCE_DATE_EPOCH
+"""
+# Proxies, then where packages come from: known in small letters too, and without names and passwords in addresses.
+_CLEANED_ADDRESSES = """
+HTTP_PROXY HTTPS_PROXY ALL_PROXY FTP_PROXY NO_PROXY
+PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGISTRY GOPROXY
+"""
+PREFIXES = ("LC_", "XDG_")
+# There is no terminal, so editors and questions for passwords fail at once. `GIT_ASKPASS` is set and empty: git asks no
+# other program, and its own question is off. git goes on with the message it proposes; a plan of a rebase that nobody
+# has edited is an error, not a success. A program that a repository names (fsmonitor) would run with every
+# `git status`, and so would those of a folder of the workspace that only looks like a repository (a bare one).
+_FIXED = """
+TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat
+GIT_ASKPASS= GIT_TERMINAL_PROMPT=0 SSH_ASKPASS= SSH_ASKPASS_REQUIRE=never GCM_INTERACTIVE=never GH_PROMPT_DISABLED=1
+PIP_NO_INPUT=1 DEBIAN_FRONTEND=noninteractive
+GIT_EDITOR=true GIT_SEQUENCE_EDITOR=false EDITOR=false VISUAL=false
+GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=core.fsmonitor GIT_CONFIG_VALUE_0=false
+GIT_CONFIG_KEY_1=safe.bareRepository GIT_CONFIG_VALUE_1=explicit
+CORETOOLS_MCP=1
+"""
+FIXED: Mapping[str, str] = {name: value for name, _, value in (each.partition("=") for each in _FIXED.split())}
+_CLEANED = frozenset(_CLEANED_ADDRESSES.split())
+_KNOWN = _CLEANED | frozenset(_KEPT.split())
+
+
+def command_environment(configured: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    """All variables of a command. What the operator sets (`shell.env`) is taken as it is, over everything else."""
+    passed: dict[str, str] = {}
+    for name, value in inherited.items():
+        is_cleaned = name.upper() in _CLEANED
+        known = name.upper() if is_cleaned else name
+        if (known in _KNOWN or known.startswith(PREFIXES)) and not is_secret_name(known):
+            cleaned = without_userinfo(value) if is_cleaned else value
+            if not has_secret(cleaned):
+                passed[name] = cleaned
+    return {**passed, **FIXED, **configured}

@@ -11,10 +11,9 @@ from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.results import FileDataPart, Part, TextPart
 from tools.shell.command import Ending, RunningProgram
-from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.jobs import MAX_RUNNING, Job, JobStatus
 from tools.shell.output import ShownOutput
-from tools.shell.process import ExitStatus
+from tools.shell.process import ExitStatus, NetworkAccess, SandboxChanges
 from tools.shell.runner import POSIX_SHELL, FinishedCommand
 
 KILO = 1000

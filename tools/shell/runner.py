@@ -19,18 +19,24 @@ from functools import partial
 
 import anyio
 
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.errors import NOTHING_DONE, ExhaustedError, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.file_names_in_text import one_line
 from tools.contract.limits import Progress
-from tools.contract.resource_exhaustion import NOTHING_DONE, ExhaustedError, exhaustion_of
 from tools.contract.threads import THREADS
-from tools.files.programs import find_program
+from tools.files.child_process import find_program
 from tools.shell.command import CommandRequest, Ending, RunningProgram
-from tools.shell.confinement import ConfinedCommand, Confinement
 from tools.shell.jobs import Job, JobTable
 from tools.shell.output import OUTPUT_CHARS, TAIL_BYTES, Output, OutputReader, ShownOutput, newest_text
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import ExitStatus, Process, ProcessSpec, ProcessStarter, StartFailedError
+from tools.shell.process import (
+    ConfinedCommand,
+    Confinement,
+    ExitStatus,
+    Process,
+    ProcessSpec,
+    ProcessStarter,
+    StartFailedError,
+)
 from tools.shell.resource_limits import default_limits
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ import anyio.lowlevel
 import httpcore2
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.web.address_guard import WebRules
-from tools.web.url import Address, Target
+from tools.web.address_guard import Address, Target, WebRules
 
 if TYPE_CHECKING:
     from tools.contract.limits import Progress

@@ -20,8 +20,7 @@ import anyio
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief
 from tools.contract.threads import THREADS
-from tools.web.address_guard import AddressGuard, Resolver, WebRules, system_resolver
-from tools.web.url import Target, UrlError, parse_url
+from tools.web.address_guard import AddressGuard, Resolver, Target, UrlError, WebRules, parse_url, system_resolver
 
 if TYPE_CHECKING:
     import ssl

@@ -16,8 +16,8 @@ from tools.web.untrusted import fenced, harmless
 
 if TYPE_CHECKING:
     from tools.contract.limits import Progress
+    from tools.web.address_guard import Target
     from tools.web.page import Format, Page
-    from tools.web.url import Target
 
 CACHE_SECONDS = 15 * 60.0  # as long as a model takes to read a long page
 CACHE_PAGES = 64

@@ -16,10 +16,10 @@ from urllib.parse import urlencode
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line
 from tools.contract.secrets import HIDDEN
+from tools.web.address_guard import Target, UrlError, parse_url
 from tools.web.opener import WebRequest
 from tools.web.search_settings import SETUP, ProviderSettings
 from tools.web.untrusted import fenced, harmless
-from tools.web.url import Target, UrlError, parse_url
 
 if TYPE_CHECKING:
     from tools.web.opener import UrlOpener, WebResponse

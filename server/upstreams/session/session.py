@@ -14,8 +14,7 @@ from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 from server.client_request import Exchange
 from server.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.session.era import ENVELOPE_KEYS, Era, envelope, greet, headers_of
-from server.upstreams.session.flow_control import BoundedTasks, MessageLimit
-from server.upstreams.session.questions import QUESTIONS, Questions, SessionOptions
+from server.upstreams.session.questions import QUESTIONS, BoundedTasks, MessageLimit, Questions, SessionOptions
 from server.upstreams.session.upstream_subscriptions import ResourceSubscriptions
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, chained
 from server.upstreams.wire.peer import MessageWriter, Notice, Peer, PendingRequest, UnusableAnswerError, UpstreamError

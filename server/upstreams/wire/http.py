@@ -40,8 +40,7 @@ from server.json_rpc import (
 )
 from server.sdk_seams import ReadStream, WriteStream
 from server.transports.lines import STDIO_BACKPRESSURE
-from server.upstreams.wire.malformed import MESSAGE_BYTES, messages_in
-from server.upstreams.wire.peer import Inbox, unusable
+from server.upstreams.wire.peer import MESSAGE_BYTES, Inbox, messages_in, unusable
 from tools.contract.threads import lend_threads
 
 logger = logging.getLogger(__name__)

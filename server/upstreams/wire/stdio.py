@@ -30,11 +30,10 @@ from server.transports.lines import (
     OutgoingLines,
     enlarge,
 )
-from server.upstreams.wire.malformed import MESSAGE_BYTES, failure_for_ends, messages_in
-from server.upstreams.wire.peer import Inbox
+from server.upstreams.wire.peer import MESSAGE_BYTES, Inbox, failure_for_ends, messages_in
 from tools.contract.threads import THREADS
+from tools.shell.output import plain_text
 from tools.shell.process import ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
-from tools.shell.terminal_text import plain_text
 
 if sys.platform == "win32":
     raise ImportError("the SDK's transport serves on Windows")

@@ -19,10 +19,9 @@ import uvicorn
 from server.app import App
 from server.settings import load_settings
 from server.settings.models import HttpSettings
-from server.transports.bearer_tokens import Tokens
 from server.transports.http import http_app
+from server.transports.http_options import HttpOptions, Tokens, open_socket
 from server.transports.http_sessions import ENDED_AT_ONCE, BoundedSessions
-from server.transports.listen_address import HttpOptions, open_socket
 from server.transports.slow_clients import ClientConnection
 from tests.waiting import CEILING, until
 

@@ -11,9 +11,8 @@ import anyio
 from server.app import App
 from server.settings import load_settings
 from server.settings.models import HttpSettings
-from server.transports.bearer_tokens import Tokens
 from server.transports.http import serve_http
-from server.transports.listen_address import HttpOptions, open_socket
+from server.transports.http_options import HttpOptions, Tokens, open_socket
 from tests.harness import write_config
 from tests.interaction.relay.clients import Json, WireClient, client_on, http_transport
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tools.discovery.argument_check import ArgumentCheck
-from tools.discovery.schema import (
+from tools.discovery.declarations import (
     BY_NAME,
     COUNTS,
     IDENTITY,
@@ -20,6 +19,7 @@ from tools.discovery.schema import (
     REFERENCES,
     SINGLE,
     TEXTS,
+    ArgumentCheck,
     SchemaError,
     readable_schema,
 )

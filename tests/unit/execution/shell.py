@@ -22,10 +22,9 @@ from tools.contract.limits import Limits
 from tools.contract.results import FileDataPart, TextPart, ToolResult
 from tools.files.workspace import Workspace
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.confinement import Confinement
 from tools.shell.jobs import Job, JobTable
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import Process, ProcessSpec
+from tools.shell.process import Confinement, Process, ProcessSpec
 from tools.shell.runner import CommandRunner, ShellOptions
 
 ENVIRONMENT: Mapping[str, str] = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}

@@ -11,9 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.shell.output import CUT_MARK, HEAD_BYTES, OUTPUT_CHARS, SNIFFED_BYTES, TAIL_BYTES, Output, newest_text
+from tools.shell.output import (
+    CUT_MARK,
+    HEAD_BYTES,
+    OUTPUT_CHARS,
+    SNIFFED_BYTES,
+    TAIL_BYTES,
+    Output,
+    newest_text,
+    plain_text,
+)
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.terminal_text import plain_text
 
 pytestmark = pytest.mark.anyio
 

@@ -17,9 +17,8 @@ from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, S
 from tests.waiting import until
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.command import CommandRequest
-from tools.shell.confinement import ConfinedCommand, NetworkAccess, SandboxChanges
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import Process, ProcessSpec, StartFailedError
+from tools.shell.process import ConfinedCommand, NetworkAccess, Process, ProcessSpec, SandboxChanges, StartFailedError
 from tools.shell.runner import CommandRunner, ShellOptions
 
 pytestmark = pytest.mark.anyio

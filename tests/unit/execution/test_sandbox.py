@@ -12,8 +12,7 @@ import anyio
 import pytest
 
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.shell.confinement import NetworkAccess
-from tools.shell.process import ProcessSpec
+from tools.shell.process import NetworkAccess, ProcessSpec
 from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
 from tools.shell.sandbox.probe_program import FIRST_CODE
@@ -169,7 +168,7 @@ STATUS = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import anyio
-from tools.shell.confinement import NetworkAccess
+from tools.shell.process import NetworkAccess
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
 from tools.shell.sandbox.visible_file_system import Site
 

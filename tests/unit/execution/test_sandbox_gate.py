@@ -13,9 +13,7 @@ import pytest
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.confinement import NetworkAccess
-from tools.shell.environment import command_environment
-from tools.shell.process import ProcessSpec
+from tools.shell.process import NetworkAccess, ProcessSpec, command_environment
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.mount_check import Gate, MountTable
 from tools.shell.sandbox.visible_file_system import PreparedView, Site

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tools.files.workspace import contains
-from tools.shell.confinement import NetworkAccess, SandboxChanges
+from tools.shell.process import NetworkAccess, SandboxChanges
 from tools.shell.sandbox.auto_run_guard import (
     FOLDERS,
     SETTLED_NANOSECONDS,

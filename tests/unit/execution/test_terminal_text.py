@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.shell.terminal_text import from_whole_character, plain_text, whole_characters
+from tools.shell.output import from_whole_character, plain_text, whole_characters
 
 
 @pytest.mark.requirement("shell.text.sequences")

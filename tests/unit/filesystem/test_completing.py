@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.builtin.complete_path import CompletePathTool
+from tools.builtin.file_requests import CompletePathTool
 from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.files.programs import find_configured
+from tools.files.child_process import find_configured
 
 ELSEWHERE = os.defpath
 

@@ -11,7 +11,7 @@ import pytest
 
 from server.requests.files import JSON, MARKDOWN, TODO_LIST, MemoryResources
 from tests.unit.memory.memories import save
-from tools.builtin.file_resource import FileResourceTool
+from tools.builtin.file_requests import FileResourceTool
 from tools.builtin.todo_write import TodoWriteTool
 from tools.call.context import ClientState, ToolContext
 from tools.call.flow import Flow, package

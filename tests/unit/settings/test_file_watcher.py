@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from server.live_settings import new_settings
 from server.settings import SettingsReport, load_settings
-from server.settings.file_watcher import new_settings
 from server.settings.trust import digest, trust_file, trust_folder
 from tests.settings_cases import write
 
@@ -44,7 +44,7 @@ async def test_a_changed_file_gives_new_settings_and_a_broken_one_keeps_the_last
                 if "cannot be used" in record.getMessage():
                     told.set()
 
-        logger, teller = logging.getLogger("server.settings.file_watcher"), Teller()
+        logger, teller = logging.getLogger("server.live_settings"), Teller()
         logger.addHandler(teller)
         try:
             async with anyio.create_task_group() as group:

@@ -14,9 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
-from server.live_settings import LiveSettings
+from server.live_settings import LiveSettings, new_settings
 from server.settings import SettingsReport, load_settings
-from server.settings.file_watcher import new_settings
 from server.tool_services import permission_policy
 from tests.harness import LAUNCHER
 from tests.pools import quiet_pool
@@ -63,7 +62,7 @@ async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps
     write(file, {"http": {"port": 1}})
     report = load_settings([str(file)], {}, variables)
     logger, teller = (
-        logging.getLogger("server.settings.file_watcher"),
+        logging.getLogger("server.live_settings"),
         Teller("cannot be read because of an internal error"),
     )
     logger.addHandler(teller)

@@ -11,9 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from server.live_settings import LiveSettings, waiting_for_restart, withdrawn_agents
+from server.live_settings import LiveSettings, new_settings, waiting_for_restart, withdrawn_agents
 from server.settings import SettingsReport, load_settings
-from server.settings.file_watcher import new_settings
 from server.settings.load import read_settings
 from server.settings.trust import digest, trust_file, trust_folder
 from server.tool_services import Commands, permission_policy

@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from tools.web.charset import DECODED_AT_ONCE, decode
+from tools.web.page import DECODED_AT_ONCE, decode
 
 
 @pytest.mark.requirement("web.open")

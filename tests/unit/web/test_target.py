@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.web.url import UrlError, parse_url
+from tools.web.address_guard import UrlError, parse_url
 
 
 @pytest.mark.requirement("web.url")

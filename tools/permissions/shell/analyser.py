@@ -20,19 +20,31 @@ from tools.permissions.shell.effects import (
     redirection_effects,
     takes_program,
 )
-from tools.permissions.shell.expansion import Expansion
+from tools.permissions.shell.expansion import Expansion, NamesOnDisk
 from tools.permissions.shell.knowledge.git import without_harmless_options
-from tools.permissions.shell.knowledge.interpreters import doubts_of_program, names_in_scripts, with_given_scripts
+from tools.permissions.shell.knowledge.interpreters import (
+    READING_INPUT,
+    doubts_of_program,
+    names_in_scripts,
+    with_given_scripts,
+    wrapper_called,
+)
 from tools.permissions.shell.knowledge.program_files import Reach, follows_links
 from tools.permissions.shell.knowledge.read_only import is_read_only
 from tools.permissions.shell.knowledge.running_options import family_of, options_used
 from tools.permissions.shell.knowledge.unnamed_files import links_left, names_backups
 from tools.permissions.shell.knowledge.variables import changes_only_looks, declared, doubts_of, is_free, is_sensitive
-from tools.permissions.shell.knowledge.wrappers import READING_INPUT, wrapper_called
-from tools.permissions.shell.names_on_disk import NamesOnDisk
-from tools.permissions.shell.syntax import second_reading
-from tools.permissions.shell.syntax.folders import START, UNKNOWN, Folders
-from tools.permissions.shell.syntax.parser import MAX_TEXTS, Redirection, read
+from tools.permissions.shell.syntax.parser import (
+    MAX_CHARS,
+    MAX_COMMANDS,
+    MAX_TEXTS,
+    START,
+    UNKNOWN,
+    Folders,
+    Redirection,
+    beginnings,
+    read,
+)
 from tools.permissions.shell.syntax.words import (
     ASSIGNMENT,
     FOUND,
@@ -55,7 +67,7 @@ TOO_NESTED = "wrappers or texts within texts are nested too deep to be followed"
 LIKELY = "it is only guessed to be a command"
 HIDES_TEXT = "it hides text: control or invisible characters, or a long run of blanks"
 DIFFERS = "two readings of it differ"
-TOO_LONG = f"it is longer than {second_reading.MAX_CHARS:,} characters or {second_reading.MAX_COMMANDS:,} commands"
+TOO_LONG = f"it is longer than {MAX_CHARS:,} characters or {MAX_COMMANDS:,} commands"
 UNREAD = f"it is longer than {MAX_READ_CHARS:,} characters and is not read"
 CONTINUED = "a line is continued within a word"
 TOO_MANY_OPTIONS = "so many options hide what it is told to do"
@@ -162,10 +174,10 @@ class _Analyser:
             self._read(self._texts.popleft())
         if not self._doubts:
             # Hold our reading against the grammar's.
-            if len(command) > second_reading.MAX_CHARS or len(self._starts) > second_reading.MAX_COMMANDS:
+            if len(command) > MAX_CHARS or len(self._starts) > MAX_COMMANDS:
                 self._doubts[TOO_LONG] = None
             else:
-                starts = second_reading.beginnings(_TIME.sub(lambda found: " " * len(found[0]), command))
+                starts = beginnings(_TIME.sub(lambda found: " " * len(found[0]), command))
                 if starts is None or starts != self._starts:
                     self._doubts[DIFFERS] = None
                     self._add_likely(command, 1)

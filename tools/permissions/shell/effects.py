@@ -19,7 +19,7 @@ from tools.permissions.shell.knowledge.git import of_git, of_repository, subcomm
 from tools.permissions.shell.knowledge.program_files import FILES, NETWORK, F, R, Targets, W
 from tools.permissions.shell.knowledge.running_options import outputs_of_options
 from tools.permissions.shell.knowledge.variables import value_of
-from tools.permissions.shell.syntax.folders import joined
+from tools.permissions.shell.syntax.parser import joined
 from tools.permissions.shell.syntax.words import CONTENTS, FOUND, NUMBER, Word, names, read_word, unknown
 
 _NETWORK_FILE = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/")

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tools.permissions.shell.knowledge.interpreters import evaluated_texts, texts_run
+from tools.permissions.shell.knowledge.interpreters import SHELLS, Wrapper, evaluated_texts, texts_run, wrapper_called
 from tools.permissions.shell.knowledge.running_options import texts_of_options
-from tools.permissions.shell.knowledge.wrappers import SHELLS, Wrapper, wrapper_called
-from tools.permissions.shell.syntax.folders import UNKNOWN, Folders, joined
+from tools.permissions.shell.syntax.parser import UNKNOWN, Folders, joined
 from tools.permissions.shell.syntax.words import ASSIGNMENT, FOUND, Word, expand_braces, literal, names, words_in_braces
 
 # Words that are taken for the beginning of the inner command where it is not known which one it is

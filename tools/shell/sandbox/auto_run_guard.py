@@ -22,14 +22,14 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tools.contract.resource_exhaustion import exhaustion_of
+from tools.contract.errors import exhaustion_of
 from tools.files.opener import open_link_free, real_path
 from tools.files.workspace import contains, is_inside
 from tools.permissions import auto_run_files
 from tools.permissions.auto_run_files import REPOSITORY, folded
-from tools.permissions.folder_contents import TrackedFiles
+from tools.permissions.command_paths import TrackedFiles
 from tools.permissions.shell.knowledge.git import is_harmless_in_new_repository
-from tools.shell.confinement import SandboxChanges
+from tools.shell.process import SandboxChanges
 
 DEPTH = 6  # folders below a root that are looked into
 FOLDERS = 1_500  # folders of a root that are looked into, those near the top first

@@ -25,15 +25,13 @@ from types import MappingProxyType
 
 from anyio import CancelScope, Lock, move_on_after
 
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.errors import NOTHING_DONE, ExhaustedError, ToolError, ToolErrorType, exhaustion_of, scarcity_in
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.permission_subjects import NO_WAIVER, Waiver
-from tools.contract.resource_exhaustion import NOTHING_DONE, ExhaustedError, exhaustion_of, scarcity_in
 from tools.contract.threads import THREADS
-from tools.files.programs import find_program, is_outside
+from tools.files.child_process import find_program, is_outside
 from tools.files.workspace import contains
-from tools.shell.confinement import ConfinedCommand, NetworkAccess, SandboxChanges
-from tools.shell.process import ProcessSpec
+from tools.shell.process import ConfinedCommand, NetworkAccess, ProcessSpec, SandboxChanges
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout

@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from itertools import chain
 
 from tools.files.workspace import contains, is_inside
-from tools.shell.confinement import WithheldSecret
+from tools.shell.process import WithheldSecret
 from tools.shell.sandbox.auto_run_guard import SETTLED_NANOSECONDS, read_settings
 from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED
 from tools.shell.sandbox.secret_removal import included_settings, without_secrets

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import anyio
 
-from tools.contract.resource_exhaustion import exhaustion_of
+from tools.contract.errors import exhaustion_of
 from tools.files.workspace import contains
 
 SECONDS = 10.0  # how long a sandbox may take to be set up; it takes milliseconds, unless the machine is very busy

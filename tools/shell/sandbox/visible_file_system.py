@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.files.workspace import contains, is_inside
-from tools.shell.confinement import NetworkAccess, SandboxChanges
 from tools.shell.private_folders import remove_tree
+from tools.shell.process import NetworkAccess, SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, fingerprint
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable

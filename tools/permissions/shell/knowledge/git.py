@@ -14,9 +14,8 @@ from tools.contract.permission_subjects import Access
 from tools.permissions.auto_run_files import auto_run_names
 from tools.permissions.shell.knowledge import program_files
 from tools.permissions.shell.knowledge.program_files import TOP_OF_REPOSITORY, F, R, Reach, Targets, W
-from tools.permissions.shell.syntax.arguments import Arguments, parse
-from tools.permissions.shell.syntax.folders import joined
-from tools.permissions.shell.syntax.words import GIT_WILD, Word, literal, names
+from tools.permissions.shell.syntax.parser import joined
+from tools.permissions.shell.syntax.words import GIT_WILD, Arguments, Word, literal, names, parse
 
 # A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`). One
 # with a value is harmless with that value.

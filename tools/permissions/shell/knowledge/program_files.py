@@ -27,9 +27,8 @@ from itertools import pairwise
 from typing import Any
 
 from tools.contract.permission_subjects import Access
-from tools.permissions.shell.syntax.arguments import parse
-from tools.permissions.shell.syntax.folders import changed_to
-from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, literal, names, read_word, unknown
+from tools.permissions.shell.syntax.parser import changed_to
+from tools.permissions.shell.syntax.words import CONTENTS, FOUND, Word, literal, names, parse, read_word, unknown
 
 R, W, F = Access.READ, Access.WRITE, Access.FETCH
 Targets = Iterator[tuple[Access, Word | None]]  # what is touched, for what; `None` for what cannot be known

@@ -23,8 +23,16 @@ from itertools import pairwise
 
 from tools.permissions.shell.knowledge.git import HARMLESS_SETTING, subcommand
 from tools.permissions.shell.knowledge.program_files import table_rows
-from tools.permissions.shell.syntax.arguments import TAR_VALUED, parse, with_dashes
-from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
+from tools.permissions.shell.syntax.words import (
+    TAR_VALUED,
+    Word,
+    literal,
+    names,
+    parse,
+    read_word,
+    unknown,
+    with_dashes,
+)
 
 # What package managers of macOS and BSD install with a `g` before the name, where no other program is called so
 _GNU = names(

@@ -16,8 +16,16 @@ from tools.permissions.shell.knowledge import program_files
 from tools.permissions.shell.knowledge.git import brings_links, folder_of, subcommand
 from tools.permissions.shell.knowledge.program_files import FILES, F, Files, R, Targets, W
 from tools.permissions.shell.knowledge.running_options import RUNNERS, RUNNERS_ALONE
-from tools.permissions.shell.syntax.arguments import TAR_VALUED, parse, with_dashes
-from tools.permissions.shell.syntax.words import Word, literal, names, read_word, unknown
+from tools.permissions.shell.syntax.words import (
+    TAR_VALUED,
+    Word,
+    literal,
+    names,
+    parse,
+    read_word,
+    unknown,
+    with_dashes,
+)
 
 
 class Links(StrEnum):

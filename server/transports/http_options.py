@@ -1,21 +1,27 @@
-"""Bearer tokens: who a request over HTTP comes from.
+"""What the HTTP transports are given: the address, the certificate, and the bearer tokens that tell clients apart.
 
-A token is known by its digest alone, so nothing of ours can tell it. Each has a name, which is the principal: what
-belongs to a client (answers, jobs, files read, open questions) belongs to that name.
+The address is bound before anything else starts. A token is known by its digest alone, so nothing of ours can tell it.
+Each has a name, which is the principal: what belongs to a client (answers, jobs, files read, open questions) belongs
+to that name.
 """
 
 from __future__ import annotations
 
+import errno
 import hmac
 import os
 import re
+import socket
+import ssl
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 
 from mcp.server.auth.provider import AccessToken
 
 from server.settings import SettingsError, TokenSource
+from server.settings.models import HttpSettings
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token of a server whose settings name none
 VARIABLE_NAME = "environment"
@@ -110,3 +116,69 @@ def _problems_of(place: str, token: str) -> list[str]:
         expected = "one line of letters, digits and -._~+/ is expected, and nothing else"
         return [f"{place} is not a token: {expected}; {MAKE_ONE}."]
     return []
+
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+class ListenError(Exception):
+    """The address cannot be listened on; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How to listen."""
+
+    http: HttpSettings
+    max_body_bytes: int  # a larger request body is answered with 413
+    tokens: Tokens  # who is let in; empty lets everybody in who can reach a loopback address
+    with_streamable: bool = True  # serve `/mcp` too, not only SSE
+
+    @property
+    def host_in_urls(self) -> str:
+        return f"[{self.http.host}]" if ":" in self.http.host else self.http.host
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host_in_urls in LOOPBACK_NAMES
+
+
+def open_socket(options: HttpOptions) -> socket.socket:
+    """Bind before anything else starts, so that a port in use, or a missing token, is told by a `ListenError`."""
+    http = options.http
+    if not (options.is_loopback or options.tokens):
+        raise ListenError(
+            f"--host '{http.host}' is refused: other machines could reach it, and there is no token, so anybody "
+            f"could run tools here. Set the variable {VARIABLE} to a token ({MAKE_ONE}) or "
+            "name tokens in http.tokens, better with --tls-cert and --tls-key too; or use 127.0.0.1."
+        )
+    if http.tls_cert is None and http.tls_key is not None:
+        raise ListenError("--tls-key is given without --tls-cert: name the certificate too.")
+    if http.tls_cert is not None:
+        for path in filter(None, (http.tls_cert, http.tls_key)):
+            if not os.path.isfile(path):
+                raise ListenError(f"There is no file '{path}' (--tls-cert, --tls-key). Name PEM files that exist.")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # A key behind a password would be asked for at the terminal, in the middle of a start.
+            context.load_cert_chain(http.tls_cert, http.tls_key, lambda: b"")
+        except (OSError, ValueError):
+            raise ListenError(
+                f"The certificate '{http.tls_cert}' cannot be used with its key: they must be PEM files that "
+                "belong together, and the key must have no password."
+            ) from None
+    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
+    # With the protocol named asyncio sends small writes at once; else an answer waits 40 ms for the other system.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((http.host, http.port))
+        # From here on connections wait in the queue, so the address can be announced.
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        why = "the port is in use" if error.errno == errno.EADDRINUSE else f"the system refused ({error.errno})"
+        raise ListenError(
+            f"Cannot listen on {http.host}:{http.port}: {why}. Choose another one with --port, or 0 for any."
+        ) from None
+    return listener

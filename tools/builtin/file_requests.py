@@ -1,8 +1,8 @@
-"""One file as a resource: its text within the limits of a read, or its bytes.
+"""What the server runs for its clients and does not publish: one file as a resource, and the completion of a path.
 
-It is not published. The server runs it for a client that reads the URI of a file, through the same flow and under the
-rules for `read_file`. Unlike that tool it gives every kind of file as what it is, media and binary files as bytes
-whatever the setting for media says, since the client asked for this very file.
+Both go through the same flow as every call: a resource under the rules for `read_file`, names that complete a path
+under those for `list_directory`. Unlike `read_file` a resource is every kind of file as what it is, media and binary
+files as bytes whatever the setting for media says, since the client asked for this very file.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tools.contract.parameters import ToolParams
 from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import InlineDataPart, ToolResult
 from tools.contract.threads import run_blocking
+from tools.files.find.path_completion import entries_that_start_with, files_that_hold
 from tools.files.ignore_files import refuse_hidden
 from tools.files.read.line_window import Wanted
 from tools.files.read.media import TEXT_KINDS, FileKind
@@ -103,3 +104,38 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
             )
 
         return await run_blocking(context.signal, read_file)
+
+
+MAX_VALUES = 100  # values of one completion; the protocol allows no more
+
+
+class CompletePathParams(ToolParams):
+    path: str = Field(description="The folder.")
+    start: str = Field(description="The beginning of a name in it; with below, a part of a name.")
+    below: bool = Field(default=False, description="Look for files in the folders below as well.")
+
+
+class CompletePathTool(BuiltinTool[CompletePathParams]):
+    """Lists what a path may become; the facts of its result are `names`, `total` and `partial`."""
+
+    name = "list_directory"
+    display_name = "CompletePath"
+    description = "What a path that is being typed may become."
+    kind = Kind.SEARCH
+    behaviour = READS
+    params_model = CompletePathParams
+
+    def get_description(self, params: CompletePathParams, context: ToolContext) -> str:
+        return f"Complete a path in {shown(params.path, context.workspace)}"
+
+    def subjects(self, params: CompletePathParams, context: ToolContext) -> Sequence[Subject]:
+        return (path_subject(context.workspace, params.path, Access.READ),)
+
+    async def execute(self, params: CompletePathParams, context: ToolContext) -> ToolResult:
+        def complete() -> ToolResult:
+            folder = context.workspace.locate(params.path)
+            find = files_that_hold if params.below else entries_that_start_with
+            found = find(context.workspace, folder, params.start, MAX_VALUES, context.signal)
+            return ToolResult(facts={"names": found.names, "total": found.total, "partial": found.partial})
+
+        return await run_blocking(context.signal, complete)
