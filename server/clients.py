@@ -176,7 +176,7 @@ class ClientTable:
 
 def client_key(ctx: RequestContext) -> str | None:
     """Whose state a request may use; `None` for a client that cannot be told from others."""
-    if not isinstance(ctx.request, Request):
+    if ctx.request is None or not isinstance(ctx.request, Request):
         return STDIO_KEY
     request = cast("Request", ctx.request)
     token = get_access_token()

@@ -61,7 +61,7 @@ class _Client:
     async def on_request(self, incoming: Incoming, method: str, params: Params) -> Json:
         # Whether it says of itself that it is of the revision without a handshake.
         meta = None if method == "initialize" or params is None else params.get("_meta")
-        has_envelope = isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
+        has_envelope = meta is not None and isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
         if self._is_modern is None:
             self._is_modern = has_envelope
             self._dispatcher.may_ask = not self._is_modern

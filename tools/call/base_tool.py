@@ -184,6 +184,11 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         properties = self._own_schema["properties"]
         return frozenset(name for name, schema in properties.items() if schema.keys() & {"items", "properties"})
 
+    @cached_property
+    def _known_names(self) -> frozenset[str]:
+        """What a parameter may be called, in any spelling."""
+        return frozenset((*self.params_model.model_fields, *self.parameter_aliases))
+
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> BuiltinParamsT:
         """Map spellings, bind the model, run the tool's own checks."""
         named, spelled = rename(self.name, arguments, self.parameter_aliases)
@@ -193,7 +198,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
         """Names what is in the schema neither as it was given nor in another spelling, at any depth."""
-        known = self.params_model.model_fields.keys() | self.parameter_aliases.keys()
+        known = self._known_names
         told: list[str] = []
         if not arguments.keys() <= known:
             named, _ = rename(self.name, arguments, self.parameter_aliases)

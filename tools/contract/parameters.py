@@ -212,7 +212,7 @@ def _proposal(name: str, known: Mapping[str, str], given: Container[str]) -> str
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:
     """Refuse what would take long to validate or to repeat in a sentence, before it is looked at any closer."""
     for name, value in arguments.items():
-        if name in model.model_fields and isinstance(value, int) and abs(value) > MAX_INTEGER:
+        if isinstance(value, int) and abs(value) > MAX_INTEGER and name in model.model_fields:
             raise InvalidToolParamsError(
                 tool,
                 f"'{name}' is a whole number that is not exact any more; give one from -{MAX_INTEGER:,} to "

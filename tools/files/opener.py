@@ -54,7 +54,7 @@ _RESOLVE_NO_LINKS = 0x02 | 0x04  # `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_SYMLI
 _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: what is known of a descriptor, a server not asked
 _OF_DESCRIPTOR = 0x1000 | 0x4000
-_STATX_MODE, _STATX_DEVICE = slice(28, 30), slice(136, 144)  # where `struct statx` has the mode, and whose device
+_MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # where `struct statx` has the mode, and the two numbers of the device
 # Numbers of those that open a file without asking anybody: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. An overlay asks
 # what lies beneath it, which may be a program; tmpfs is never read without waiting, and its device numbers are soon
 # those of others.
@@ -185,12 +185,11 @@ class _KernelOpener:
                 buffer = self._new_buffer(256)
                 if self._statx is None or self._statx(descriptor, b"", _OF_DESCRIPTOR, 0, buffer):
                     raise NotInMemoryError
-                (kind,) = struct.unpack("=H", buffer.raw[_STATX_MODE])
-                device = os.makedev(*struct.unpack("=II", buffer.raw[_STATX_DEVICE]))
+                kind, *device = _MODE_AND_DEVICE.unpack_from(buffer)
             finally:
                 os.close(descriptor)
             # To open a device may take long, wherever its name stands.
-            if not self._is_local.get(device) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            if not self._is_local.get(os.makedev(*device)) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
         how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
         descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, self._reference(how), self._size)
