@@ -216,7 +216,7 @@ class PresentNames:
 
     def __contains__(self, name: object) -> bool:
         try:
-            return exists(os.path.join(self.folder, str(name)))
+            return exists(f"{self.folder}{os.sep}{name}")  # not by `join`: three names are looked up for each read
         except PermissionError:
             return False  # if it is there, nothing else in the folder can be opened either
         except OSError:
