@@ -105,6 +105,8 @@ class Workspace:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path holds a NUL character; no file has one.")
         try:
             literal = os.path.join(base, spelled)
+            if os.sep == "/" and literal.startswith("//"):  # normpath leaves two as they are, for systems of old
+                literal = "/" + literal.lstrip("/")
             found = opener.path_without_links(literal)
             real = found or opener.real_path(literal)
             root = self._root_above(real)

@@ -89,6 +89,20 @@ async def test_a_rule_about_a_path_holds_for_every_name_of_the_file(root: Path, 
         assert permission.verdict is Verdict.DENY
 
 
+@pytest.mark.requirement("policy.links")
+@pytest.mark.parametrize("rule", ["Read(secrets/**)", "Read(/{root}/secrets/**)", "Read(key)"])
+async def test_a_rule_about_a_path_holds_for_two_slashes_at_its_beginning(
+    root: Path, context: ToolContext, rule: str
+) -> None:
+    (root / "secrets").mkdir()
+    (root / "secrets" / "key").write_text("x")
+    flow = flow_with(permissions_deny=[rule.format(root=root)])
+    yolo = in_mode(context, ApprovalMode.YOLO)
+    for path in (f"/{root}/secrets/key", f"//{root}/secrets/key", f"/{root}/./secrets//key"):
+        assert (await judged(flow, yolo, "read_file", {"file_path": path})).verdict is Verdict.DENY
+        assert (await of_command(flow, yolo, f"cat {path}")).verdict is Verdict.DENY
+
+
 @pytest.mark.requirement("policy.auto_run")
 @pytest.mark.parametrize("mode", [ApprovalMode.DEFAULT, ApprovalMode.AUTO_EDIT, ApprovalMode.YOLO])
 @pytest.mark.parametrize(
