@@ -316,3 +316,20 @@ def test_commands_in_what_cannot_be_read_are_listed_all_the_same() -> None:
     assert "rm x" in _texts('ls "a; rm x')
     assert "rm x" in _texts("ls 'a' 'b; rm x")
     assert "rm x" in _texts("ls ) ; rm x")
+
+
+@pytest.mark.requirement("sandbox.git")
+@pytest.mark.parametrize(
+    ("command", "is_git_alone"),
+    [
+        ("cd p && git submodule add ../q module; git submodule status", True),
+        ("cd p && git -c protocol.file.allow=always submodule add -q ../q module; git submodule status", True),
+        ("git stash; git pull --rebase && git push -u origin f | tail -3", True),
+        ("git -c protocol.ext.allow=always submodule update", False),
+        ("git -c core.fsmonitor=./x submodule update", False),
+        ("git submodule update && make", False),
+        ("git status", False),
+    ],
+)
+def test_that_nothing_but_git_changes_anything_is_known_beyond_doubt(command: str, is_git_alone: bool) -> None:
+    assert analyse(command).only_git_changes is is_git_alone

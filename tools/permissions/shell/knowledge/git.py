@@ -22,7 +22,8 @@ from tools.permissions.shell.syntax.words import GIT_WILD, Arguments, Word, lite
 HARMLESS_SETTING = re.compile(
     r"""
     user\.(?:name|email|useconfigonly) | (?:author|committer)\.(?:name|email) | init\.defaultbranch | color\.\S+
-    | advice\.\w+ | column\.\w+ | versionsort\.suffix | http\.postbuffer | protocol\.version
+    | advice\.\w+ | column\.\w+ | versionsort\.suffix | http\.postbuffer
+    | protocol\.(?:version|(?:file|git|https?|ssh)\.allow)
     | core\.(?:abbrev|autocrlf|bigfilethreshold|checkstat|commentchar|compression|eol|filemode|ignorecase
         |logallrefupdates|longpaths|packedgitlimit|precomposeunicode|preloadindex|quotepath|safecrlf|symlinks
         |trustctime|untrackedcache|warnambiguousrefs|whitespace)
