@@ -26,7 +26,7 @@ from tools.files.ignore_files import (
 )
 from tools.files.workspace import Workspace
 
-FILES = 12
+FILES = 6
 MOST_MEMORY = 200 * MEGABYTE
 
 

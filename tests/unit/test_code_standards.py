@@ -109,14 +109,17 @@ def _remarks(name: str, text: str) -> str:
     return "\n".join(comments + docstrings)
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+@cache
+def _imported(tree: ast.Module) -> frozenset[str]:
     """The modules that a module imports, by their full names."""
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(names)
 
 
 def _importers(forbidden: str) -> list[str]:
@@ -146,7 +149,7 @@ def test_every_module_says_what_it_is_for_and_defers_its_annotations() -> None:
         if ast.get_docstring(tree) is None:
             lacking.append(f"{name}: no docstring")
         has_code = len(tree.body) > 1 and name != "coretools_mcp.py"
-        if has_code and "__future__.annotations" not in set(_imported(tree)):
+        if has_code and "__future__.annotations" not in _imported(tree):
             lacking.append(f"{name}: no `from __future__ import annotations`")
     assert lacking == []
 

@@ -25,8 +25,11 @@ def _requirements() -> list[dict[str, object]]:
 def _marks(node: ast.AST) -> Iterator[ast.Call]:
     """Every `pytest.mark.requirement(...)` at or below a node."""
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and ast.unparse(inner.func).endswith("mark.requirement"):
-            yield inner
+        match inner:
+            case ast.Call(func=ast.Attribute(attr="requirement", value=ast.Attribute(attr="mark"))):
+                yield inner
+            case _:
+                pass
 
 
 def _carried(tree: ast.Module) -> Iterator[ast.Call]:
