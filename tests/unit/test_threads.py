@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Generator
 from typing import Any
 
@@ -123,6 +124,34 @@ async def test_quick_work_is_done_by_one_thread(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.requirement("scarcity.one_thread")
+async def test_work_that_waits_behind_many_quick_pieces_gets_no_second_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "TURN_SECONDS", 0.2)
+    monkeypatch.setattr(threads, "LONGEST_TURN_SECONDS", 60.0)
+    many = Threads(8)
+
+    def piece() -> int:
+        time.sleep(0.01)
+        return threading.get_ident()
+
+    assert len({await future for future in [many.begin(piece) for _ in range(50)]}) == 1
+    many.close()
+
+
+@pytest.mark.requirement("scarcity.one_thread")
+async def test_what_came_of_quick_work_does_not_wait_for_the_slow_work_behind_it(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "TOGETHER_SECONDS", 60.0)
+    one = Threads(1)
+    quick, slow = one.begin(lambda: "done"), one.begin(gate.wait)
+    assert await quick == "done"
+    assert not slow.done()
+    gate.set()
+    assert await slow
+    one.close()
+
+
+@pytest.mark.requirement("scarcity.one_thread")
 async def test_work_behind_slow_work_gets_a_thread_of_its_own(gate: threading.Event) -> None:
     many = Threads(8)
     slow = [many.begin(gate.wait) for _ in range(3)]
@@ -159,6 +188,8 @@ async def test_what_came_of_work_is_told_once_there_is_memory_for_it(monkeypatch
         return tell(*arguments)
 
     monkeypatch.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", scarce)
-    assert [await future for future in [one.begin(lambda: "done") for _ in range(5)]] == ["done"] * 5
+    assert await one.run(lambda: "done") == "done"
     assert not failures
+    failures += [MemoryError(), MemoryError()]
+    assert [await future for future in [one.begin(lambda: "done") for _ in range(5)]] == ["done"] * 5
     one.close()

@@ -25,7 +25,13 @@ MOST = 32  # threads whose work somebody waits for
 MOST_STUCK = 64
 # Where the address space is limited, there is a thread for so much of it: an eighth of it goes into their stacks
 SPACE_OF_A_THREAD = 64 << 20
-TURN_SECONDS = 0.005  # how long work waits for a thread that is at work before it gets one of its own
+TURN_SECONDS = 0.005  # how long work waits for a thread that is at one piece of work before it gets one of its own
+# How long it waits at most where the threads at work finish one piece after another: more of them would only take the
+# interpreter's lock from each other, unless what they do is to wait
+LONGEST_TURN_SECONDS = 0.05
+# How long what came of work is kept to be told together with what comes of the work behind it. Each time the event loop
+# is woken, it and the thread hand the interpreter's lock to each other at every call of the system.
+TOGETHER_SECONDS = 0.002
 # How often it is looked whether work that waits for a thread can still hope for one, once there are no more
 LOOK_SECONDS = 10.0
 AGAIN_SECONDS = 0.05  # until a thread that lacked memory for its work's outcome tries again
@@ -36,17 +42,26 @@ class _Inbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.since = 0.0  # when the first of what is there came
         self._outcomes: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._is_woken = False
 
     def put(self, future: asyncio.Future[Any], outcome: Any, failure: BaseException | None) -> None:
-        """Tell it, from a thread."""
-        is_kept = False
+        """Keep it, in a thread, until the event loop is woken."""
         while True:
             try:
-                if not is_kept:
-                    self._outcomes.append((future, outcome, failure))
-                    is_kept = True
+                if not self._outcomes:
+                    self.since = self.loop.time()
+                self._outcomes.append((future, outcome, failure))
+            except MemoryError:
+                time.sleep(AGAIN_SECONDS)
+            else:
+                return
+
+    def wake(self) -> None:
+        """Have the event loop told, from a thread."""
+        while True:
+            try:
                 self._wake()
             except MemoryError:
                 time.sleep(AGAIN_SECONDS)
@@ -60,12 +75,13 @@ class _Inbox:
             return
         self._is_woken = True
         try:
-            self.loop.call_soon_threadsafe(self._deliver)
+            self.loop.call_soon_threadsafe(self.deliver)
         except MemoryError:
             self._is_woken = False
             raise
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Tell what is there to those who wait for it, on the event loop."""
         self._is_woken = False  # before it is emptied: what comes from now on wakes it again
         try:
             while self._outcomes:
@@ -86,14 +102,14 @@ class _Job(Generic[OutcomeT]):
 
     def __init__(self, work: Callable[[], OutcomeT], inbox: _Inbox) -> None:
         self._work = work
-        self._inbox = inbox
+        self.inbox = inbox
         self._context = copy_context()
         self.future: asyncio.Future[OutcomeT] = inbox.loop.create_future()
         self.since = inbox.loop.time()  # when it came
         self.is_begun = self.is_over = self.is_abandoned = False
 
     def do(self) -> None:
-        """Do it, in a thread, and tell the event loop what came of it."""
+        """Do it, in a thread, and put what came of it into the inbox."""
         outcome: Any = None
         failure: BaseException | None = None
         try:
@@ -102,15 +118,15 @@ class _Job(Generic[OutcomeT]):
             failure = RuntimeError("the work raised StopIteration")  # which no future can hold
         except BaseException as error:  # noqa: BLE001 - for the one who waits
             failure = error
-        self._inbox.put(self.future, outcome, failure)
+        self.inbox.put(self.future, outcome, failure)
 
 
 class Threads:
     """Does blocking work.
 
     One thread does all of it as long as it is quick: several would hand the interpreter's lock to each other at every
-    call of the system. Work that has waited for `TURN_SECONDS` gets a thread of its own, up to `most` threads whose
-    work somebody waits for; by default as many as make sense here.
+    call of the system. Work behind slow work gets a thread of its own, up to `most` threads whose work somebody waits
+    for; by default as many as make sense here.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -121,6 +137,7 @@ class Threads:
         self._inbox: _Inbox | None = None
         self._turn: asyncio.TimerHandle | None = None  # when it is looked next whether work has waited too long
         self._is_closed = False
+        self._last_begun = 0.0  # when a thread last took work
         self._count = 0
         self._busy = 0  # of them, those that work
         self._stuck = 0  # of these, those whose work nobody waits for any more
@@ -190,8 +207,13 @@ class Threads:
                 return False
             self._add()
         self._busy += 1
-        self._begun.put(self._waiting.popleft())
+        self._begun.put(self._take_next())
         return True
+
+    def _take_next(self) -> _Job[Any]:
+        job = self._waiting.popleft()
+        self._last_begun = job.inbox.loop.time()
+        return job
 
     def _may_grow(self) -> bool:
         if self._most is None:
@@ -226,13 +248,21 @@ class Threads:
 
     def _next_after(self, job: _Job[Any]) -> _Job[Any] | None:
         """In a thread whose work is done: what it does next."""
+        following: _Job[Any] | None = None
+        is_told_soon = False
         with self._lock:
             job.is_over = True
             self._stuck -= job.is_abandoned
             if self._waiting:
-                return self._waiting.popleft()
-            self._busy -= 1
-            return None
+                following = self._take_next()
+                # What follows may take any time; then the event loop looks by itself.
+                soon = self._last_begun + TURN_SECONDS
+                is_told_soon = job.inbox is self._inbox and self._turn is not None and self._turn.when() <= soon
+            else:
+                self._busy -= 1
+        if not is_told_soon or self._last_begun - job.inbox.since >= TOGETHER_SECONDS:
+            job.inbox.wake()
+        return following
 
     def _abandon(self, job: _Job[Any]) -> None:
         with self._lock:
@@ -245,6 +275,8 @@ class Threads:
 
     def _look(self) -> None:
         """Give what has waited too long a thread; give it up, if no thread does anything that somebody waits for."""
+        if self._inbox is not None:
+            self._inbox.deliver()
         with self._lock:
             self._turn = None
             loop = asyncio.get_running_loop()
@@ -253,6 +285,9 @@ class Threads:
                 if self._waiting[0].future.done():
                     self._waiting.popleft()
                     continue
+                is_going_on = now - self._last_begun < TURN_SECONDS
+                if is_going_on and now - self._waiting[0].since < LONGEST_TURN_SECONDS:
+                    break
                 with suppress(ExhaustedError):
                     if self._begin_next():
                         continue
