@@ -15,7 +15,8 @@ from server.console import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE, Failure, Usage
 from server.log import flush_log, start_log
 from server.watchdog import Watchdog, start_watchdog
 from tools.contract.display import visible
-from tools.contract.errors import ExhaustedError, exhaustion_of, share_arenas
+from tools.contract.errors import ExhaustedError, exhaustion_of
+from tools.contract.process_limits import share_arenas
 from tools.shell.broker.process_privacy import make_private
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
         # On Windows names are not bytes, so what is not UTF-8 means nothing there.
         path = data.decode() if windows else os.fsdecode(data)
     except UnicodeError:
-        raise UriRefusedError("The URI holds what is not text; percent-encode the bytes of the path.") from None
+        raise UriRefusedError("The URI is not valid text; percent-encode the bytes of the path.") from None
     if "\0" in path:
         raise UriRefusedError("The URI holds a NUL (%00); no path has one.")
     if not may_go_up and ".." in re.split(r"[/\\]" if windows else "/", path):

@@ -122,12 +122,6 @@ class LiveSettings:
 
     async def follow(self, tasks: TaskGroup) -> None:
         """Apply every change of the settings files, until cancelled. One that fails ends nothing else."""
-        try:
-            from server.live_settings import new_settings  # noqa: PLC0415 - not needed before there is a client
-        except (MemoryError, OSError):
-            logger.exception("changes of the settings are not followed until the next start: there is too little")
-            return
-
         async for report in new_settings(self.report):
             try:
                 await self.apply(report, tasks)

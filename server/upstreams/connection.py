@@ -109,14 +109,14 @@ class UpstreamStatus:
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
     (IsThisServerError, UpstreamState.LEFT_OUT, "it is this very server"),
-    (NeedsAuthenticationError, UpstreamState.NEEDS_AUTHENTICATION, "it lets nobody in without a token or a log-in"),
+    (NeedsAuthenticationError, UpstreamState.NEEDS_AUTHENTICATION, "it requires a token or a login or a log-in"),
     (UnreachableError, UpstreamState.FAILED, "nobody answers at its address"),
     (FileNotFoundError, UpstreamState.FAILED, "its command was not found"),
     (NotADirectoryError, UpstreamState.FAILED, "its working folder was not found"),
     (PermissionError, UpstreamState.FAILED, "its command may not be executed"),
     (ConnectionLostError, UpstreamState.FAILED, "it ended or did not answer while connecting"),
     (TimeoutError, UpstreamState.FAILED, "it did not tell its tools in time"),
-    (IncompatibleError, UpstreamState.FAILED, "it speaks no revision of the protocol that we do"),
+    (IncompatibleError, UpstreamState.FAILED, "it shares no protocol revision with this server"),
 )
 """Why a connection failed, in words of ours: texts of exceptions may hold addresses and secrets."""
 

@@ -263,9 +263,7 @@ class Proxy:
             except MCPError as error:
                 if error.error.code != types.METHOD_NOT_FOUND or not isinstance(uri, str):
                     raise
-        message = (
-            "Nobody here has a resource with this URI; resources/list and resources/templates/list tell what there is."
-        )
+        message = "No server here has a resource with this URI; resources/list and resources/templates/list tell what there is."
         raise MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
@@ -310,7 +308,7 @@ class Proxy:
         except SharedUriError as error:
             names = error.names[:MOST_NAMED]
             message = (
-                "More than one server may mean something by this URI, so it is asked of none. "
+                "More than one server could own this URI, so none was asked. "
                 f"Name the one that you mean: {' or '.join(visible_line(name) for name in names)}."
             )
             raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None

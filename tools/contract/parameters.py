@@ -215,8 +215,7 @@ def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, m
         if isinstance(value, int) and abs(value) > MAX_INTEGER and name in model.model_fields:
             raise InvalidToolParamsError(
                 tool,
-                f"'{name}' is a whole number that is not exact any more; give one from -{MAX_INTEGER:,} to "
-                f"{MAX_INTEGER:,}.",
+                f"'{name}' is too large to be represented exactly; give one from -{MAX_INTEGER:,} to {MAX_INTEGER:,}.",
             )
         if (wanted := schema["properties"].get(name)) is None:
             continue

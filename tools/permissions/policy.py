@@ -100,7 +100,7 @@ class PermissionPolicy:
         What was found is remembered for the tool: looking through the rules would be most of the work of a small call.
         """
         tool, mode = request.tool, request.mode
-        rules = self._rules_with(request.grants) if request.grants else self.rules
+        rules = self._rules_with(request.grants)
         known = self._judged_tools.get(tool)
         if known is not None and not request.asked_anew and known[0] is rules and known[1] is mode:
             return known[2], True
@@ -138,7 +138,7 @@ class PermissionPolicy:
     def _opinions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
         """What there is to say of a call, that which counts most first."""
         tool, mode, workspace = request.tool, request.mode, request.workspace
-        rules = self._rules_with(request.grants) if request.grants else self.rules
+        rules = self._rules_with(request.grants)
         about = [
             rule
             for rule in rules.strict
@@ -193,7 +193,7 @@ class PermissionPolicy:
         from tools.permissions.shell.analyser import analyse  # noqa: PLC0415
         from tools.permissions.shell.expansion import NamesOnDisk  # noqa: PLC0415
 
-        mode, rules = request.mode, self._rules_with(request.grants) if request.grants else self.rules
+        mode, rules = request.mode, self._rules_with(request.grants)
         analysis = analyse(command.command, NamesOnDisk(self.home, command.directory))
         paths = CommandPaths(self.home, command.directory)
         permission = CommandPolicy(analysis, rules, mode, request.workspace, paths, self.guarded).judge()
@@ -203,6 +203,8 @@ class PermissionPolicy:
 
     def _rules_with(self, granted: Sequence[str]) -> Rules:
         """The operator's rules and what was granted to a client; the same object as long as both are the same."""
+        if not granted:
+            return self.rules
         grants = tuple(granted)
         known = self._rules_with_grants.get(grants)
         if known is None or known[0] is not self.rules:
