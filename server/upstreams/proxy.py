@@ -18,6 +18,7 @@ import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.announcements import ListenBus, ListKind
 from server.client_request import LEVELS, Exchange, exchange_of
@@ -179,7 +180,7 @@ class Proxy:
         method = ctx.method
         if method not in _METHODS or not self.pool.upstreams or not is_open(ctx):
             return await call_next(ctx)
-        if method in _HANDSHAKE_METHODS and exchange_of(ctx, "").is_modern:
+        if method in _HANDSHAKE_METHODS and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return await call_next(ctx)
         self._dependencies.before(ctx)
         await self.pool.wait_for_first_list()
@@ -263,7 +264,9 @@ class Proxy:
             except MCPError as error:
                 if error.error.code != types.METHOD_NOT_FOUND or not isinstance(uri, str):
                     raise
-        message = "No server here has a resource with this URI; resources/list and resources/templates/list tell what there is."
+        message = (
+            "No server has a resource with this URI; resources/list and resources/templates/list show what there is."
+        )
         raise MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
