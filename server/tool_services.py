@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,7 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
     )
     for warning in warnings:
         logger.warning(warning)
+    rules = replace(rules, profile=tools.profile)
     return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
 
 

@@ -113,6 +113,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     """Asks the user. The flow brings the answer, as it does for consent; to be offered where forms can be shown."""
 
     name = "ask_user_question"
+    title = "Ask the user"
     display_name = "AskUserQuestion"
     aliases = ("ask_user", "AskUserQuestionTool", "AskUserQuestion", "AskUserTool", "AskUser")
     description = (

@@ -28,8 +28,8 @@ from tools.contract.permission_subjects import (
 from tools.files.workspace import Workspace, is_inside
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.guarded_paths import GuardedPaths
-from tools.permissions.rules import CORE, INCLUDE, SESSION, Rule, Rules, parse_rule
-from tools.permissions.tool_names import names_of_any_tool
+from tools.permissions.rules import CORE, INCLUDE, PROFILE, SESSION, Rule, Rules, parse_rule
+from tools.permissions.tool_names import PROFILES, names_of_any_tool
 from tools.permissions.verdict import Permission, Verdict
 
 _PLAN_MODE = Permission(
@@ -81,6 +81,10 @@ class PermissionPolicy:
         if included is not None and not any(rule.names_tool(tool) for rule in included):
             reason = f"{tool.name} is switched off, since {INCLUDE} does not name it"
             return Permission(Verdict.DENY, reason, setting=INCLUDE)
+        profile = self.rules.profile
+        if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
+            reason = f"{tool.name} is switched off, since it is not in the profile {profile} ({PROFILE})"
+            return Permission(Verdict.DENY, reason, setting=PROFILE)
         if core and tool.is_builtin and not any(rule.names_tool(tool) for rule in core):
             return Permission(Verdict.DENY, f"{tool.name} is switched off, since {CORE} does not name it", setting=CORE)
         rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names_tool(tool)), None)
