@@ -13,10 +13,11 @@ from server.console.client_configs import ClientConfig, client_configs, read_ser
 from server.console.prompts import ask
 from server.console.settings_display import as_text, describe_entry, shown_value
 from server.settings import SettingsError, SettingsReport
+from server.settings.document_edits import with_entries
 from server.settings.files import Tree, parse, read_settings_file, table_at, user_file
 from server.settings.load import SettingsInputs, read_settings
 from server.settings.section import Diagnostics, dotted
-from server.settings.settings_writer import PRIVATE_FILE, rewrite, with_entries
+from server.settings.settings_writer import PRIVATE_FILE, rewrite
 from server.settings.variable_expansion import alias_of
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError

@@ -21,6 +21,7 @@ MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is someth
 MAX_DEPTH = 50  # objects and arrays inside each other (ours)
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 """Strings are matched only to be left alone. Every alternative succeeds where it begins, so this is linear."""
+_TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\[^\n])*")|,(?=\s*[}\]])')
 
 _REASONS = {
     errno.ENOENT: "it does not exist",
@@ -95,10 +96,12 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
         raise SettingsError([f"{path}: this settings file cannot be read, because {why}."]) from None
 
 
-def parse(content: bytes, source: str, diagnostics: Diagnostics | None = None) -> dict[str, Any]:
+def parse(
+    content: bytes, source: str, diagnostics: Diagnostics | None = None, *, max_bytes: int = MAX_FILE_BYTES
+) -> dict[str, Any]:
     """Turn the content of a settings file into one object. Comments are allowed; a repeated key gets a warning."""
-    if len(content) > MAX_FILE_BYTES:
-        raise SettingsError([f"{source}: this file has more than {MAX_FILE_BYTES} bytes, which no settings file has."])
+    if len(content) > max_bytes:
+        raise SettingsError([f"{source}: this file has more than {max_bytes} bytes, which no settings file has."])
     try:
         text = without_comments(content.decode().removeprefix("\ufeff"), source)
         tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
@@ -138,6 +141,11 @@ def without_comments(text: str, source: str) -> str:
         return re.sub(r"[^\n]", " ", found)
 
     return _STRING_OR_COMMENT.sub(blank, text)
+
+
+def without_trailing_commas(text: str) -> str:
+    """A text without comments, with every comma before a closing bracket blanked out; other clients write such."""
+    return _TRAILING_COMMA.sub(lambda match: match[1] or " ", text)
 
 
 class _ObjectWithRepeatedKeys(dict[str, Any]):

@@ -1,16 +1,12 @@
-"""Changes to a settings file, replaced as a whole: every other byte stays, and no other writer gets between."""
+"""A settings file is replaced as a whole, and no other writer gets between; how rules are saved in the user's own."""
 
 from __future__ import annotations
 
-import json
 import os
-from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, cast
 
-from server.settings.files import parse, without_comments
+from server.settings.document_edits import with_added
 from server.settings.section import SettingsError
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
@@ -87,128 +83,10 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
                     with suppress(FileExistsError):
                         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE)
                         with os.fdopen(descriptor, "wb") as file:
-                            file.write(b"{}\n")
+                            file.write(b"" if path.endswith(".toml") else b"{}\n")
                     identity = identity_of(os.stat(path))
                 replace_file(workspace, location, changed, identity)
                 return
         except ToolError as error:
             if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == TRIES - 1:
                 raise
-
-
-INDENT = "  "
-_SOURCE = "settings"  # how errors call the file, whose path is not known here
-
-
-def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """The content of a settings file with texts added to the list `section.key`; none is added twice."""
-    mark, text = _split_mark(content)
-    inner: Any = parse(text.encode(), _SOURCE).get(section, {})
-    present: Any = cast("dict[str, Any]", inner).get(key, []) if isinstance(inner, dict) else None
-    if not isinstance(present, list):
-        raise SettingsError([f"{_SOURCE}: {section}.{key} is not a list; make it one, such as []."])
-    added = [item for item in dict.fromkeys(texts) if item not in present]
-    if not added:
-        return content
-    if key not in inner:
-        return mark + _with_member(text, section, key, added).encode()
-    blanked = without_comments(text, _SOURCE)
-    whole = _Container.at(blanked, blanked.index("{"))
-    below = _Container.at(blanked, whole.members[section])
-    items = [_written(item, "") for item in added]
-    return mark + _Container.at(blanked, below.members[key]).with_items(text, items).encode()
-
-
-def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> bytes:
-    """The content of a settings file with entries in the object `section`; one that is there is replaced."""
-    if not entries:
-        return content
-    mark, text = _split_mark(content)
-    if not isinstance(parse(text.encode(), _SOURCE).get(section, {}), dict):
-        raise SettingsError([f"{_SOURCE}: {section} is not an object; make it one, such as {{}}."])
-    for name, entry in entries.items():
-        text = _with_member(text, section, name, entry)
-    return mark + text.encode()
-
-
-def _split_mark(content: bytes) -> tuple[bytes, str]:
-    """The byte order mark, if there is one, and the text of a settings file, which is an object at least."""
-    body = content.removeprefix(BOM_UTF8)
-    try:
-        return content[: len(content) - len(body)], body.decode() if body.strip() else "{}\n"
-    except UnicodeDecodeError:
-        raise SettingsError([f"{_SOURCE}: this file is not UTF-8."]) from None
-
-
-def _with_member(text: str, section: str, key: str, value: Any) -> str:
-    """The text of a settings file with a member of a section set; the section is made where it is missing."""
-    blanked = without_comments(text, _SOURCE)
-    whole = _Container.at(blanked, blanked.index("{"))
-    if section not in whole.members:
-        return whole.with_items(text, [f"{json.dumps(section)}: {_written({key: value}, INDENT)}"])
-    below = _Container.at(blanked, whole.members[section])
-    written = _written(value, INDENT * 2)
-    if key not in below.keys:
-        return below.with_items(text, [f"{json.dumps(key)}: {written}"])
-    first, last = below.items[below.keys.index(key)]
-    return text[:first] + written + text[last:]
-
-
-def _written(value: Any, indent: str) -> str:
-    return json.dumps(value, indent=INDENT, ensure_ascii=False).replace("\n", f"\n{indent}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Container:
-    """An object or an array in a JSON text: its brackets, its values from start to end, and an object's keys."""
-
-    start: int
-    end: int
-    items: tuple[tuple[int, int], ...]
-    keys: tuple[str, ...]
-
-    @property
-    def members(self) -> dict[str, int]:
-        """Where the value of each key begins; of a repeated key the last, which counts."""
-        return {key: start for key, (start, _) in zip(self.keys, self.items, strict=True)}
-
-    @classmethod
-    def at(cls, text: str, start: int) -> _Container:
-        """Read the container that begins here; the text is valid JSON without comments."""
-        decoder, position = json.JSONDecoder(), start + 1
-        items: list[tuple[int, int]] = []
-        keys: list[str] = []
-        while text[position := _skip(text, position)] not in "]}":
-            if text[start] == "{":
-                key, position = decoder.raw_decode(text, position)
-                keys.append(str(key))
-                position = _skip(text, text.index(":", position) + 1)
-            _, after = decoder.raw_decode(text, position)
-            items.append((position, after))
-            position = _skip(text, after)
-            position += text[position] == ","
-        return cls(start, position, tuple(items), tuple(keys))
-
-    def with_items(self, text: str, added: Sequence[str]) -> str:
-        """The text with more items at the end of this container, written as those before them are."""
-        if not self.items:
-            outer = _indent_of(text, self.start)
-            lines = ",".join(f"\n{outer}{INDENT}{item}" for item in added)
-            inside = text[self.start + 1 : self.end]
-            # A comment may stand where there are no items; blanks can go.
-            rest = inside if inside.strip() else f"\n{outer}"
-            return f"{text[: self.start + 1]}{lines}{rest}{text[self.end :]}"
-        first, last = self.items[0][0], self.items[-1][1]
-        between = f",\n{_indent_of(text, first)}" if "\n" in text[self.start : first] else ", "
-        return text[:last] + "".join(f"{between}{item}" for item in added) + text[last:]
-
-
-def _skip(text: str, position: int) -> int:
-    while text[position] in " \t\r\n":
-        position += 1
-    return position
-
-
-def _indent_of(text: str, position: int) -> str:
-    line = text[text.rfind("\n", 0, position) + 1 : position]
-    return line[: len(line) - len(line.lstrip())]

@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 from server.settings import SettingsError
+from server.settings.document_edits import with_added, with_entries
 from server.settings.files import parse
 from server.settings.section import Diagnostics
-from server.settings.settings_writer import SavedRules, with_added, with_entries
+from server.settings.settings_writer import SavedRules
 from tools.contract.errors import ToolError, ToolErrorType
 
 RULES = ["Bash(git push *)", "Edit(//wé)"]
