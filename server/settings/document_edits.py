@@ -1,6 +1,6 @@
 """Changes to the text of a JSON or TOML file: what is added looks like what is there, and every other byte stays.
 
-Each change is checked: what the file holds after it has to be what it held before with the change, or nothing is changed.
+Each change is checked: what the file holds after it has to be what it held before, with the change.
 """
 
 from __future__ import annotations
@@ -379,9 +379,9 @@ def without_table(content: bytes, path: Path, source: str) -> bytes:
     text, left = content.decode(), ""
     for first, last in pairwise([0, *(match.start() for match in _HEADER.finditer(text)), len(text)]):
         piece = text[first:last]
-        if _is_below(piece, path):
+        if _is_below(piece, path) and _is_toml(text[:first]):  # else it stands in a text of several lines
             # Comments before the next header belong to that; blank lines before ours came with it.
-            piece = _COMMENTS_AT_END.search(piece)[0]  # pyright: ignore[reportOptionalSubscript] - it may be empty
+            piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
             left = re.sub(r"(?<=\n)\r?\n\Z", "", left) if last == len(text) else left
         left += piece
     changed = left.encode()
@@ -399,12 +399,18 @@ def without_table(content: bytes, path: Path, source: str) -> bytes:
 
 def _is_below(section: str, path: Path) -> bool:
     """Whether a piece of TOML that begins with a header is this table, or one below it."""
-    try:
-        tree: Any = tomllib.loads(section.partition("\n")[0].rstrip("\r"))
-    except tomllib.TOMLDecodeError:
-        return False
+    head = section.partition("\n")[0].rstrip("\r")
+    tree: Any = tomllib.loads(head) if _is_toml(head) else None
     for step in path:
         if not isinstance(tree, dict) or step not in tree:
             return False
         tree = cast("Tree", tree)[step]
+    return True
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(text.removeprefix("\ufeff"))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return False
     return True

@@ -1,0 +1,137 @@
+"""Whether an entry of `mcpServers` starts this very program or reaches it, however that is spelled."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+PROGRAM = "coretools-mcp"
+DEFAULT_PORT = 8808  # that of `http.port` where the settings name none
+_NAMES = frozenset({PROGRAM, "coretools_mcp"})
+_ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?|py")
+_SHELLS = frozenset({"sh", "bash", "zsh", "dash", "fish", "cmd", "powershell", "pwsh"})
+_WRAPPERS = frozenset({"env", "nice", "nohup", "exec", "command", "time", "stdbuf", "setsid"})
+_TAKES_VALUE = re.compile(
+    r"--(?:from|with|with-editable|with-requirements|python|index|index-url|default-index|extra-index-url|find-links"
+    r"|directory|project|cache-dir|config-file|env-file|refresh-package|spec|pip-args|package|constraints|overrides"
+    r"|extra|group|only-group|unset|chdir|adjustment)|-[pifcWXuCn]"
+)
+"""Options of the runners above whose value is the next word."""
+
+
+def options_for_us(command: Any, args: Any) -> list[str] | None:
+    """What a command line hands to this program that it starts, perhaps through others; `None` if it starts another."""
+    given = cast("list[Any]", args) if isinstance(args, list) else []
+    words = [str(word) for word in given]
+    if not isinstance(command, str) or "coretools" not in " ".join([command, *words]).casefold():
+        return None
+    return _options([command, *words])
+
+
+def _options(words: Sequence[str]) -> list[str] | None:
+    if not words:
+        return None
+    program, rest = _name_of(words[0]), list(words[1:])
+    if program in _NAMES:
+        return rest
+    if program in _SHELLS:
+        option = next((at for at, word in enumerate(rest) if re.fullmatch(r"-\w*c|/[cCkK]|-Command", word)), None)
+        if option is None:
+            script = _first_argument(rest)
+            return _options(rest[script:]) if script is not None else None
+        line = rest[option + 1 :]
+        return _options_in_line(line[0] if len(line) == 1 or program not in ("cmd", "powershell") else " ".join(line))
+    if _PYTHON.fullmatch(program):
+        if "-m" in rest[:-1] and _name_of(rest[rest.index("-m") + 1]) in _NAMES:
+            return rest[rest.index("-m") + 2 :]
+        script = _first_argument(rest)
+        return _options(rest[script:]) if script is not None and _name_of(rest[script]) in _NAMES else None
+    if program in ("uv", "pipx"):
+        while rest and rest[0] != "run":  # `uv --offline tool run`
+            rest.pop(0)
+        rest = rest[1:]
+    elif program == "uvx" or program in _WRAPPERS:
+        while program == "env" and rest and re.match(r"\w+=", rest[0]):
+            rest.pop(0)
+    elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
+        return _options_in_line(" ".join(words))  # a whole command line where only a program can stand
+    else:
+        return None
+    at = _first_argument(rest)
+    return _options(rest[at:]) if at is not None else None
+
+
+def _options_in_line(line: str) -> list[str] | None:
+    """The same for a command line as a shell reads it; the first of its commands that is ours."""
+    import shlex  # noqa: PLC0415 - few entries are written so
+
+    try:
+        words = shlex.split(line.replace("\\", "/"))
+    except ValueError:
+        return None
+    for at, word in enumerate(words):
+        begins = at == 0 or words[at - 1] in ("&&", "||", ";", "exec", "&") or words[at - 1].endswith(";")
+        if begins and not re.search(r"\s", word) and (found := _options(words[at:])) is not None:
+            return found
+    return None
+
+
+def _first_argument(words: Sequence[str]) -> int | None:
+    """Where the first word stands that is neither an option nor the value of one."""
+    skips = False
+    for at, word in enumerate(words):
+        if skips:
+            skips = False
+        elif word.startswith("-"):
+            skips = _TAKES_VALUE.fullmatch(word) is not None
+        elif not re.match(r"[A-Za-z_]\w*=", word):
+            return at
+    return None
+
+
+def _name_of(word: str) -> str:
+    """The name of a program in a path, or of a package with its version and extras."""
+    name = _ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
+    return re.split(r"[\[@=<>~!]", name)[0]
+
+
+def reaches_us(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
+    """Whether the address of an entry, or one that a bridge is given, is that of this program on this machine.
+
+    Args:
+        entry: A server in the form of any client.
+        ports: On which this program may listen.
+    """
+    given = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
+    args: Any = entry.get("args")
+    words = [entry.get("command"), *(cast("list[Any]", args) if isinstance(args, list) else [])]
+    if any(isinstance(word, str) and "mcp-remote" in word for word in words):
+        given += words
+    return any(isinstance(address, str) and _is_our_address(address, ports) for address in given)
+
+
+def _is_our_address(address: str, ports: Sequence[int]) -> bool:
+    try:
+        parts = urlsplit(address.strip())
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return False
+    host = (parts.hostname or "").rstrip(".")
+    is_here = host in ("localhost", "::1", "0.0.0.0", "::", "0:0:0:0:0:0:0:1") or re.fullmatch(r"127(\.\d+){3}", host)  # noqa: S104 - compared only
+    is_ours = parts.path.rstrip("/") in ("/mcp", "/sse")
+    return parts.scheme in ("http", "https") and bool(is_here) and port in ports and is_ours
+
+
+def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
+    """Whether an entry, in the form of any client, starts or reaches this program."""
+    command, args = entry.get("command"), entry.get("args")
+    if isinstance(command, dict):  # as older versions of Zed have it
+        program = cast("dict[str, Any]", command)
+        command, args = program.get("path"), program.get("args")
+    elif isinstance(command, list) and command:  # as one list of words
+        command, *args = cast("list[Any]", command)
+    return options_for_us(command, args) is not None or reaches_us(entry, ports)
