@@ -123,6 +123,22 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.remove:
                 return trust.remove(arguments.folder, os.environ)
             return trust.add(arguments.folder, os.environ, is_sure=arguments.yes)
+        case "install" | "uninstall" as command:
+            from server.console.install import Wish, install, list_clients, uninstall  # noqa: PLC0415
+
+            if command == "install" and arguments.client is None:
+                return list_clients(os.environ)
+            wish = Wish(
+                arguments.client,
+                arguments.name,
+                arguments.scope,
+                tuple(getattr(arguments, "workspace", ())),
+                imports=getattr(arguments, "imports", False),
+                is_sure=arguments.yes,
+                is_dry=arguments.dry_run,
+                prints=getattr(arguments, "print", False),
+            )
+            return (install if command == "install" else uninstall)(wish, os.environ)
         case "doctor":
             overrides_of(arguments)  # what is wrong with the command itself is no finding
             from server.console.doctor import examine  # noqa: PLC0415
@@ -150,6 +166,9 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     if after_options:  # argparse takes the arguments of a call only where they stand together
         arguments.pairs += after_options
     return arguments
+
+
+CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed, windsurf"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -203,6 +222,27 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
     explain.add_argument("--arguments", metavar="ARGS", help=as_object)
     explain.add_argument("--json", action="store_true", help="answer as JSON")
+    install = command(
+        names,
+        "install",
+        "put this server into an MCP client",
+        "Without a name this lists the clients, and in which of them this server is. It shows what would change in the "
+        "client's file and asks, starts the entry as the client would, and says what is left to do there.",
+    )
+    uninstall = command(names, "uninstall", "take this server out of an MCP client", "Its file is then as before.")
+    for each in (install, uninstall):
+        is_optional = {"nargs": "?"} if each is install else {}
+        each.add_argument("client", metavar="CLIENT", help=CLIENTS, **is_optional)
+        each.add_argument("--name", help="the name of the entry (default: core)")
+        where = "the file of the person (default), or of the project in the working folder"
+        each.add_argument("--scope", choices=("user", "project"), default="user", help=where)
+        each.add_argument("--yes", action="store_true", help="do not ask")
+        each.add_argument("--dry-run", action="store_true", help="show the difference, and change nothing")
+    what = "a folder the tools may touch (repeatable), for clients that do not tell which one is open"
+    install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=what)
+    install.add_argument("--print", action="store_true", help="print the entry, and change nothing")
+    what = "move the client's other servers into your settings, behind this one"
+    install.add_argument("--import", action="store_true", dest="imports", help=what)
     trust = command(
         names,
         "trust",
@@ -233,8 +273,7 @@ def _parser() -> argparse.ArgumentParser:
         "This shows what would be added, and asks. Only the person's own files are looked for; one of a project has to "
         "be named.",
     )
-    clients = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, or a file of one of them"
-    take.add_argument("client", metavar="CLIENT", help=clients)
+    take.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or a file of one of them")
     take.add_argument("--print", action="store_true", help="print them as settings, and change nothing")
     take.add_argument("--force", action="store_true", help="replace servers that have the same name")
     take.add_argument("--yes", action="store_true", help="do not ask")

@@ -1,86 +1,281 @@
-"""The configuration files of other MCP clients: where they are, and their servers in our form."""
+"""The MCP clients: where each has its list of servers, how it writes them, and their servers in our form."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from server.settings.agent_cli import AGENT_CLIS, FILE, TRANSPORT_ALIASES
-from server.settings.files import Tree, home_folder, parse, value_at, without_comments
+from server.settings.agent_cli import AGENT_CLIS, FILE, TRANSPORT_ALIASES, CliName
+from server.settings.document_edits import Path, toml_tree
+from server.settings.files import (
+    Tree,
+    home_folder,
+    parse,
+    read_regular,
+    table_at,
+    value_at,
+    without_comments,
+    without_trailing_commas,
+)
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
 from server.settings.variable_expansion import EXPANDED_IN_SERVERS
 
+MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history (ours)
+Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas
 Variables = Literal["none", "braces", "all"]  # which of `$NAME` and `${NAME}` a client expands; `$` stays else
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\[^\n])*")|,(?=\s*[}\]])')
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")
+
+BASE = frozenset("HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split())  # noqa: SIM905 - as one says them
+"""What reaches a server in clients that pass a few variables alone: those of Codex (its utils.rs), the longest list."""
+_BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "TEMP", "TMP", "USERPROFILE"})
+_SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "AUTH", "PASSWORD", "CREDENTIAL")  # Gemini CLI drops names with them
+_NAME = r"[A-Za-z0-9_-]+"
+_NAME_SAID = "letters, digits, - and _"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Where an MCP client has its list of servers, and how it writes them.
+    """An MCP client: where it has its list of servers, how it writes them, and what it hands to a server.
 
-    What a project's folder brings along is not among the files: whoever made the folder wrote it.
+    What a project's folder brings along is not among the files of a person: whoever made the folder wrote it.
     """
 
     title: str
     files: tuple[str, ...]  # where the person's own configuration may be, the likeliest first, as absolute paths
     variables: Variables
-    paths: tuple[tuple[str, ...], ...] = (("mcpServers",),)
+    path: Path = ("mcpServers",)  # where in the file the servers are
+    dialect: Dialect = "json"
+    others: tuple[tuple[str, Path], ...] = ()  # further files, and places in them, from which servers are imported
+    project_file: str = ""  # the file of a project, from its folder; empty where there is none
+    programs: tuple[str, ...] = ()  # the names of its command
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what every entry has there besides the command
+    passes: Literal["all", "no secrets", "base"] = "all"  # which variables reach a server without being named
+    reference: str = ""  # how its `env` refers to a variable NAME; empty where it cannot
+    names_variables: bool = False  # whether an entry lists the names of variables, in `env_vars`
+    folder: Literal["roots", "cwd", "none"] = "none"  # what tells a server the workspace
+    names: str = _NAME  # what the name of a server may look like there
+    names_said: str = _NAME_SAID
+    reserved: frozenset[str] = frozenset()  # names that it keeps for itself
+    afterwards: str = ""  # what the person still has to do there
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its keys of an entry, and ours for each
+    is_single: bool = False  # whether of several files that exist one cannot be chosen for the person
     knows_trust: bool = False  # whether `trust` of a server means there what it means here
 
+    def reaches_a_server(self, variable: str) -> bool:
+        """Whether a server gets this variable without its entry naming it."""
+        if self.passes == "all":
+            return True
+        if self.passes == "no secrets":
+            return not any(word in variable.upper() for word in _SECRET_WORDS)
+        return variable in BASE or (sys.platform == "win32" and variable.upper() in _BASE_ON_WINDOWS)
 
-ANY_PATH = (("mcpServers",), ("servers",), ("mcp", "servers"))  # in a file of which nothing else is known
+
+ANY_PATH: tuple[Path, ...] = (("mcpServers",), ("servers",), ("mcp", "servers"), ("context_servers",), ("mcp_servers",))
+"""Where servers may be in a file of which nothing else is known."""
 
 
 def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ClientConfig]:
+    """The clients, by the names by which commands know them, with their files on this machine."""
     home = home_folder(environ)
+    roaming, local = environ.get("APPDATA", ""), environ.get("LOCALAPPDATA", "")
+    xdg = environ.get("XDG_CONFIG_HOME", "")
+    config_folder = xdg if os.path.isabs(xdg) else os.path.join(home, ".config")
     if platform == "darwin":
         programs = os.path.join(home, "Library", "Application Support")
     elif platform == "win32":
-        programs = environ.get("APPDATA", "")
+        programs = roaming
     else:
-        programs = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+        programs = config_folder
 
-    def config(title: str, files: Sequence[str], variables: Variables, **more: Any) -> ClientConfig:
+    def below(variable: str, *otherwise: str) -> str:
+        """The folder that a variable names, if by an absolute path, else one below the home folder."""
+        named = environ.get(variable, "")
+        return named if os.path.isabs(named) else os.path.join(home, *otherwise)
+
+    def config(title: str, files: Iterable[str], variables: Variables, **more: Any) -> ClientConfig:
         # A relative path would lead into the working folder, which may be somebody else's.
         return ClientConfig(title, tuple(file for file in files if os.path.isabs(file)), variables, **more)
 
-    code = [os.path.join(programs, name, "User", file) for name in ("Code", "VSCodium") for file in ("mcp.json", FILE)]
-    desktop = os.path.join(programs, "Claude", "claude_desktop_config.json")
-    clis = {
-        name: config(cli.title, [os.path.join(cli.user_folder(environ), FILE)], "all", knows_trust=True)
-        for name, cli in AGENT_CLIS.items()
-    }
+    desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
+    if platform == "win32":
+        # The program is packaged since 2026, and sees a folder of its own in place of %APPDATA%.
+        desktop = _packaged(local, "claude_desktop_config.json") or desktop
+    code = [os.path.join(programs, name, "User") for name in ("Code", "Code - Insiders", "VSCodium")]
+    zed = [os.path.join(roaming if platform == "win32" else config_folder, "Zed" if platform == "win32" else "zed")]
+    if platform == "darwin":
+        zed = [os.path.join(home, ".config", "zed")]
+    elif platform != "win32":
+        zed.append(os.path.join(home, ".var", "app", "dev.zed.Zed", "config", "zed"))
+    windsurf = os.path.join(home, ".codeium")
+
+    def cli(name: CliName, **more: Any) -> ClientConfig:
+        file = os.path.join(AGENT_CLIS[name].user_folder(environ), FILE)
+        return config(
+            AGENT_CLIS[name].title,
+            [file],
+            "all",
+            dialect="comments",
+            project_file=f".{name}/{FILE}",
+            programs=(name,),
+            reference="$NAME",
+            folder="cwd",
+            knows_trust=True,
+            **more,
+        )
+
     return {
-        "claude-desktop": config("Claude Desktop", [desktop], "none"),
-        "claude-code": config("Claude Code", [os.path.join(home, ".claude.json")], "braces"),
-        "cursor": config("Cursor", [os.path.join(home, ".cursor", "mcp.json")], "braces"),
-        "vscode": config("VS Code", code, "braces", paths=(("servers",), ("mcp", "servers"))),
-        **clis,
+        "claude-desktop": config(
+            "Claude Desktop",
+            desktop,
+            "none",
+            passes="base",
+            is_single=platform == "win32",
+            afterwards="Quit Claude Desktop and start it again: it reads this file at its start only.",
+        ),
+        "claude-code": config(
+            "Claude Code",
+            [os.path.join(below("CLAUDE_CONFIG_DIR"), ".claude.json")],
+            "braces",
+            project_file=".mcp.json",
+            programs=("claude",),
+            extra={"type": "stdio"},
+            reference="${NAME}",
+            folder="roots",
+            reserved=frozenset({"workspace"}),
+            afterwards="A session that runs takes it with /mcp, or anew; about a project's file it asks first.",
+        ),
+        "cursor": config(
+            "Cursor",
+            [os.path.join(home, ".cursor", "mcp.json")],
+            "braces",
+            dialect="jsonc",
+            project_file=".cursor/mcp.json",
+            programs=("cursor",),
+            passes="base",
+            reference="${env:NAME}",
+            folder="roots",
+            afterwards="Cursor reads the file by itself; look in its settings, under MCP, whether the server is on.",
+        ),
+        "vscode": config(
+            "VS Code",
+            [os.path.join(folder, "mcp.json") for folder in code],
+            "braces",
+            path=("servers",),
+            dialect="jsonc",
+            others=tuple((os.path.join(folder, FILE), ("mcp", "servers")) for folder in code),
+            project_file=".vscode/mcp.json",
+            programs=("code", "code-insiders", "codium"),
+            extra={"type": "stdio"},
+            reference="${env:NAME}",
+            folder="roots",
+            afterwards="VS Code asks at the first start of the server whether you trust it.",
+        ),
+        "gemini": cli(
+            "gemini",
+            passes="no secrets",
+            names=r"[A-Za-z0-9-]+",
+            names_said="letters, digits and - (its rules are cut at the first _)",
+            afterwards="Start Gemini CLI anew in a folder that it trusts (/permissions); in others it starts none.",
+        ),
+        "qwen": cli("qwen", afterwards="Start Qwen Code anew; for a project's file say: qwen mcp approve NAME."),
+        "codex": config(
+            "Codex",
+            [os.path.join(below("CODEX_HOME", ".codex"), "config.toml")],
+            "none",
+            path=("mcp_servers",),
+            dialect="toml",
+            project_file=".codex/config.toml",
+            programs=("codex",),
+            # Ten seconds are its own, and the first start may have to fetch or compile something.
+            extra={"startup_timeout_sec": 30},
+            passes="base",
+            names_variables=True,
+            folder="cwd",
+            names=r"[A-Za-z0-9_:@/.-]+",
+            names_said="letters, digits and - _ : @ / .",
+            afterwards="Start Codex anew; it reads a project's file only where you have trusted the project.",
+            keys={
+                "http_headers": "headers",
+                "enabled_tools": "includeTools",
+                "disabled_tools": "excludeTools",
+                "env_vars": "inheritEnv",
+            },
+        ),
+        "zed": config(
+            "Zed",
+            [os.path.join(folder, FILE) for folder in zed],
+            "none",
+            path=("context_servers",),
+            dialect="jsonc",
+            project_file=".zed/settings.json",
+            programs=("zed", "zeditor"),
+            extra={"source": "custom"},
+            afterwards="Zed starts it by itself; look in its agent panel whether the server is on.",
+        ),
+        "windsurf": config(
+            "Windsurf",
+            [os.path.join(windsurf, "windsurf", "mcp_config.json")],
+            "braces",
+            dialect="jsonc",
+            others=((os.path.join(windsurf, "mcp_config.json"), ("mcpServers",)),),
+            programs=("windsurf",),
+            passes="base",
+            reference="${env:NAME}",
+            afterwards="Press refresh in the list of MCP servers of Windsurf.",
+            keys={"serverUrl": "url", "disabledTools": "excludeTools"},
+        ),
     }
+
+
+def _packaged(local: str, name: str) -> list[str]:
+    """Where a packaged Claude Desktop looks; of several packages those that have the file, if one has it."""
+    packages = os.path.join(local, "Packages")
+    try:
+        found = sorted(entry for entry in os.listdir(packages) if entry.startswith("Claude_")) if local else []
+    except OSError:
+        return []
+    files = [os.path.join(packages, each, "LocalCache", "Roaming", "Claude", name) for each in found]
+    return [file for file in files if os.path.isfile(file)] or files
+
+
+def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
+    """What a client's file holds, read as that client reads it; an empty file holds nothing.
+
+    Raises:
+        SettingsError: It is not valid.
+    """
+    if not content.strip():
+        return {}
+    if dialect == "toml":
+        return toml_tree(content, path)
+    if dialect == "jsonc":
+        with suppress(UnicodeDecodeError):  # parsing says so
+            content = without_trailing_commas(without_comments(content.decode(), path)).encode()
+    tree = parse(content, path, max_bytes=MAX_CLIENT_BYTES)
+    if dialect == "json" and without_comments(content.decode(), path) != content.decode():
+        raise SettingsError([f"{path}: this file has comments, with which its program does not read it."])
+    return tree
 
 
 def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
     """The servers in a client's file, in our form; what cannot be taken over is told. `None` is an unknown client."""
     try:
-        with open(path, "rb") as stream:
-            content = stream.read()
-    except OSError:
+        content = read_regular(path, MAX_CLIENT_BYTES)
+    except (OSError, ValueError):
         raise SettingsError([f"{path}: this file cannot be read."]) from None
-    try:
-        # VS Code writes trailing commas, and JSON does not have them.
-        text = without_comments(content.decode().removeprefix("\ufeff"), path)
-        content = _TRAILING_COMMA.sub(lambda match: match[1] or " ", text).encode()
-    except UnicodeDecodeError:
-        pass  # parsing says so
-    data = parse(content, path)
-    for place in client.paths if client is not None else ANY_PATH:
+    places = [place for other, place in client.others if other == path] if client is not None else list(ANY_PATH)
+    if client is not None and not places:
+        places = [client.path]
+    # An import takes what can be read, whether or not the client itself would.
+    data = read_document(content, path, "toml" if path.endswith(".toml") else "jsonc")
+    for place in places:
         servers = value_at(data, place)
         if isinstance(servers, dict):
             given = cast("Tree", servers).items()
@@ -92,9 +287,29 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
     raise SettingsError([f"{path}: this file has no servers, under mcpServers or servers."])
 
 
+ALL_KEYS: Mapping[str, str] = {"serverUrl": "url", "http_headers": "headers", "env_vars": "inheritEnv"}
+"""Keys of entries in a file of which nothing else is known."""
+
+
 def _converted(name: str, given: Tree, path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
     known = {*keys_of(UpstreamSettings), "disabled"}
     entry: Tree = {}
+    given = dict(given)
+    theirs = client.keys if client is not None else ALL_KEYS
+    given = {theirs.get(key, key): value for key, value in given.items()}
+    program: Any = given.get("command")
+    if isinstance(program, dict):  # as older versions of Zed have it
+        given |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
+    # Codex names variables in place of their values, and gives times in seconds.
+    headers = {name: f"${{{value}}}" for name, value in table_at(given, "env_http_headers").items()}
+    token = given.get("bearer_token_env_var")
+    headers |= {"Authorization": f"Bearer ${{{token}}}"} if isinstance(token, str) else {}
+    for key, ours in (("startup_timeout_sec", "connectTimeout"), ("tool_timeout_sec", "timeout")):
+        seconds = given.get(key)
+        if isinstance(seconds, int | float) and not isinstance(seconds, bool):
+            given[ours] = int(seconds * 1000)
+    for key in ("source", "env_http_headers", "bearer_token_env_var", "startup_timeout_sec", "tool_timeout_sec"):
+        given.pop(key, None)
     for key, value in given.items():
         if key == "type":
             entry[key] = TRANSPORT_ALIASES.get(str(value), value)
@@ -133,11 +348,13 @@ def _converted(name: str, given: Tree, path: str, client: ClientConfig | None, d
             ours = re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", variable.upper())
             told.add(f"{name} asks for the input {variable}; set the environment variable {ours} to it.")
             return f"${{{ours}}}"
-        if kind in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator"):
+        if kind in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator", "file"):
             told.add(f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
         return match[0]
 
     entry |= {key: converted_texts(entry[key]) for key in EXPANDED_IN_SERVERS if key in entry}
+    if headers:
+        entry["headers"] = {**table_at(entry, "headers"), **headers}
     for sentence in sorted(told):
         diagnostics.warn(path, sentence)
     return entry

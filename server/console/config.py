@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from server.console import EXIT_FAILED, Failure
 from server.console.client_configs import ClientConfig, client_configs, read_servers
@@ -14,8 +15,9 @@ from server.console.prompts import ask
 from server.console.settings_display import as_text, describe_entry, shown_value
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_edits import with_entries
-from server.settings.files import Tree, parse, read_settings_file, table_at, user_file
+from server.settings.files import Tree, parse, read_settings_file, table_at, user_file, value_at
 from server.settings.load import SettingsInputs, read_settings
+from server.settings.own_entries import DEFAULT_PORT, is_own
 from server.settings.section import Diagnostics, dotted
 from server.settings.settings_writer import PRIVATE_FILE, rewrite
 from server.settings.variable_expansion import alias_of
@@ -131,7 +133,7 @@ def _usable_servers(
     """The file, the client whose it is if that is known, and by alias the servers with which ours would start."""
     clients = client_configs(environ)
     client = clients.get(wanted)
-    files = client.files if client is not None else (wanted,)
+    files = (*client.files, *(file for file, _ in client.others)) if client is not None else (wanted,)
     path = next((path for path in files if os.path.isfile(path)), None)
     if path is None and client is None:
         known = ", ".join(clients)
@@ -139,16 +141,29 @@ def _usable_servers(
     if path is None:
         looked = f"Looked at: {', '.join(files)}. Name a project's file."
         raise SettingsError([f"{clients[wanted].title} has no configuration of yours. {looked}"])
+    return path, client, usable_servers(read_servers(path, client, diagnostics), path, environ, diagnostics)
+
+
+def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
+    """By alias, those of another client's servers with which ours would start; never ourselves.
+
+    Raises:
+        SettingsError: There are none, or ours would not start as it is.
+    """
     servers: Tree = {}
-    for name, entry in read_servers(path, client, diagnostics).items():
+    ports = own_ports(environ)
+    for name, entry in given.items():
         alias = alias_of(name)
+        if is_own(cast("Tree", entry), ports):
+            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this very server, and is left out.")
+            continue
         if not alias or alias in servers:
             raise SettingsError([f"The name of the server {json.dumps(name)} is empty, or becomes one that is taken."])
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])
     if not _problems(_as_settings(servers), path, environ):
-        return path, client, servers
+        return servers
     without_any = _problems(_as_settings({}), path, environ)
     if without_any:
         raise SettingsError(without_any)
@@ -159,7 +174,18 @@ def _usable_servers(
         usable |= {} if problems else {alias: entry}
     if not usable:
         raise SettingsError(["Of these servers none can be used here, so nothing was added."])
-    return path, client, usable
+    return usable
+
+
+def own_ports(environ: Mapping[str, str]) -> list[int]:
+    """The ports on which this program may listen: the usual one, and that of the user's own settings."""
+    own = user_file(environ)
+    try:
+        content = read_settings_file(own, is_optional=True) if own is not None else None
+        configured = value_at(parse(content, own or ""), ("http", "port")) if content is not None else None
+    except SettingsError:
+        configured = None
+    return [DEFAULT_PORT, *([configured] if isinstance(configured, int) else [])]
 
 
 def _as_settings(servers: Tree) -> bytes:

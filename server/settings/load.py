@@ -29,6 +29,7 @@ from server.settings.files import (
     value_at,
 )
 from server.settings.models import Settings, UpstreamSettings
+from server.settings.own_entries import options_for_us
 from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of
 from server.settings.variable_expansion import UpstreamEntry, resolve, resolve_entries
 
@@ -166,8 +167,14 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
 
             raise SettingsError([*diagnostics.problems, *explain(error, merged.source_of)]) from None
     settings = resolve(settings, environ, merged.source_of, diagnostics)
+    of_workspaces = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
-        settings, names=merged.names, environ=environ, source_of=merged.source_of, diagnostics=diagnostics
+        settings,
+        names=merged.names,
+        environ=environ,
+        source_of=merged.source_of,
+        diagnostics=diagnostics,
+        starts_itself=lambda entry, source: _starts_itself(entry, inputs, of_workspace=source in of_workspaces),
     )
     if diagnostics.problems:
         raise SettingsError(diagnostics.problems)
@@ -245,6 +252,27 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     folder = real_path(inputs.working_folder)
     is_project = folder not in (os.path.dirname(folder), real_path(home_folder(inputs.environ)))
     return [folder] if is_project else []
+
+
+def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:
+    """Whether a server is this program with the same settings; with others it is one more in a chain."""
+    options = options_for_us(entry.command, list(entry.args)) if entry.transport == "stdio" else None
+    if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):
+        return False
+    files: list[str] = []
+    cli: str | None = None
+    words = iter(options)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in ("--config", "--settings", "--workspace"):
+            value = value if equals else next(words, "")
+            if option == "--config":
+                files.append(real_path(os.path.join(entry.cwd or inputs.working_folder or "", value)))
+            elif option == "--settings":
+                cli = value
+            elif of_workspace:
+                return False  # another workspace has other settings
+    return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 
 
 def _given_values(merged: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:

@@ -176,8 +176,18 @@ def resolve_entries(
     environ: Mapping[str, str],
     source_of: SourceOf,
     diagnostics: Diagnostics,
+    starts_itself: Callable[[UpstreamSettings, str], bool],
 ) -> tuple[UpstreamEntry, ...]:
-    """Decide which servers are used, expand their variables, and check that each can work."""
+    """Decide which servers are used, expand their variables, and check that each can work.
+
+    Args:
+        settings: With the servers as they are written.
+        names: For each alias, the name that the server was configured with.
+        environ: Where the values of variables are.
+        source_of: What gave a value.
+        diagnostics: Is told what is wrong.
+        starts_itself: Whether a server, from this source, would be this program with these very settings.
+    """
     # A name that is misspelled in a filter leaves nothing out, or everything.
     mcp, known = settings.mcp, {*names, *names.values()}
     for key, listed in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
@@ -212,6 +222,10 @@ def resolve_entries(
             entry = entry.model_copy(update=expanded)
             if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is left out. {HINT}"):
                 left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
+            elif starts_itself(entry, source_of(path)):
+                left_out = "It would start this very server again, with the same settings."
+                said = f"{dotted(path)} would start this very server again, with the same settings; it is left out."
+                diagnostics.warn(source_of(path), said)
         if left_out is not None:
             entry = configured.model_copy(update={"enabled": False})
         else:

@@ -57,13 +57,18 @@ async def test_servers_and_rules_follow_the_file_and_a_broken_file_changes_nothi
         assert "still here" in str(echoed.content)
 
 
+def us(root: Path, config: Path) -> dict[str, Any]:
+    """An entry that starts this server with another settings file."""
+    return {"command": sys.executable, "args": server_arguments(root, config)}
+
+
 @pytest.mark.requirement("upstreams.loop")
 async def test_a_server_that_is_configured_behind_itself_does_not_start_itself_without_end(
     root: Path, tmp_path: Path
 ) -> None:
-    config = tmp_path / "config.json"
-    arguments = server_arguments(root, config)
-    own = {"command": sys.executable, "args": arguments}
-    write_config(tmp_path, {"mcpServers": {"me": own}})
+    other = tmp_path / "other"
+    other.mkdir()
+    config = write_config(tmp_path, {"mcpServers": {"me": us(root, other / "config.json")}})
+    write_config(other, {"mcpServers": {"me": us(root, config)}})
     async with connected("stdio", HANDSHAKE, root, config) as client:
         await until_listed(client, {"read_file", "me__me__me__read_file"}, {"me__me__me__me__read_file"})

@@ -1,0 +1,401 @@
+"""The file of an MCP client: what it becomes with our entry and without it, and how that is written and taken back.
+
+Each change is worked out as a whole, so that it can be shown before it is written, and remembered in our own folder: by
+digests, with the file as it was beside them. Nobody else reads that folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from server.console import Failure
+from server.console.client_configs import MAX_CLIENT_BYTES, ClientConfig, read_document
+from server.console.config import SECTION, own_ports
+from server.settings import SettingsError
+from server.settings.document_edits import (
+    doubtful_key,
+    with_entries,
+    with_member,
+    with_table,
+    without_member,
+    without_table,
+)
+from server.settings.files import (
+    Tree,
+    own_folder,
+    parse,
+    read_regular,
+    read_settings_file,
+    table_at,
+    user_file,
+    value_at,
+)
+from server.settings.own_entries import is_own
+from server.settings.section import dotted
+from server.settings.settings_writer import PRIVATE_FILE, PRIVATE_FOLDER, rewrite
+from server.settings.variable_expansion import alias_of
+from tools.contract.display import visible, visible_line
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.limits import AbortSignal
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An entry in a file of a client."""
+
+    key: str  # the client's name among all clients
+    client: ClientConfig
+    path: str
+    name: str  # of the entry
+    is_named: bool = False  # whether the person gave that name
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return (*self.client.path, self.name)
+
+    def servers(self, content: bytes | None) -> Tree:
+        """The servers in the file, as they are written there.
+
+        Raises:
+            SettingsError: The file is not valid, or something else stands in their place.
+        """
+        servers: Any = value_at(read_document(content or b"", self.path, self.client.dialect), self.client.path)
+        if servers is not None and not isinstance(servers, dict):
+            where = dotted(self.client.path)
+            raise SettingsError([f"{self.path}: {where} is not an object, so it can hold no server."])
+        return cast("Tree", servers or {})
+
+    def with_entry(self, content: bytes, name: str, entry: Tree) -> bytes:
+        if self.client.dialect == "toml":
+            return with_table(content, (*self.client.path, name), entry, self.path)
+        return with_member(content, (*self.client.path, name), entry, self.path, MAX_CLIENT_BYTES)
+
+    def without_entry(self, content: bytes, name: str) -> bytes:
+        if self.client.dialect == "toml":
+            return without_table(content, (*self.client.path, name), self.path)
+        return without_member(content, (*self.client.path, name), self.path, MAX_CLIENT_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What an install has done to a file, so that it can be taken back. It holds nothing of the file."""
+
+    file: str  # its real path
+    name: str
+    before: str | None = None  # SHA-256 of the file before; `None` where there was none
+    after: str | None = None
+    backup: str = ""  # the name of the file as it was, in our own folder
+    is_exact: bool = False  # whether nothing but what we wrote has come between before and after
+    made_section: bool = False  # whether there was no list of servers before
+    folders: tuple[str, ...] = ()  # that had to be made, the deepest first
+    moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """Servers that went behind us, by their names there: the alias here, and SHA-256 of the entry if we added it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file before and after; `None` is no file."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+    record: Record
+    entry: Tree = field(default_factory=dict[str, Any])  # ours, as it is in the file after
+
+
+def install_change(
+    target: Target, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
+) -> Change:
+    """What a file becomes with our entry in it, and without the servers that are moved behind us.
+
+    Raises:
+        Failure: It is not valid, or the name is taken by another server, or we are there under another name.
+    """
+    client, name, shown = target.client, target.name, visible_line(target.path)
+    ports, before = own_ports(environ), content or b""
+    try:
+        servers = target.servers(content)
+        is_toml = client.dialect == "toml"
+        doubt = None if is_toml else doubtful_key(before, target.place, target.path, MAX_CLIENT_BYTES)
+        if doubt is not None:
+            raise Failure(f"{shown}: {visible_line(doubt)}. Leave one of them and try again; nothing was changed.")
+        present: Any = servers.get(name)
+        if present is not None and not (isinstance(present, dict) and is_own(cast("Tree", present), ports)):
+            said = f"{client.title} has another server of the name {name}; it stays as it is"
+            raise Failure(f"{said}. Give ours another one with --name. ({shown})")
+        others = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
+        if others and present is None and not target.is_named:
+            other = visible_line(others[0])
+            said = f"{client.title} starts coretools-mcp already, as {other}"
+            raise Failure(f"{said}. Give --name {other} to change that entry. ({shown})")
+        if present is not None and "command" in present:
+            entry = _merged(cast("Tree", present), entry)
+        after = before if present == entry else target.with_entry(before, name, entry)
+        for each in moved:
+            after = target.without_entry(after, each)
+        is_new = value_at(read_document(before, target.path, client.dialect), client.path) is None
+        target.servers(after)  # the client has to be able to read it
+    except SettingsError as error:
+        raise Failure(f"nothing was changed: {visible(str(error))}") from None
+    record = Record(os.path.realpath(target.path), name, _digest(content), _digest(after))
+    known = _find(record, environ)
+    if known is not None and present is not None:
+        is_exact = known.is_exact and known.after == record.before
+        record = replace(known, after=record.after, is_exact=is_exact)
+    else:
+        backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content is not None else ""
+        folders = _missing_folders(record.file)
+        record = replace(
+            record, backup=backup, is_exact=present is None, made_section=is_new and not is_toml, folders=folders
+        )
+    return Change(target.path, content, after, record, entry)
+
+
+def uninstall_change(target: Target, content: bytes | None, environ: Mapping[str, str]) -> Change:
+    """What a file becomes without our entry: what it was before, if it is as we left it, else without the entry alone.
+
+    Raises:
+        Failure: There is no entry of that name, or it is not ours, or the file is not valid.
+    """
+    name, ports, shown = target.name, own_ports(environ), visible_line(target.path)
+    try:
+        servers = target.servers(content)
+        ours = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
+        if name not in servers:
+            hint = f" We are there as {visible_line(ours[0])}: give --name." if ours else ""
+            raise Failure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
+        if name not in ours:
+            said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
+            raise Failure(f"{said}. Where ours has another name, give it with --name.")
+        record = Record(os.path.realpath(target.path), name)
+        record = _find(record, environ) or record
+        backup = _backup(record, environ)
+        if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
+            return Change(target.path, content, backup, record)
+        after = target.without_entry(content or b"", name)
+        moved = target.servers(backup) if record.moved else {}
+        for each in record.moved:
+            if each in moved and each not in servers:
+                after = target.with_entry(after, each, moved[each])
+        if record.made_section and not target.servers(after):
+            after = without_member(after, target.client.path, target.path, MAX_CLIENT_BYTES)
+    except SettingsError as error:
+        raise Failure(f"nothing was changed: {visible(str(error))}") from None
+    return Change(target.path, content, after, record)
+
+
+def write_install(change: Change, moved: Tree, environ: Mapping[str, str]) -> None:
+    """Keep the file as it was, remember what is done, add what is moved to the user's own settings, and write.
+
+    Args:
+        change: What is to be written.
+        moved: Servers in our form, by their names in the client's file.
+        environ: Where our own folder is.
+    """
+    record = change.record
+    if record.backup and change.before is not None and _digest(change.before) == record.before:
+        file = backup_file(record, environ)
+        try:
+            os.makedirs(os.path.dirname(file), PRIVATE_FOLDER, exist_ok=True)
+            with suppress(FileExistsError):  # its name says what it holds
+                flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+                with os.fdopen(os.open(file, flags, PRIVATE_FILE), "wb") as stream:
+                    stream.write(change.before)
+        except OSError:
+            raise Failure(f"{visible_line(file)} cannot be written, so nothing was changed.") from None
+    added: Tree = {}
+    own = user_file(environ) or ""
+    if moved:
+        present = own_servers(own)
+        added = {alias_of(name): entry for name, entry in moved.items() if alias_of(name) not in present}
+        _rewrite(own, lambda content: with_entries(content, SECTION, added))
+        if os.name == "posix":  # there may be secrets in what was added
+            with suppress(OSError):
+                os.chmod(own, stat.S_IMODE(os.stat(own).st_mode) & ~0o077)
+        digests = {alias: _digest_of(entry) for alias, entry in added.items()}
+        said = {name: (alias_of(name), digests.get(alias_of(name), "")) for name in moved}
+        record = replace(record, moved={**record.moved, **said})
+    try:
+        _remember(record, environ)
+        _write(change)
+    except Failure:
+        if added:
+            _drop(own, {alias: _digest_of(entry) for alias, entry in added.items()})
+        raise
+
+
+def write_uninstall(change: Change, environ: Mapping[str, str]) -> None:
+    """Write the file without our entry, take back what was moved, and forget the install with its backup."""
+    record = change.record
+    _write(change)
+    if record.moved:
+        _drop(user_file(environ) or "", {alias: digest for alias, digest in record.moved.values() if digest})
+    if _find(record, environ) is None:
+        return
+    _remember(record, environ, forget=True)
+    if record.backup and record.backup not in {each.backup for each in _records(environ)}:
+        with suppress(OSError):
+            os.unlink(backup_file(record, environ))
+
+
+def _merged(present: Tree, entry: Tree) -> Tree:
+    """Our entry over the one that is there; what the person added to that stays."""
+    merged = {**present, **entry}
+    for key in ("env", "env_vars"):
+        old, new = present.get(key), entry.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            merged[key] = {**cast("Tree", old), **cast("Tree", new)}
+        elif isinstance(old, list) and isinstance(new, list):
+            merged[key] = list(dict.fromkeys([*cast("list[Any]", old), *cast("list[Any]", new)]))
+    return merged
+
+
+def own_servers(own: str) -> Tree:
+    """The servers in the user's own settings, by alias."""
+    content = read_settings_file(own, is_optional=True)
+    servers = table_at(parse(content, own), SECTION) if content is not None and content.strip() else {}
+    return {alias_of(name): entry for name, entry in servers.items()}
+
+
+def _drop(own: str, digests: Mapping[str, str]) -> None:
+    """Take servers out of the user's own settings, if they are still what was put there."""
+
+    def changed(content: bytes) -> bytes:
+        for name, entry in table_at(parse(content, own) if content.strip() else {}, SECTION).items():
+            if digests.get(alias_of(name)) == _digest_of(entry):
+                content = without_member(content, (SECTION, name), own)
+        return content
+
+    _rewrite(own, changed)
+
+
+def read_file(path: str) -> bytes | None:
+    """The content of a client's file; `None` where there is none.
+
+    Raises:
+        Failure: It cannot be read, or is somebody else's, or is not a regular file.
+    """
+    shown = visible_line(path)
+    try:
+        info = os.stat(path)
+        content = read_regular(path, MAX_CLIENT_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError):
+        said = f"{shown} cannot be read, or is not a regular file, so it stays as it is"
+        raise Failure(f"{said}. Put that right and try again.") from None
+    if os.name == "posix" and info.st_uid != os.geteuid():
+        raise Failure(f"{shown} belongs to another user, so it stays as it is. Run this as that user.")
+    if not os.access(path, os.W_OK):
+        raise Failure(f"{shown} may not be written by you, so it stays as it is. Change its mode (chmod u+w).")
+    return content
+
+
+def _write(change: Change) -> None:
+    """Put the new content in place; a link stays one, and a file that was changed meanwhile stays as it is."""
+
+    def changed(content: bytes) -> bytes:
+        if content != (change.before or b""):
+            raise SettingsError(["it was changed in the meantime; run this again"])
+        return change.after or b""
+
+    if change.after is not None:
+        _rewrite(change.path, changed)
+        return
+    real = os.path.realpath(change.path)
+    try:
+        changed(read_regular(real, MAX_CLIENT_BYTES))
+        os.unlink(real)
+    except SettingsError as error:
+        raise Failure(f"nothing was changed in {visible_line(change.path)}: {error}.") from None
+    except OSError:
+        raise Failure(f"{visible_line(change.path)} cannot be removed. Remove it by hand.") from None
+    for folder in change.record.folders:
+        with suppress(OSError):  # something else is in it by now
+            os.rmdir(folder)
+
+
+def _rewrite(path: str, change: Callable[[bytes], bytes]) -> None:
+    shown = visible_line(path)
+    try:
+        rewrite(path, change, AbortSignal())
+    except SettingsError as error:
+        raise Failure(f"nothing was changed in {shown}: {visible_line(str(error))}.") from None
+    except ToolError as error:
+        if error.code is ToolErrorType.FILE_CHANGED_SINCE_READ:
+            raise Failure(f"{shown} is being written by another program; close that and try again.") from None
+        raise Failure(f"{shown} cannot be written, so it stays as it is.") from None
+    except OSError:
+        raise Failure(f"{shown} cannot be written, so it stays as it is.") from None
+
+
+def _missing_folders(file: str) -> tuple[str, ...]:
+    """The folders above a file that are not there yet, the deepest first."""
+    found: list[str] = []
+    folder = os.path.dirname(file)
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return tuple(found)
+
+
+def _digest(content: bytes | None) -> str | None:
+    return hashlib.sha256(content).hexdigest() if content is not None else None
+
+
+def _digest_of(entry: Any) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+# What is remembered: `installs/installs.json` in our own folder, and beside it the files as they were.
+
+_RECORDS = TypeAdapter(list[Record])
+
+
+def _folder(environ: Mapping[str, str]) -> str:
+    folder = own_folder(environ)
+    if folder is None:
+        raise Failure("there is no home folder, so it cannot be remembered what is changed; --print shows the entry.")
+    return os.path.join(folder, "installs")
+
+
+def backup_file(record: Record, environ: Mapping[str, str]) -> str:
+    """Where the file is as it was before."""
+    return os.path.join(_folder(environ), record.backup)
+
+
+def _backup(record: Record, environ: Mapping[str, str]) -> bytes | None:
+    try:
+        return read_regular(backup_file(record, environ), MAX_CLIENT_BYTES) if record.backup else None
+    except OSError:
+        return None
+
+
+def _records(environ: Mapping[str, str]) -> list[Record]:
+    """What is remembered. What cannot be read counts as nothing: an entry is then taken out by itself."""
+    try:
+        return _RECORDS.validate_json(read_regular(os.path.join(_folder(environ), "installs.json")))
+    except (OSError, ValidationError):
+        return []
+
+
+def _find(wanted: Record, environ: Mapping[str, str]) -> Record | None:
+    key = (wanted.file, wanted.name)
+    return next((each for each in _records(environ) if (each.file, each.name) == key), None)
+
+
+def _remember(record: Record, environ: Mapping[str, str], *, forget: bool = False) -> None:
+    def changed(_content: bytes) -> bytes:
+        others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
+        return _RECORDS.dump_json(others if forget else [*others, record], indent=2) + b"\n"
+
+    _rewrite(os.path.join(_folder(environ), "installs.json"), changed)

@@ -1,0 +1,354 @@
+"""`install` and `uninstall`: our entry in the file of an MCP client, and out of it again.
+
+The client's own program is never asked to do it: some write the values of variables into the file, some drop comments,
+and some replace what they cannot read. Here one entry is spliced in, and every other byte stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import anyio
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from server.console import EXIT_FAILED, Failure, UsageError
+from server.console.call import LAUNCHER
+from server.console.client_configs import ClientConfig, client_configs, read_servers
+from server.console.client_files import (
+    Change,
+    Target,
+    backup_file,
+    install_change,
+    own_servers,
+    read_file,
+    uninstall_change,
+    write_install,
+    write_uninstall,
+)
+from server.console.config import own_ports, usable_servers
+from server.console.prompts import ask
+from server.console.settings_display import command_text, describe_entry
+from server.settings import SettingsError
+from server.settings.document_edits import toml_table
+from server.settings.files import Tree, home_folder, leaves, parse, read_settings_file, user_file
+from server.settings.own_entries import PROGRAM, is_own
+from server.settings.section import Diagnostics, dotted
+from server.settings.variable_expansion import alias_of
+from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
+from tools.contract.display import visible_line
+from tools.contract.secrets import redact
+from tools.web.search_settings import SETUP
+
+NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
+START_SECONDS = 30.0  # how long the entry may take to start and to list its tools (ours)
+Scope = Literal["user", "project"]
+_SEARCH_VARIABLES = re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join(SETUP.values()))
+_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-[^}]*)?\}|([A-Za-z_]\w*))")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asked for."""
+
+    client: str
+    name: str | None = None  # of the entry; `None` where the person gave none
+    scope: Scope = "user"
+    workspaces: tuple[str, ...] = ()
+    imports: bool = False
+    is_sure: bool = False
+    is_dry: bool = False  # only the difference is shown
+    prints: bool = False  # only the entry is shown
+
+
+def install(wish: Wish, environ: Mapping[str, str]) -> int:
+    """Put our entry into a client's file, start it as that client would, and say what is left to do."""
+    target = _target(wish, environ)
+    client, name, path = target.client, target.name, visible_line(target.path)
+    if not re.fullmatch(client.names, name) or name.casefold() in client.reserved:
+        raise UsageError(
+            f"'{name}' cannot be the name of a server in {client.title}. Give --name: {client.names_said}."
+        )
+    moved = _servers_to_move(target, environ) if wish.imports and not wish.prints else {}
+    variables = needed_variables(environ, moved)
+    entry = entry_for(client, wish, lasting_command(environ), variables)
+    if wish.prints:
+        whole: Tree = {name: entry}
+        for key in reversed(client.path):
+            whole = {key: whole}
+        as_json = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+        sys.stdout.write(toml_table(target.place, entry) if client.dialect == "toml" else as_json)
+        return 0
+
+    def change_of(content: bytes | None) -> Change:
+        return install_change(target, content, entry, environ, moved)
+
+    change = change_of(read_file(target.path))
+    if change.after == change.before:
+        sys.stdout.write(f"{client.title} has this entry already, so nothing was changed: {path}\n")
+    else:
+        for each, server in moved.items():
+            shown = f"{visible_line(alias_of(each))}, {describe_entry(server)}"
+            sys.stdout.write(f"  would move behind this server: {shown}\n")
+        agreed = _agreed(target, change, change_of, wish)
+        if agreed is None:
+            return 0
+        write_install(agreed, moved, environ)
+        sys.stdout.write(f"Added to {path}: {name}\n")
+        if agreed.record.backup:
+            sys.stdout.write(f"The file as it was: {visible_line(backup_file(agreed.record, environ))}\n")
+    lost = [each for each in variables if not client.reaches_a_server(each)]
+    if lost and not client.reference and not client.names_variables:
+        said = f"{client.title} hands {', '.join(lost)} to no server, and its file cannot refer to a variable"
+        sys.stderr.write(f"coretools-mcp: {said}. What you need can stand in the settings: {user_file(environ)}\n")
+    if wish.scope == "project":
+        said = "This file is the project's, and the command in it is that of this machine"
+        sys.stdout.write(f"{said}; look at it before you share it.\n")
+    code = _try(client, change.entry, environ)
+    sys.stdout.write(f"{client.afterwards}\n")
+    return code
+
+
+def uninstall(wish: Wish, environ: Mapping[str, str]) -> int:
+    """Take our entry out of a client's file, which is then what it was before."""
+    target = _target(wish, environ)
+
+    def change_of(content: bytes | None) -> Change:
+        return uninstall_change(target, content, environ)
+
+    agreed = _agreed(target, change_of(read_file(target.path)), change_of, wish)
+    if agreed is None:
+        return 0
+    write_uninstall(agreed, environ)
+    what = "Removed, as it was made for this entry" if agreed.after is None else f"Taken out: {target.name}"
+    sys.stdout.write(f"{what}. {visible_line(target.path)}\n")
+    if agreed.record.moved:
+        sys.stdout.write(f"Back in {target.client.title}: {visible_line(', '.join(agreed.record.moved))}\n")
+    return 0
+
+
+def _agreed(target: Target, change: Change, change_of: Callable[[bytes | None], Change], wish: Wish) -> Change | None:
+    """The change to be written, once it was shown and a person has agreed; `None` where it is only to be shown.
+
+    Some clients write their files all the time. Where that left the servers alone, the change is made anew.
+    """
+    import difflib  # noqa: PLC0415 - only where there is a difference
+
+    before, after = ((side or b"").decode("utf-8", "replace").splitlines() for side in (change.before, change.after))
+    old, new = (target.path if side is not None else os.devnull for side in (change.before, change.after))
+    for line in difflib.unified_diff(before, after, old, new, lineterm=""):
+        # What stands there already may hold secrets; what we write does not, and what comes back was there.
+        sys.stdout.write(f"{visible_line(redact(line))}\n")
+    sys.stdout.flush()
+    if wish.is_dry:
+        return None
+    if not wish.is_sure:
+        ask(f"Change {visible_line(target.path)}?", "nothing was changed")
+    now = read_file(target.path)
+    if now == change.before:
+        return change
+    try:
+        is_alike = target.servers(now) == target.servers(change.before)
+    except SettingsError:
+        is_alike = False
+    if not is_alike:
+        said = f"{visible_line(target.path)} was changed in the meantime, so nothing was written"
+        raise Failure(f"{said}. Run this again, to see what it would become now.")
+    return change_of(now)
+
+
+def list_clients(environ: Mapping[str, str]) -> int:
+    """Tell which clients are on this machine, and whether we are in them."""
+    clients, ports, home = client_configs(environ), own_ports(environ), home_folder(environ)
+    width = max(map(len, clients))
+    for key, client in clients.items():
+        found: list[str] = []
+        project = [os.path.join(os.getcwd(), client.project_file)] if client.project_file else []
+        for path in dict.fromkeys([*client.files, *project]):
+            shown = visible_line(path)
+            try:
+                servers = Target(key, client, path, NAME).servers(read_file(path))
+            except (SettingsError, Failure) as error:
+                found.append(visible_line(str(error)))
+                continue
+            ours = [
+                name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)
+            ]
+            found += [f"there as {visible_line(name)}, {shown}" for name in ours]
+        # A folder of its own tells that it is here; one that others use too does not.
+        folders = [os.path.dirname(file) for file in client.files]
+        is_here = any(map(os.path.exists, client.files)) or any(
+            os.path.isdir(folder) and folder != home for folder in folders
+        )
+        search = environ.get("PATH", "")
+        is_here = is_here or any(shutil.which(program, path=search) for program in client.programs)
+        state = "; ".join(found) or (f"on this machine: coretools-mcp install {key}" if is_here else "not found")
+        sys.stdout.write(f"{key:<{width}}  {state}\n")
+    return 0
+
+
+def _target(wish: Wish, environ: Mapping[str, str]) -> Target:
+    """The entry and the file that are meant."""
+    clients = client_configs(environ)
+    client = clients.get(wish.client)
+    if client is None:
+        raise UsageError(f"'{wish.client}' is not a client that is known here. Known are {', '.join(clients)}.")
+    name = wish.name if wish.name is not None else NAME
+    if wish.scope == "project":
+        if not client.project_file:
+            raise UsageError(f"{client.title} has no file of a project. Leave out --scope project.")
+        if wish.imports:
+            raise UsageError("--import moves servers of a person's own file only. Leave out --scope project.")
+        path = os.path.join(os.getcwd(), *client.project_file.split("/"))
+        return Target(wish.client, client, path, name, is_named=wish.name is not None)
+    existing = [file for file in client.files if os.path.lexists(file)]
+    if not client.files:
+        raise Failure(f"there is no home folder, so there is no configuration of {client.title}.")
+    if client.is_single and len(existing or client.files) > 1:
+        both = visible_line(" and ".join(existing or client.files))
+        raise Failure(f"{client.title} seems to be there more than once: {both}. Remove the one that you do not use.")
+    with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
+    path = (existing or with_folder or list(client.files))[0]
+    return Target(wish.client, client, path, name, is_named=wish.name is not None)
+
+
+def _servers_to_move(target: Target, environ: Mapping[str, str]) -> Tree:
+    """The client's other servers in our form, by their names there; those that cannot be moved are told, and stay."""
+    diagnostics, own, ports = Diagnostics(), user_file(environ), own_ports(environ)
+    if own is None:
+        raise Failure("there is no home folder, so there is no settings file to move them to.")
+    moved: Tree = {}
+    try:
+        if not target.servers(read_file(target.path)):
+            return {}
+        given = read_servers(target.path, target.client, diagnostics)
+        given = {name: entry for name, entry in given.items() if name != target.name and not is_own(entry, ports)}
+        usable = usable_servers(given, target.path, environ, diagnostics) if given else {}
+        present = own_servers(own)
+        for name, entry in given.items():
+            alias = alias_of(name)
+            if alias in usable and present.get(alias, entry) == entry:
+                moved[name] = entry
+            elif alias in usable:
+                said = f"{dotted((name,))} stays there, since your settings have another server {alias}."
+                diagnostics.warn(target.path, said)
+    except SettingsError as error:
+        raise Failure(f"nothing was moved: {visible_line(str(error))}") from None
+    finally:
+        for warning in diagnostics.warnings:
+            sys.stderr.write(f"coretools-mcp: {visible_line(warning)}\n")
+    return moved
+
+
+# What the entry says.
+
+
+def lasting_command(environ: Mapping[str, str]) -> list[str]:
+    """The command line that starts this program tomorrow too, with an absolute path.
+
+    Raises:
+        Failure: This copy lies in a cache, which may be emptied at any time.
+    """
+    is_windows = sys.platform == "win32"
+    script = os.path.join(os.path.dirname(sys.executable), f"{PROGRAM}.exe" if is_windows else PROGRAM)
+    caches = {environ.get(name) for name in ("UV_CACHE_DIR", "XDG_CACHE_HOME")} - {None, ""}
+    above = os.path.dirname(os.path.realpath(sys.prefix))
+    is_cached = any(f"{above}{os.sep}".startswith(os.path.join(os.path.realpath(str(each)), "")) for each in caches)
+    if is_cached or {".cache", "caches", "cache"}.intersection(above.casefold().split(os.sep)):
+        uv = environ.get("UV", "")
+        if os.path.isabs(uv) and os.path.isfile(uv):
+            return [uv, "tool", "run", PROGRAM]
+        said = "this copy of coretools-mcp lies in a cache, which may be emptied at any time"
+        raise Failure(f"{said}. Install it first: uv tool install {PROGRAM}, or pipx install {PROGRAM}.")
+    folders = [environ.get(name, "") for name in ("UV_TOOL_BIN_DIR", "PIPX_BIN_DIR", "XDG_BIN_HOME")]
+    for folder in (*folders, os.path.join(home_folder(environ), ".local", "bin")):
+        link = os.path.join(folder, os.path.basename(script))
+        # The link outlives upgrades, what it leads to does not always.
+        if os.path.isabs(link) and os.path.isfile(script) and os.path.realpath(link) == os.path.realpath(script):
+            return [link]
+    return [script] if os.path.isfile(script) else [sys.executable, "-P", str(LAUNCHER)]
+
+
+def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
+    """The variables that are set now and that this program reads, or that the servers behind it are configured with."""
+    own = user_file(environ)
+    try:
+        content = read_settings_file(own, is_optional=True) if own is not None else None
+        settings = parse(content, own or "") if content is not None else {}
+    except SettingsError:
+        settings = {}
+    names = [*_SEARCH_VARIABLES, TOKEN_VARIABLE, "XDG_CONFIG_HOME"]
+    for path, value in leaves({**settings, "": moved}):
+        texts = cast("list[Any]", value) if isinstance(value, list) else [value]
+        for text in texts:
+            if isinstance(text, str) and path[-1] == "inheritEnv":
+                names.append(text)
+            elif isinstance(text, str):
+                names += [found[1] or found[2] for found in _VARIABLE.finditer(text) if found[0] != "$$"]
+    return [name for name in dict.fromkeys(names) if environ.get(name)]
+
+
+def entry_for(client: ClientConfig, wish: Wish, command: Sequence[str], variables: Iterable[str]) -> Tree:
+    """Our entry as the client writes it: what starts us, for which folders, and the names of what it would drop."""
+    folders = list(wish.workspaces)
+    if not folders and client.folder == "none":
+        if wish.scope == "user":
+            said = f"{client.title} does not tell a server which folder is open"
+            raise UsageError(f"{said}. Say which one the tools may touch: --workspace DIR (repeatable).")
+        folders = [os.getcwd()]
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise UsageError(f"--workspace '{folder}' is not an existing folder. Name one that exists.")
+    args = [*command[1:], *(word for folder in folders for word in ("--workspace", os.path.abspath(folder)))]
+    first = {key: value for key, value in client.extra.items() if isinstance(value, str)}
+    entry: Tree = {**first, "command": command[0], "args": args}
+    dropped = [name for name in variables if not client.reaches_a_server(name)]
+    if dropped and client.names_variables:
+        entry["env_vars"] = dropped
+    elif dropped and client.reference:
+        entry["env"] = {name: client.reference.replace("NAME", name) for name in dropped}
+    return {**entry, **client.extra}
+
+
+def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, str]) -> int:
+    """Start an entry as its client would, list its tools through the protocol, and tell how many there are."""
+    references: Any = entry.get("env") or {}
+    listed: Any = entry.get("env_vars") or []
+    environment = {name: value for name, value in environ.items() if client.reaches_a_server(name)}
+    for name, value in cast("Tree", references).items():
+        known = client.reference.replace("NAME", name) if client.reference else None
+        environment[name] = environ.get(name, "") if value == known else str(value)
+    environment |= {str(name): environ[name] for name in cast("list[Any]", listed) if name in environ}
+    command, args = str(entry["command"]), [str(word) for word in cast("list[Any]", entry.get("args") or [])]
+    folder = home_folder(environ) if client.folder == "none" else os.getcwd()
+    parameters = StdioServerParameters(command=command, args=args, env=environment, cwd=folder)
+
+    async def count() -> int:
+        with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
+            async with Client(stdio_client(parameters, errlog=unread), mode="legacy", cache=None) as server:
+                page = await server.list_tools()
+                tools = len(page.tools)
+                while page.next_cursor:
+                    page = await server.list_tools(cursor=page.next_cursor)
+                    tools += len(page.tools)
+                return tools
+
+    sys.stdout.flush()
+    try:
+        number = anyio.run(count)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the entry that does not work
+        in_time = not isinstance(error, TimeoutError)
+        why = "it did not start, or ended too early" if in_time else f"it told no tools within {START_SECONDS:g} s"
+        line = command_text([command, *args])
+        said = f"the entry does not work as {client.title} would start it: {why}. See what it says by hand: {line}"
+        sys.stderr.write(f"coretools-mcp: {said}\n")
+        return EXIT_FAILED
+    sys.stdout.write(f"Started as {client.title} would start it, it has {number} tools.\n")
+    return 0
