@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -51,6 +52,7 @@ NAME = "core"  # what our entry is called where the person names nothing else; n
 START_SECONDS = 30.0  # how long the entry may take to start and to list its tools (ours)
 Scope = Literal["user", "project"]
 _SEARCH_VARIABLES = re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join(SETUP.values()))
+_ONLY_REFERS = re.compile(r'": "\$(?:\{(?:env:)?\w+\}|\w+)",?$')  # a line that names a secret's variable, and no secret
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-[^}]*)?\}|([A-Za-z_]\w*))")
 
 
@@ -100,6 +102,9 @@ def install(wish: Wish, environ: Mapping[str, str]) -> int:
         agreed = _agreed(target, change, change_of, wish)
         if agreed is None:
             return 0
+        if wish.scope == "project":  # others read that, so it has no private folder
+            with suppress(OSError):
+                os.makedirs(os.path.dirname(target.path), exist_ok=True)
         write_install(agreed, moved, environ)
         sys.stdout.write(f"Added to {path}: {name}\n")
         if agreed.record.backup:
@@ -144,8 +149,8 @@ def _agreed(target: Target, change: Change, change_of: Callable[[bytes | None], 
     before, after = ((side or b"").decode("utf-8", "replace").splitlines() for side in (change.before, change.after))
     old, new = (target.path if side is not None else os.devnull for side in (change.before, change.after))
     for line in difflib.unified_diff(before, after, old, new, lineterm=""):
-        # What stands there already may hold secrets; what we write does not, and what comes back was there.
-        sys.stdout.write(f"{visible_line(redact(line))}\n")
+        shown = line if _ONLY_REFERS.search(line) else redact(line)  # the file may hold secrets
+        sys.stdout.write(f"{visible_line(shown)}\n")
     sys.stdout.flush()
     if wish.is_dry:
         return None
@@ -250,16 +255,23 @@ def _servers_to_move(target: Target, environ: Mapping[str, str]) -> Tree:
 # What the entry says.
 
 
-def lasting_command(environ: Mapping[str, str]) -> list[str]:
+def lasting_command(
+    environ: Mapping[str, str], prefix: str = sys.prefix, interpreter: str = sys.executable
+) -> list[str]:
     """The command line that starts this program tomorrow too, with an absolute path.
+
+    Args:
+        environ: The variables of who installs.
+        prefix: The environment in which this program is.
+        interpreter: The Python of that environment.
 
     Raises:
         Failure: This copy lies in a cache, which may be emptied at any time.
     """
     is_windows = sys.platform == "win32"
-    script = os.path.join(os.path.dirname(sys.executable), f"{PROGRAM}.exe" if is_windows else PROGRAM)
+    script = os.path.join(os.path.dirname(interpreter), f"{PROGRAM}.exe" if is_windows else PROGRAM)
     caches = {environ.get(name) for name in ("UV_CACHE_DIR", "XDG_CACHE_HOME")} - {None, ""}
-    above = os.path.dirname(os.path.realpath(sys.prefix))
+    above = os.path.dirname(os.path.realpath(prefix))
     is_cached = any(f"{above}{os.sep}".startswith(os.path.join(os.path.realpath(str(each)), "")) for each in caches)
     if is_cached or {".cache", "caches", "cache"}.intersection(above.casefold().split(os.sep)):
         uv = environ.get("UV", "")
@@ -273,7 +285,7 @@ def lasting_command(environ: Mapping[str, str]) -> list[str]:
         # The link outlives upgrades, what it leads to does not always.
         if os.path.isabs(link) and os.path.isfile(script) and os.path.realpath(link) == os.path.realpath(script):
             return [link]
-    return [script] if os.path.isfile(script) else [sys.executable, "-P", str(LAUNCHER)]
+    return [script] if os.path.isfile(script) else [interpreter, "-P", str(LAUNCHER)]
 
 
 def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
@@ -344,8 +356,8 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
     try:
         number = anyio.run(count)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the entry that does not work
-        in_time = not isinstance(error, TimeoutError)
-        why = "it did not start, or ended too early" if in_time else f"it told no tools within {START_SECONDS:g} s"
+        is_late = isinstance(error, TimeoutError)
+        why = f"it told no tools within {START_SECONDS:g} s" if is_late else "it did not start, or ended too early"
         line = command_text([command, *args])
         said = f"the entry does not work as {client.title} would start it: {why}. See what it says by hand: {line}"
         sys.stderr.write(f"coretools-mcp: {said}\n")

@@ -345,7 +345,7 @@ def _toml_value(value: Any) -> str:
         return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_toml_value(item) for item in cast('list[Any]', value))}]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # a date is refused later
 
 
 def with_table(content: bytes, path: Path, table: Mapping[str, Any], source: str) -> bytes:
@@ -376,7 +376,8 @@ def without_table(content: bytes, path: Path, source: str) -> bytes:
     expected = deepcopy(before)
     above = cast("Tree", parent_at(expected, path))
     del above[path[-1]]
-    text, left = content.decode(), ""
+    body = content.removeprefix(BOM_UTF8)
+    text, left = body.decode(), ""
     for first, last in pairwise([0, *(match.start() for match in _HEADER.finditer(text)), len(text)]):
         piece = text[first:last]
         if _is_below(piece, path) and _is_toml(text[:first]):  # else it stands in a text of several lines
@@ -384,7 +385,7 @@ def without_table(content: bytes, path: Path, source: str) -> bytes:
             piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
             left = re.sub(r"(?<=\n)\r?\n\Z", "", left) if last == len(text) else left
         left += piece
-    changed = left.encode()
+    changed = content[: len(content) - len(body)] + left.encode()
     after = toml_tree(changed, source)
     if not above and len(path) > 1:
         # The table above it may be gone with it, or be there still.
@@ -410,7 +411,7 @@ def _is_below(section: str, path: Path) -> bool:
 
 def _is_toml(text: str) -> bool:
     try:
-        tomllib.loads(text.removeprefix("\ufeff"))
+        tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError):
         return False
     return True

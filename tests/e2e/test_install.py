@@ -1,0 +1,388 @@
+"""`install` and `uninstall`, as a person uses them: what is shown and asked, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import stat
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import command_line, stdio_upstream
+
+KEY = {"TAVILY_API_KEY": "tvly-hunter2hunter2"}
+CURSOR = """{
+\t// mine
+\t"mcpServers": {
+\t\t"files": {"command": "npx", "args": ["-y", "files"], "env": {"API_KEY": "hunter2hunter2"}}, // why
+\t},
+}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "home"
+    folder.mkdir()
+    return folder
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": os.environ["PATH"], **more}
+
+
+def run(home: Path, *arguments: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command where nobody can be asked."""
+    return subprocess.run(
+        command_line(*arguments),
+        cwd=cwd or home,
+        env=environment(home, **more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def at_terminal(home: Path, *arguments: str, meanwhile: Callable[[], object]) -> tuple[int, str, str]:
+    """Run a command at a terminal; once it asks, something else happens, and then the person says yes."""
+    terminal, stdin = pty.openpty()
+    process = subprocess.Popen(
+        command_line(*arguments),
+        cwd=home,
+        env=environment(home),
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        os.close(stdin)
+        assert process.stderr is not None
+        asked = b""
+        while not asked.endswith(b"[y/N] "):
+            found = process.stderr.read(1)
+            assert found, asked
+            asked += found
+        meanwhile()
+        os.write(terminal, b"y\n")
+        stdout, stderr = process.communicate(timeout=100)
+        return process.returncode, stdout.decode(), (asked + stderr).decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def settings_of(home: Path) -> Path:
+    return home / ".config/coretools-mcp/settings.json"
+
+
+@pytest.mark.requirement("install.entry")
+def test_a_person_sees_what_changes_agrees_and_gets_an_entry_that_works(home: Path) -> None:
+    file = write(home / ".cursor/mcp.json", CURSOR)
+    code, shown, said = at_terminal(home, "install", "cursor", meanwhile=lambda: None)
+    assert code == 0, said
+    assert f"--- {file}" in shown
+    assert '+\t\t"core": {' in shown
+    assert "hunter2" not in shown + said
+    assert f"Change {file}? [y/N]" in said
+    text = file.read_text()
+    assert text.startswith(CURSOR[: CURSOR.index("\n\t},")])
+    assert '\t\t"core": {\n\t\t\t"command": "/' in text
+    assert "Started as Cursor would start it, it has " in shown
+    assert shown.endswith("whether the server is on.\n")
+    backup = next(line for line in shown.splitlines() if line.startswith("The file as it was: "))
+    kept = Path(backup.partition(": ")[2])
+    assert kept.read_text() == CURSOR
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert "hunter2" not in (kept.parent / "installs.json").read_text()
+    again = run(home, "install", "cursor", "--yes")
+    assert "has this entry already, so nothing was changed" in again.stdout
+    assert (again.returncode, file.read_text()) == (0, text)
+    out = run(home, "uninstall", "cursor", "--yes")
+    assert (out.returncode, file.read_text()) == (0, CURSOR)
+    assert not kept.exists()
+
+
+@pytest.mark.requirement("install.works")
+def test_the_entry_is_started_with_what_its_client_hands_to_a_server(home: Path, root: Path) -> None:
+    upstream = stdio_upstream(env={"A": "${NEEDED}"})
+    write(settings_of(home), json.dumps({"mcpServers": {"demo": upstream}, "proxy": {"firstListWait": 30_000}}))
+    counts: dict[str, int] = {}
+    for client in ("codex", "claude-desktop"):
+        done = run(home, "install", client, "--yes", "--workspace", str(root), NEEDED="1", **KEY)
+        assert done.returncode == 0, done.stderr
+        counts[client] = int(done.stdout.partition("it has ")[2].split()[0])
+        assert ("hands TAVILY_API_KEY, NEEDED to no server" in done.stderr) is (client == "claude-desktop")
+    assert counts["codex"] > counts["claude-desktop"] > 10  # the server behind us is left out without its variable
+    entry = tomllib.loads((home / ".codex/config.toml").read_text())["mcp_servers"]["core"]
+    assert entry["env_vars"] == ["TAVILY_API_KEY", "NEEDED"]
+    assert "hunter2" not in (home / ".codex/config.toml").read_text()
+
+
+@pytest.mark.requirement("install.works")
+def test_an_entry_that_does_not_start_is_told_with_the_command_to_look(home: Path) -> None:
+    write(settings_of(home), '{"limits": {"readLines": "many"}}')
+    done = run(home, "install", "gemini", "--yes")
+    assert done.returncode == 1
+    assert "the entry does not work as Gemini CLI would start it" in done.stderr
+    assert "coretools-mcp" in done.stderr.rpartition("by hand: ")[2]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.requirement("install.asked")
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        ((), 1, "nobody can answer here"),
+        (("--dry-run",), 0, "+++ "),
+        (("--print",), 0, '"env": {'),
+    ],
+)
+def test_without_a_yes_nothing_is_written(home: Path, options: tuple[str, ...], code: int, told: str) -> None:
+    done = run(home, "install", "gemini", *options, **KEY)
+    assert done.returncode == code
+    assert told in done.stdout + done.stderr
+    assert "hunter2" not in done.stdout + done.stderr
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.requirement("install.asked")
+def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
+    printed = run(home, "install", "codex", "--print", "--name", "my.core").stdout
+    entry = tomllib.loads(printed)["mcp_servers"]["my.core"]
+    assert entry["startup_timeout_sec"] == 30
+    printed = run(home, "install", "vscode", "--print", "--workspace", str(home)).stdout
+    assert json.loads(printed)["servers"]["core"]["args"] == ["--workspace", str(home)]
+
+
+@pytest.mark.requirement("install.refused")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("install", "eclipse"), "is not a client that is known here. Known are claude-desktop"),
+        (("install", "gemini", "--name", "core_tools"), "cannot be the name of a server in Gemini CLI"),
+        (("install", "claude-code", "--name", "workspace"), "cannot be the name"),
+        (("install", "claude-desktop"), "Say which one the tools may touch: --workspace DIR"),
+        (("install", "cursor", "--workspace", "nowhere"), "not an existing folder"),
+        (("install", "windsurf", "--scope", "project"), "has no file of a project"),
+        (("install", "cursor", "--scope", "project", "--import"), "Leave out --scope project"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = run(home, *arguments, "--yes")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert list(home.iterdir()) == []
+
+
+OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
+
+
+@pytest.mark.requirement("install.refused")
+@pytest.mark.parametrize(
+    ("command", "client", "path", "content", "told"),
+    [
+        ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": ', "not valid JSON at line 1"),
+        ("install", "cursor", ".cursor/mcp.json", "[]", "one JSON object"),
+        ("install", "cursor", ".cursor/mcp.json", b'{"a": "\xff"}', "not UTF-8"),
+        ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": []}', "mcpServers is not an object"),
+        ("install", "cursor", ".cursor/mcp.json", OTHER, "another server of the name core"),
+        ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcpServers": {}}', "more than once"),
+        ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcp\\u0053ervers": {}}', "more than once"),
+        ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcp_servers": {}}', "in another spelling"),
+        (
+            "install",
+            "cursor",
+            ".cursor/mcp.json",
+            '{"mcpServers": {"tools": {"command": "uvx", "args": ["coretools-mcp"]}}}',
+            "starts coretools-mcp already, as tools",
+        ),
+        ("install", "gemini", ".gemini/settings.json", '{"a": 1,}', "not valid JSON"),
+        ("install", "claude-code", ".claude.json", '{"a": 1} // b', "comments"),
+        ("install", "codex", ".codex/config.toml", "a = ", "not valid TOML"),
+        ("install", "codex", ".codex/config.toml", 'mcp_servers = {a = {command = "b"}}', "Add this by hand"),
+        ("uninstall", "cursor", ".cursor/mcp.json", OTHER, "does not start coretools-mcp, so it stays"),
+        ("uninstall", "cursor", ".cursor/mcp.json", "{}", "there is no server core"),
+        (
+            "uninstall",
+            "cursor",
+            ".cursor/mcp.json",
+            '{"mcpServers": {"tools": {"command": "coretools-mcp"}}}',
+            "We are there as tools: give --name",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_changed_for_certain_stays_as_it_is(
+    home: Path, command: str, client: str, path: str, content: str | bytes, told: str
+) -> None:
+    file = write(home / path, content)
+    before = file.read_bytes()
+    done = run(home, command, client, "--yes")
+    assert (done.returncode, file.read_bytes()) == (1, before)
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (home / ".config").exists()
+
+
+@pytest.mark.requirement("install.refused")
+@pytest.mark.parametrize("what", ["a folder", "a pipe", "somebody else's"])
+def test_what_is_no_file_of_the_person_is_left_alone(home: Path, what: str) -> None:
+    file = home / ".cursor/mcp.json"
+    file.parent.mkdir()
+    if what == "a folder":
+        file.mkdir()
+    elif what == "a pipe":
+        os.mkfifo(file)
+    elif os.geteuid() != 0:
+        pytest.skip("not run: only root can give a file away")
+    else:
+        file.write_text("{}")
+        os.chown(file, 12345, -1)
+    done = run(home, "install", "cursor", "--yes")
+    assert done.returncode == 1
+    assert "stays as it is" in done.stderr
+    assert [entry.name for entry in file.parent.iterdir()] == ["mcp.json"]
+
+
+@pytest.mark.requirement("install.refused")
+def test_the_file_that_a_link_leads_to_is_changed_and_the_link_stays(home: Path) -> None:
+    real = write(home / "dotfiles/cursor.json", "{}\n")
+    link = home / ".cursor/mcp.json"
+    link.parent.mkdir()
+    link.symlink_to(real)
+    assert run(home, "install", "cursor", "--yes").returncode == 0
+    assert link.is_symlink()
+    assert "core" in json.loads(real.read_text())["mcpServers"]
+    assert run(home, "uninstall", "cursor", "--yes").returncode == 0
+    assert link.is_symlink()
+    assert real.read_text() == "{}\n"
+
+
+@pytest.mark.requirement("install.meanwhile")
+def test_a_file_whose_servers_change_while_the_person_thinks_is_not_written(home: Path) -> None:
+    file = write(home / ".cursor/mcp.json", "{}")
+    other = '{"mcpServers": {"new": {"command": "x"}}}'
+    code, _, said = at_terminal(home, "install", "cursor", meanwhile=lambda: file.write_text(other))
+    assert (code, file.read_text()) == (1, other)
+    assert "was changed in the meantime, so nothing was written" in said
+
+
+@pytest.mark.requirement("install.meanwhile")
+def test_what_a_client_writes_beside_its_servers_is_not_lost(home: Path) -> None:
+    file = write(home / ".claude.json", '{"history": 1}')
+    code, _, said = at_terminal(home, "install", "claude-code", meanwhile=lambda: file.write_text('{"history": 2}'))
+    assert code == 0, said
+    assert json.loads(file.read_text())["history"] == 2
+    assert run(home, "uninstall", "claude-code", "--yes").returncode == 0
+    assert file.read_text() == '{"history": 2}'
+
+
+@pytest.mark.requirement("install.bytes")
+def test_a_file_that_was_changed_since_loses_our_entry_alone(home: Path) -> None:
+    assert run(home, "install", "gemini", "--yes").returncode == 0
+    file = home / ".gemini/settings.json"
+    changed = file.read_text().replace('{\n  "mcpServers"', '{\n  "theme": "dark",\n  "mcpServers"')
+    file.write_text(changed)
+    assert run(home, "uninstall", "gemini", "--yes").returncode == 0
+    assert file.read_text() == '{\n  "theme": "dark"\n}\n'
+
+
+@pytest.mark.requirement("install.entry")
+def test_what_a_person_added_to_our_entry_stays_when_it_is_installed_anew(home: Path) -> None:
+    ours = {"command": "/old/coretools-mcp", "args": [], "timeout": 5, "env": {"MODE": "x"}}
+    file = write(home / ".gemini/settings.json", json.dumps({"mcpServers": {"core": ours}}))
+    assert run(home, "install", "gemini", "--yes", **KEY).returncode == 0
+    entry = json.loads(file.read_text())["mcpServers"]["core"]
+    assert entry["command"] != ours["command"]
+    assert (entry["timeout"], entry["env"]) == (5, {"MODE": "x", "TAVILY_API_KEY": "$TAVILY_API_KEY"})
+    assert run(home, "uninstall", "gemini", "--yes").returncode == 0
+    assert json.loads(file.read_text()) == {"mcpServers": {}}
+
+
+@pytest.mark.requirement("install.project")
+def test_a_projects_file_is_written_for_others_and_removed_again(home: Path, root: Path) -> None:
+    done = run(home, "install", "zed", "--scope", "project", "--yes", cwd=root)
+    assert done.returncode == 0, done.stderr
+    file = root / ".zed/settings.json"
+    assert json.loads(file.read_text())["context_servers"]["core"]["args"] == ["--workspace", str(root)]
+    assert "This file is the project's" in done.stdout
+    assert run(home, "uninstall", "zed", "--scope", "project", "--yes", cwd=root).returncode == 0
+    assert list(root.iterdir()) == []
+
+
+SERVERS = {
+    "good one": {"command": sys.executable, "args": ["-c", "pass"], "env": {"API_KEY": "hunter2"}},
+    "bad": {"command": "x", "timeout": "soon"},
+    "taken": {"command": "theirs"},
+}
+
+
+@pytest.mark.requirement("install.import")
+@pytest.mark.parametrize("is_changed_since", [False, True])
+def test_the_clients_other_servers_move_behind_us_and_come_back(home: Path, is_changed_since: bool) -> None:
+    before = json.dumps({"mcpServers": SERVERS}, indent=4) + "\n"
+    file = write(home / ".cursor/mcp.json", before)
+    own = write(settings_of(home), '{"mcpServers": {"taken": {"command": "ours"}}}')
+    done = run(home, "install", "cursor", "--import", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(file.read_text())["mcpServers"]) == {"bad", "taken", "core"}
+    moved = json.loads(own.read_text())["mcpServers"]
+    assert moved == {"taken": {"command": "ours"}, "good-one": SERVERS["good one"]}
+    assert "would move behind this server: good-one" in done.stdout
+    assert "hunter2" not in done.stdout
+    assert "taken stays there" in done.stderr
+    assert "hunter2" not in (own.parent / "installs/installs.json").read_text()
+    if is_changed_since:
+        file.write_text(file.read_text() + "\n")
+    back = run(home, "uninstall", "cursor", "--yes")
+    assert "Back in Cursor: good one" in back.stdout
+    after = json.loads(file.read_text())
+    assert after == {"mcpServers": SERVERS}
+    assert is_changed_since or file.read_text() == before
+    assert json.loads(own.read_text()) == {"mcpServers": {"taken": {"command": "ours"}}}
+
+
+@pytest.mark.requirement("install.list")
+def test_without_a_name_it_tells_which_clients_are_here_and_where_we_are(home: Path) -> None:
+    write(home / ".codex/config.toml", '[mcp_servers.tools]\ncommand = "uvx"\nargs = ["coretools-mcp"]\n')
+    write(home / ".cursor/mcp.json", CURSOR)
+    write(home / ".gemini/settings.json", "{")
+    lines = dict(line.split(maxsplit=1) for line in run(home, "install", PATH="/").stdout.splitlines())
+    assert lines["codex"] == f"there as tools, {home}/.codex/config.toml"
+    assert lines["cursor"] == "on this machine: coretools-mcp install cursor"
+    assert "not valid JSON" in lines["gemini"]
+    assert lines["zed"] == "not found"
+
+
+@pytest.mark.requirement("cli.import.own")
+def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
+    write(settings_of(home), '{"http": {"port": 9100}}')
+    ours: dict[str, Any] = {
+        "core": {"command": "/x/coretools-mcp"},
+        "runner": {"command": "uvx", "args": ["--from", "coretools-mcp", "coretools-mcp"]},
+        "bridge": {"command": "npx", "args": ["mcp-remote", "http://localhost:8808/sse"]},
+        "port": {"url": "http://127.0.0.1:9100/mcp"},
+    }
+    write(home / ".cursor/mcp.json", json.dumps({"mcpServers": {**ours, "docs": {"command": "x"}}}))
+    done = run(home, "config", "import", "cursor", "--yes")
+    assert done.returncode == 0
+    assert list(json.loads(settings_of(home).read_text())["mcpServers"]) == ["docs"]
+    for name in ours:
+        assert f"{name} starts or reaches this very server, and is left out." in done.stderr
+    write(home / ".cursor/mcp.json", json.dumps({"mcpServers": ours}))
+    assert run(home, "config", "import", "cursor", "--yes").returncode == 1

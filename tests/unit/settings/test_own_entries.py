@@ -1,0 +1,124 @@
+"""Which entries start this program or reach it, and that it is never put behind itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.settings import load_settings
+from server.settings.own_entries import is_own, options_for_us
+
+OURS: list[tuple[str, list[str]]] = [
+    ("coretools-mcp", []),
+    ("/home/x/.local/bin/coretools-mcp", ["--workspace", "/x"]),
+    ("C:\\Users\\x\\coretools-mcp.exe", []),
+    ("C:\\Program Files\\core\\coretools-mcp.EXE", []),
+    ("uvx", ["coretools-mcp"]),
+    ("uvx", ["coretools-mcp@latest"]),
+    ("/opt/uv/uvx", ["--python", "3.13", "--from", "coretools-mcp[full]==1.0", "coretools-mcp"]),
+    ("uv", ["tool", "run", "coretools-mcp"]),
+    ("uv", ["--directory", "/x", "run", "python", "-P", "coretools_mcp.py", "serve"]),
+    ("uv", ["run", "--project", "/src", "coretools-mcp"]),
+    ("pipx", ["run", "coretools-mcp"]),
+    ("pipx", ["run", "--spec", "git+https://example.org/x", "coretools-mcp"]),
+    ("python3.12", ["-m", "coretools_mcp"]),
+    ("/v/bin/python", ["-P", "-W", "error", "/src/coretools_mcp.py", "serve"]),
+    ("py", ["-3", "C:\\src\\coretools_mcp.py"]),
+    ("/v/bin/python", ["/v/bin/coretools-mcp"]),
+    ("bash", ["-c", "cd /x && exec coretools-mcp --config a.json"]),
+    ("cmd", ["/c", "uvx", "coretools-mcp"]),
+    ("env", ["A=1", "coretools-mcp"]),
+    ("uvx coretools-mcp", []),
+]
+OTHERS: list[tuple[str, list[str]]] = [
+    ("npx", ["-y", "@modelcontextprotocol/server-filesystem", "/home/x/coretools-mcp"]),
+    ("python", ["/x/server.py", "coretools-mcp"]),
+    ("uvx", ["--from", "coretools-mcp", "another"]),
+    ("uv", ["run", "--project", "/src/coretools-mcp", "another"]),
+    ("git", ["-C", "/src/coretools-mcp"]),
+    ("bash", ["-c", "grep coretools-mcp notes"]),
+    ("/src/coretools-mcp/bin/another", []),
+    ("coretools-mcp-extra", []),
+]
+
+
+@pytest.mark.requirement("install.own")
+@pytest.mark.parametrize(("command", "args"), OURS)
+def test_what_starts_this_program_is_known_however_it_is_spelled(command: str, args: list[str]) -> None:
+    assert is_own({"command": command, "args": args}, [])
+    assert is_own({"command": {"path": command, "args": args}}, [])
+    assert is_own({"command": [command, *args]}, [])
+
+
+@pytest.mark.requirement("install.own")
+@pytest.mark.parametrize(("command", "args"), OTHERS)
+def test_what_only_names_this_program_is_another(command: str, args: list[str]) -> None:
+    assert not is_own({"command": command, "args": args}, [8808])
+
+
+@pytest.mark.requirement("install.own")
+@pytest.mark.parametrize(
+    ("entry", "is_ours"),
+    [
+        ({"url": "http://127.0.0.1:8808/mcp"}, True),
+        ({"httpUrl": "http://localhost:8808/mcp/"}, True),
+        ({"serverUrl": "http://[::1]:8808/sse"}, True),
+        ({"url": "http://127.0.0.1:9000/mcp"}, True),
+        ({"command": "npx", "args": ["-y", "mcp-remote", "http://127.0.0.1:8808/mcp", "--allow-http"]}, True),
+        ({"command": "npx", "args": ["-y", "mcp-remote@0.1", "https://example.org:8808/mcp"]}, False),
+        ({"url": "http://127.0.0.1:8809/mcp"}, False),
+        ({"url": "http://127.0.0.1:8808/other"}, False),
+        ({"url": "https://example.org:8808/mcp"}, False),
+        ({"url": "http://127.0.0.1:x/mcp"}, False),
+        ({"command": 1, "args": {}}, False),
+    ],
+)
+def test_what_reaches_this_program_on_this_machine_is_known(entry: dict[str, Any], is_ours: bool) -> None:
+    assert is_own(entry, [8808, 9000]) is is_ours
+
+
+@pytest.mark.requirement("install.own")
+def test_the_options_that_this_program_is_given_are_those_behind_its_name() -> None:
+    assert options_for_us("uvx", ["--from", "x", "coretools-mcp", "--config", "a"]) == ["--config", "a"]
+    assert options_for_us("python", ["-m", "coretools_mcp", "serve"]) == ["serve"]
+
+
+@pytest.mark.requirement("upstreams.own")
+@pytest.mark.parametrize(
+    ("entry", "is_used"),
+    [
+        ({"command": "coretools-mcp", "args": ["--config", "{file}"]}, False),
+        ({"command": "coretools-mcp", "args": ["serve", "--config={file}", "--workspace", "/"]}, False),
+        ({"command": "uvx", "args": ["coretools-mcp", "--config", "settings.json"], "cwd": "{folder}"}, False),
+        ({"command": "coretools-mcp"}, True),
+        ({"command": "coretools-mcp", "args": ["--config", "other.json"]}, True),
+        ({"command": "coretools-mcp", "args": ["--config", "{file}", "--settings", "qwen"]}, True),
+        ({"command": "coretools-mcp", "args": ["--config", "{file}"], "env": {"HOME": "/elsewhere"}}, True),
+        ({"url": "http://127.0.0.1:8808/mcp"}, True),
+    ],
+)
+def test_an_entry_with_the_very_same_settings_is_left_out_with_one_warning_and_a_chain_stays(
+    tmp_path: Path, entry: dict[str, Any], is_used: bool
+) -> None:
+    file = tmp_path / "settings.json"
+    filled = json.dumps({"mcpServers": {"me": entry}}).replace("{file}", str(file)).replace("{folder}", str(tmp_path))
+    file.write_text(filled)
+    report = load_settings([str(file)], {}, {"HOME": str(tmp_path)}, folder=str(tmp_path))
+    assert ("me" in report.upstreams) is is_used
+    assert len(report.warnings) == (0 if is_used else 1)
+    assert is_used or "mcpServers.me would start this very server again" in report.warnings[0]
+
+
+@pytest.mark.requirement("upstreams.own")
+def test_the_users_own_settings_do_not_start_the_server_that_reads_them(tmp_path: Path) -> None:
+    own = tmp_path / ".config/coretools-mcp/settings.json"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        json.dumps({"mcpServers": {"core": {"command": "/x/bin/coretools-mcp", "args": ["--workspace", "/"]}}})
+    )
+    report = load_settings([], {}, {"HOME": str(tmp_path)}, folder=str(tmp_path))
+    assert dict(report.upstreams) == {}
+    assert len(report.warnings) == 1
