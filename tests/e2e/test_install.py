@@ -34,16 +34,18 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def environment(home: Path, **more: str) -> dict[str, str]:
-    return {"HOME": str(home), "PATH": os.environ["PATH"], **more}
+def environment(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": os.environ["PATH"]}
 
 
-def run(home: Path, *arguments: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+def run(
+    home: Path, *arguments: str, cwd: Path | None = None, variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command where nobody can be asked."""
     return subprocess.run(
         command_line(*arguments),
         cwd=cwd or home,
-        env=environment(home, **more),
+        env={**environment(home), **(variables or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -124,7 +126,7 @@ def test_the_entry_is_started_with_what_its_client_hands_to_a_server(home: Path,
     write(settings_of(home), json.dumps({"mcpServers": {"demo": upstream}, "proxy": {"firstListWait": 30_000}}))
     counts: dict[str, int] = {}
     for client in ("codex", "claude-desktop"):
-        done = run(home, "install", client, "--yes", "--workspace", str(root), NEEDED="1", **KEY)
+        done = run(home, "install", client, "--yes", "--workspace", str(root), variables={"NEEDED": "1", **KEY})
         assert done.returncode == 0, done.stderr
         counts[client] = int(done.stdout.partition("it has ")[2].split()[0])
         assert ("hands TAVILY_API_KEY, NEEDED to no server" in done.stderr) is (client == "claude-desktop")
@@ -154,7 +156,7 @@ def test_an_entry_that_does_not_start_is_told_with_the_command_to_look(home: Pat
     ],
 )
 def test_without_a_yes_nothing_is_written(home: Path, options: tuple[str, ...], code: int, told: str) -> None:
-    done = run(home, "install", "gemini", *options, **KEY)
+    done = run(home, "install", "gemini", *options, variables=KEY)
     assert done.returncode == code
     assert told in done.stdout + done.stderr
     assert "hunter2" not in done.stdout + done.stderr
@@ -304,9 +306,9 @@ def test_a_file_that_was_changed_since_loses_our_entry_alone(home: Path) -> None
 
 @pytest.mark.requirement("install.entry")
 def test_what_a_person_added_to_our_entry_stays_when_it_is_installed_anew(home: Path) -> None:
-    ours = {"command": "/old/coretools-mcp", "args": [], "timeout": 5, "env": {"MODE": "x"}}
+    ours: dict[str, Any] = {"command": "/old/coretools-mcp", "args": [], "timeout": 5, "env": {"MODE": "x"}}
     file = write(home / ".gemini/settings.json", json.dumps({"mcpServers": {"core": ours}}))
-    assert run(home, "install", "gemini", "--yes", **KEY).returncode == 0
+    assert run(home, "install", "gemini", "--yes", variables=KEY).returncode == 0
     entry = json.loads(file.read_text())["mcpServers"]["core"]
     assert entry["command"] != ours["command"]
     assert (entry["timeout"], entry["env"]) == (5, {"MODE": "x", "TAVILY_API_KEY": "$TAVILY_API_KEY"})
@@ -362,7 +364,7 @@ def test_without_a_name_it_tells_which_clients_are_here_and_where_we_are(home: P
     write(home / ".codex/config.toml", '[mcp_servers.tools]\ncommand = "uvx"\nargs = ["coretools-mcp"]\n')
     write(home / ".cursor/mcp.json", CURSOR)
     write(home / ".gemini/settings.json", "{")
-    lines = dict(line.split(maxsplit=1) for line in run(home, "install", PATH="/").stdout.splitlines())
+    lines = dict(line.split(maxsplit=1) for line in run(home, "install", variables={"PATH": "/"}).stdout.splitlines())
     assert lines["codex"] == f"there as tools, {home}/.codex/config.toml"
     assert lines["cursor"] == "on this machine: coretools-mcp install cursor"
     assert "not valid JSON" in lines["gemini"]

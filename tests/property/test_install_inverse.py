@@ -28,11 +28,14 @@ COMMAND = ["/home/someone/.local/bin/coretools-mcp"]
 TEXTS = st.sampled_from(
     ["npx", "C:\\tools\\x.exe", "${HOME}", "// no comment", "/* nor */ this", "é,\u2028]", '"q"', "a,}"]
 )
-SERVERS = st.dictionaries(
-    st.sampled_from(["docs", "my files", "a.b", "ключ"]),
-    st.fixed_dictionaries({"command": TEXTS}, optional={"args": st.lists(TEXTS, max_size=2)}),
-    max_size=3,
-)
+
+
+def entry_of(command: str, args: list[str]) -> dict[str, Any]:
+    return {"command": command, **({"args": args} if args else {})}
+
+
+ENTRIES = st.builds(entry_of, TEXTS, st.lists(TEXTS, max_size=2))
+SERVERS = st.dictionaries(st.sampled_from(["docs", "my files", "a.b", "ключ"]), ENTRIES, max_size=3)
 
 
 @st.composite

@@ -233,7 +233,9 @@ def test_servers_of_zed_and_windsurf_become_ours(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("install.table")
 def test_no_file_of_a_person_is_below_the_working_folder() -> None:
-    environ = dict.fromkeys(("HOME", "APPDATA", "LOCALAPPDATA", "XDG_CONFIG_HOME", "CODEX_HOME"), "relative")
+    environ: dict[str, str] = dict.fromkeys(
+        ("HOME", "APPDATA", "LOCALAPPDATA", "XDG_CONFIG_HOME", "CODEX_HOME"), "relative"
+    )
     for platform in ("linux", "darwin", "win32"):
         for client in client_configs(environ, platform).values():
             assert all(os.path.isabs(file) for file in client.files)
