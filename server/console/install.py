@@ -46,6 +46,7 @@ from server.settings.variable_expansion import alias_of
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
 from tools.contract.display import visible_line
 from tools.contract.secrets import redact
+from tools.files.change.diff import unified_diff
 from tools.web.search_settings import SETUP
 
 NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
@@ -144,11 +145,9 @@ def _agreed(target: Target, change: Change, change_of: Callable[[bytes | None], 
 
     Some clients write their files all the time. Where that left the servers alone, the change is made anew.
     """
-    import difflib  # noqa: PLC0415 - only where there is a difference
-
-    before, after = ((side or b"").decode("utf-8", "replace").splitlines() for side in (change.before, change.after))
+    before, after = ((side or b"").decode("utf-8", "replace") for side in (change.before, change.after))
     old, new = (target.path if side is not None else os.devnull for side in (change.before, change.after))
-    for line in difflib.unified_diff(before, after, old, new, lineterm=""):
+    for line in [f"--- {old}", f"+++ {new}", *unified_diff(before, after).hunks.splitlines()]:
         shown = line if _ONLY_REFERS.search(line) else redact(line)  # the file may hold secrets
         sys.stdout.write(f"{visible_line(shown)}\n")
     sys.stdout.flush()

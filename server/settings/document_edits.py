@@ -334,14 +334,17 @@ def toml_tree(content: bytes, source: str) -> Tree:
 
 def toml_table(path: Path, table: Mapping[str, Any]) -> str:
     """A table of texts, numbers, lists of texts and objects of texts, as TOML writes it."""
-    head = ".".join(step if _BARE.fullmatch(step) else json.dumps(step) for step in path)
-    lines = [f"{key} = {_toml_value(value)}" for key, value in table.items()]
-    return "\n".join([f"[{head}]", *lines]) + "\n"
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
+    return "\n".join([f"[{'.'.join(map(_toml_key, path))}]", *lines]) + "\n"
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, dict):
-        pairs = [f"{json.dumps(key)} = {_toml_value(item)}" for key, item in cast("Tree", value).items()]
+        pairs = [f"{_toml_key(key)} = {_toml_value(item)}" for key, item in cast("Tree", value).items()]
         return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_toml_value(item) for item in cast('list[Any]', value))}]"
@@ -363,9 +366,9 @@ def with_table(content: bytes, path: Path, table: Mapping[str, Any], source: str
             return changed
     except SettingsError:
         pass
-    above = dotted(path[:-1])
-    said = f"{above} is written in a way to which no table can be added ({above} = {{...}}). Add this by hand:"
-    raise SettingsError([f"{source}: {said}\n{written}"])
+    above, member = dotted(path[:-1]), f"{_toml_key(path[-1])} = {_toml_value(dict(table))}"
+    said = f"{above} is written as {above} = {{...}}, to which no table can be added"
+    raise SettingsError([f"{source}: {said}. Add this by hand, within its braces: {member}"])
 
 
 def without_table(content: bytes, path: Path, source: str) -> bytes:

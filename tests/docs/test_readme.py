@@ -18,6 +18,7 @@ from mcp.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
+from server.console.client_configs import client_configs
 from server.settings import load_settings
 from tests.harness import listening
 
@@ -132,6 +133,24 @@ def test_every_client_is_named_with_its_file() -> None:
         ("Codex", "~/.codex/config.toml"),
     ]
     assert [client for client, file in places if client not in README or file not in README] == []
+
+
+@pytest.mark.requirement("install.table")
+def test_the_guide_tells_of_each_client_what_the_table_says() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    rows = {row[0]: row[1:] for row in re.findall(r"^\| ([a-z-]+) \|(.*)\|(.*)\|(.*)\|(.*)\|$", guide, re.MULTILINE)}
+    clients = client_configs({"HOME": "/h"}, "linux")
+    assert list(rows)[2:] == list(clients)  # behind the head
+    folders = {"roots": "the open folders", "cwd": "the working folder", "none": "`--workspace`"}
+    for key, client in clients.items():
+        file, project, workspace, variables = (cell.strip() for cell in rows[key])
+        assert Path(client.files[0]).name in file
+        assert project.strip("`") == client.project_file
+        assert workspace == folders[client.folder]
+        named = "env_vars" if client.names_variables else "env" if client.passes != "all" and client.reference else ""
+        assert (variables == "all") is (client.passes == "all")
+        assert f"`{named}`" in variables or not named
+        assert key in README
 
 
 @pytest.mark.requirement("project.readme")

@@ -217,7 +217,13 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
         ("install", "gemini", ".gemini/settings.json", '{"a": 1,}', "not valid JSON"),
         ("install", "claude-code", ".claude.json", '{"a": 1} // b', "comments"),
         ("install", "codex", ".codex/config.toml", "a = ", "not valid TOML"),
-        ("install", "codex", ".codex/config.toml", 'mcp_servers = {a = {command = "b"}}', "Add this by hand"),
+        (
+            "install",
+            "codex",
+            ".codex/config.toml",
+            'mcp_servers = {a = {command = "b"}}',
+            "by hand, within its braces: core = { command = ",
+        ),
         ("uninstall", "cursor", ".cursor/mcp.json", OTHER, "does not start coretools-mcp, so it stays"),
         ("uninstall", "cursor", ".cursor/mcp.json", "{}", "there is no server core"),
         (

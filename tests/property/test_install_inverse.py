@@ -142,7 +142,7 @@ def test_install_repeat_and_uninstall_give_every_byte_back(key: str, data: st.Da
 @pytest.mark.timeout(1_200)
 @pytest.mark.requirement("install.bytes")
 @pytest.mark.parametrize("key", CLIENTS)
-@settings(max_examples=1_500, database=None)
+@settings(max_examples=500, database=None)
 @given(st.data())
 def test_install_repeat_and_uninstall_give_every_byte_back_long(key: str, data: st.DataObject) -> None:
     there_and_back(key, data.draw(contents(CLIENTS[key])))
