@@ -129,17 +129,18 @@ def install_change(
         if doubt is not None:
             raise Failure(f"{shown}: {visible_line(doubt)}. Leave one of them and try again; nothing was changed.")
         present: Any = servers.get(name)
-        if present is not None and not (isinstance(present, dict) and is_own(cast("Tree", present), ports)):
-            said = f"{client.title} has another server of the name {name}; it stays as it is"
+        if present is not None and name not in starting_us(servers):
+            said = f"{client.title} has another entry of the name {name}; it stays as it is"
             raise Failure(f"{said}. Give ours another one with --name. ({shown})")
         others = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
         if others and present is None and not target.is_named:
             other = visible_line(others[0])
-            said = f"{client.title} starts coretools-mcp already, as {other}"
-            raise Failure(f"{said}. Give --name {other} to change that entry. ({shown})")
-        if present is not None and "command" in present:
+            said = f"{client.title} has coretools-mcp already, as {other}"
+            raise Failure(f"{said}. Give --name: {other} to change that entry, another one to add one. ({shown})")
+        if present is not None:
             entry = _merged(cast("Tree", present), entry)
         after = before if present == entry else target.with_entry(before, name, entry)
+        moved = list(moved)
         for each in moved:
             after = target.without_entry(after, each)
         is_new = value_at(read_document(before, target.path, client.dialect), client.path) is None
@@ -147,16 +148,18 @@ def install_change(
     except SettingsError as error:
         raise Failure(f"nothing was changed: {visible(str(error))}") from None
     record = Record(os.path.realpath(target.path), name, _digest(content), _digest(after))
-    known = _find(record, environ)
-    if known is not None and present is not None:
+    known = _find(record, environ) if present is not None else None
+    if known is not None and (known.after == record.before or not moved):
         is_exact = known.is_exact and known.after == record.before
         record = replace(known, after=record.after, is_exact=is_exact)
+    elif known is not None and known.moved:
+        said = f"{shown} was changed since its servers were moved"
+        raise Failure(f"{said}. Give it back first: coretools-mcp uninstall {target.key}")
     else:
         backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content is not None else ""
+        is_made = is_new and not is_toml
         folders = _missing_folders(record.file)
-        record = replace(
-            record, backup=backup, is_exact=present is None, made_section=is_new and not is_toml, folders=folders
-        )
+        record = replace(record, backup=backup, is_exact=present is None, made_section=is_made, folders=folders)
     return Change(target.path, content, after, record, entry)
 
 
@@ -166,10 +169,10 @@ def uninstall_change(target: Target, content: bytes | None, environ: Mapping[str
     Raises:
         Failure: There is no entry of that name, or it is not ours, or the file is not valid.
     """
-    name, ports, shown = target.name, own_ports(environ), visible_line(target.path)
+    name, shown = target.name, visible_line(target.path)
     try:
         servers = target.servers(content)
-        ours = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
+        ours = starting_us(servers)
         if name not in servers:
             hint = f" We are there as {visible_line(ours[0])}: give --name." if ours else ""
             raise Failure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
@@ -247,6 +250,11 @@ def write_uninstall(change: Change, environ: Mapping[str, str]) -> None:
             os.unlink(backup_file(record, environ))
 
 
+def starting_us(servers: Tree) -> list[str]:
+    """The names of the servers that a client starts with our command; others may be ours to reach, not to change."""
+    return [name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ())]
+
+
 def _merged(present: Tree, entry: Tree) -> Tree:
     """Our entry over the one that is there; what the person added to that stays."""
     merged = {**present, **entry}
@@ -295,6 +303,8 @@ def read_file(path: str) -> bytes | None:
         raise Failure(f"{said}. Put that right and try again.") from None
     if os.name == "posix" and info.st_uid != os.geteuid():
         raise Failure(f"{shown} belongs to another user, so it stays as it is. Run this as that user.")
+    if info.st_nlink > 1:
+        raise Failure(f"{shown} has a second name (a hard link), which would stay as it is. Make it a link (ln -s).")
     if not os.access(path, os.W_OK):
         raise Failure(f"{shown} may not be written by you, so it stays as it is. Change its mode (chmod u+w).")
     return content

@@ -192,6 +192,7 @@ def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments:
     assert list(home.iterdir()) == []
 
 
+REACHED = '{"mcpServers": {"core": {"url": "http://127.0.0.1:8808/mcp"}}}'
 OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
 
 
@@ -203,7 +204,7 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
         ("install", "cursor", ".cursor/mcp.json", "[]", "one JSON object"),
         ("install", "cursor", ".cursor/mcp.json", b'{"a": "\xff"}', "not UTF-8"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": []}', "mcpServers is not an object"),
-        ("install", "cursor", ".cursor/mcp.json", OTHER, "another server of the name core"),
+        ("install", "cursor", ".cursor/mcp.json", OTHER, "another entry of the name core"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcpServers": {}}', "more than once"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcp\\u0053ervers": {}}', "more than once"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcp_servers": {}}', "in another spelling"),
@@ -212,7 +213,7 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
             "cursor",
             ".cursor/mcp.json",
             '{"mcpServers": {"tools": {"command": "uvx", "args": ["coretools-mcp"]}}}',
-            "starts coretools-mcp already, as tools",
+            "has coretools-mcp already, as tools",
         ),
         ("install", "gemini", ".gemini/settings.json", '{"a": 1,}', "not valid JSON"),
         ("install", "claude-code", ".claude.json", '{"a": 1} // b', "comments"),
@@ -225,6 +226,8 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
             "by hand, within its braces: core = { command = ",
         ),
         ("uninstall", "cursor", ".cursor/mcp.json", OTHER, "does not start coretools-mcp, so it stays"),
+        ("uninstall", "cursor", ".cursor/mcp.json", REACHED, "does not start coretools-mcp, so it stays"),
+        ("install", "cursor", ".cursor/mcp.json", REACHED, "another entry of the name core"),
         ("uninstall", "cursor", ".cursor/mcp.json", "{}", "there is no server core"),
         (
             "uninstall",
@@ -248,7 +251,7 @@ def test_a_file_that_cannot_be_changed_for_certain_stays_as_it_is(
 
 
 @pytest.mark.requirement("install.refused")
-@pytest.mark.parametrize("what", ["a folder", "a pipe", "somebody else's"])
+@pytest.mark.parametrize("what", ["a folder", "a pipe", "somebody else's", "two names"])
 def test_what_is_no_file_of_the_person_is_left_alone(home: Path, what: str) -> None:
     file = home / ".cursor/mcp.json"
     file.parent.mkdir()
@@ -256,6 +259,9 @@ def test_what_is_no_file_of_the_person_is_left_alone(home: Path, what: str) -> N
         file.mkdir()
     elif what == "a pipe":
         os.mkfifo(file)
+    elif what == "two names":
+        file.write_text("{}")
+        (home / "second.json").hardlink_to(file)
     elif os.geteuid() != 0:
         pytest.skip("not run: only root can give a file away")
     else:
@@ -263,7 +269,7 @@ def test_what_is_no_file_of_the_person_is_left_alone(home: Path, what: str) -> N
         os.chown(file, 12345, -1)
     done = run(home, "install", "cursor", "--yes")
     assert done.returncode == 1
-    assert "stays as it is" in done.stderr
+    assert "stay as it is" in done.stderr.replace("stays", "stay")
     assert [entry.name for entry in file.parent.iterdir()] == ["mcp.json"]
 
 
@@ -363,6 +369,24 @@ def test_the_clients_other_servers_move_behind_us_and_come_back(home: Path, is_c
     assert after == {"mcpServers": SERVERS}
     assert is_changed_since or file.read_text() == before
     assert json.loads(own.read_text()) == {"mcpServers": {"taken": {"command": "ours"}}}
+
+
+@pytest.mark.requirement("install.import")
+def test_servers_that_came_later_move_only_where_all_of_them_can_come_back(home: Path) -> None:
+    file = write(home / ".gemini/settings.json", json.dumps({"mcpServers": {"first": {"command": "x"}}}))
+    assert run(home, "install", "gemini", "--yes").returncode == 0
+    servers = json.loads(file.read_text())["mcpServers"]
+    write(file, json.dumps({"mcpServers": {**servers, "second": {"command": "y"}}}))
+    assert run(home, "install", "gemini", "--import", "--yes").returncode == 0
+    assert list(json.loads(file.read_text())["mcpServers"]) == ["core"]
+    servers = json.loads(file.read_text())["mcpServers"]
+    write(file, json.dumps({"mcpServers": {**servers, "third": {"command": "z"}}}))
+    refused = run(home, "install", "gemini", "--import", "--yes")
+    assert refused.returncode == 1
+    assert "was changed since its servers were moved. Give it back first" in refused.stderr
+    assert run(home, "uninstall", "gemini", "--yes").returncode == 0
+    assert set(json.loads(file.read_text())["mcpServers"]) == {"first", "second", "third"}
+    assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
 
 
 @pytest.mark.requirement("install.list")
