@@ -338,6 +338,10 @@ NEW = (
     "git init -q other && git -C other config core.fsmonitor ./x",
     "mkdir other && echo 'gitdir: ../evil' > other/.git",
     "cp -r .git evil && echo ../evil > .git/commondir",
+    r"git init -q other && printf '[core]\n#\r[color]\n\tfsmonitor = ./x\n' > other/.git/config",
+    r"git init -q other && printf '[core]\n#\f[color]\n\tfsmonitor = ./x\n' > other/.git/config",
+    "git init -q other && git -C other config core.worktree $PWD",
+    "git init -q other && git -C other config core.worktree ../..",
     "mkdir -p b/refs b/objects; echo ref: x > b/HEAD; printf '[core]\\nbare = false\\nfsmonitor = ./x\\n' > b/config",
 )
 """Each succeeds, and what programs outside obey is not there any more afterwards."""

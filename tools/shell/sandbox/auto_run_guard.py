@@ -28,7 +28,7 @@ from tools.files.workspace import contains, is_inside
 from tools.permissions import auto_run_files
 from tools.permissions.auto_run_files import REPOSITORY, folded
 from tools.permissions.command_paths import TrackedFiles
-from tools.permissions.shell.knowledge.git import is_harmless_in_new_repository
+from tools.permissions.shell.knowledge.git import settings_that_run
 from tools.shell.process import SandboxChanges
 
 DEPTH = 6  # folders below a root that are looked into
@@ -263,8 +263,19 @@ def is_harmless(path: str, roots: Sequence[str]) -> bool:
         text = content.decode()
     except (OSError, UnicodeDecodeError):
         return False
+    parts = [folded(part) for part in folder.split(os.sep)]
     if bare in ("config", "config.worktree"):
-        return is_harmless_in_new_repository(text)
+
+        def is_work_tree(value: str) -> bool:
+            # As `git submodule` writes it.
+            return (
+                (REPOSITORY, "modules") in pairwise(parts)
+                and not os.path.isabs(value)
+                and set(value).isdisjoint('"\\#;')
+                and is_inside(real_path(os.path.join(folder, value)), roots)
+            )
+
+        return not settings_that_run(text, is_work_tree)
     if bare == "commondir":
         # As `git worktree add` writes it. In a repository of its own it would lead to another configuration.
         return text.strip() == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tools.contract.permission_subjects import Access
 from tools.permissions.auto_run_files import auto_run_names
@@ -55,7 +55,7 @@ def is_harmless_setting(setting: str) -> bool:
 # What `git init`, `clone`, `worktree`, `submodule`, `remote` and `push -u` write
 _MADE_BY_GIT = re.compile(
     r"""
-    core\.(?:repositoryformatversion|bare|worktree)
+    core\.(?:repositoryformatversion|bare)
     | extensions\.(?:objectformat|refstorage|worktreeconfig|partialclone)
     | remote\.[^\n]+\.(?:url|pushurl|fetch|tagopt|promisor|partialclonefilter) | remote\.pushdefault
     | branch\.[^\n]+\.(?:remote|merge|rebase|pushremote|vscode-merge-base|gh-merge-base)
@@ -67,10 +67,22 @@ _SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\["\\])*)")?\s*\](.*)
 _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 
 
-def is_harmless_in_new_repository(text: str) -> bool:
-    """Whether a file of settings, by all of its lines, makes git run nothing; what is not understood may."""
+def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
+    """What in a file of settings may make git run something or work elsewhere, each with its section.
+
+    From what is not understood, all the rest of the file is one of them.
+
+    Args:
+        text: The file's content.
+        is_work_tree: Whether the repository that the file belongs to may name a folder as its work tree.
+    """
+    # Git ends a line at a line feed only, whatever else passes for an end.
+    if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
+        return [text]
+    running: list[str] = []
     section: str | None = None
-    for line in text.splitlines():
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
         rest = line.strip()
         while found := _SECTION.fullmatch(rest):
             section = found[1] if found[2] is None else f"{found[1]}.{found[2]}"
@@ -79,12 +91,15 @@ def is_harmless_in_new_repository(text: str) -> bool:
             continue
         setting = _SETTING.fullmatch(rest)
         if section is None or setting is None or rest.endswith("\\"):
-            return False
+            return [*running, "\n".join(lines[at:])]
         key, value = f"{section}.{setting[1]}", setting[2] or ""
+        is_known = HARMLESS_SETTING.fullmatch(key) or _MADE_BY_GIT.fullmatch(key)
+        if key.lower() == "core.worktree":
+            is_known = is_work_tree(value)
         # An address may begin with the name of a program.
-        if re.match(r"\s*\"?[\w-]*::", value) or not (HARMLESS_SETTING.fullmatch(key) or _MADE_BY_GIT.fullmatch(key)):
-            return False
-    return True
+        if not is_known or re.match(r"\s*[\w-]*::", value.replace('"', "")):
+            running.append(f"{key}={value}")
+    return running
 
 
 _GLOBAL_FLAGS = names("--no-pager -P --no-optional-locks --literal-pathspecs --no-replace-objects")
