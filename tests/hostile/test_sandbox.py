@@ -342,6 +342,7 @@ NEW = (
     r"git init -q other && printf '[core]\n#\f[color]\n\tfsmonitor = ./x\n' > other/.git/config",
     "git init -q other && git -C other config core.worktree $PWD",
     "git init -q other && git -C other config core.worktree ../..",
+    "mkdir -p b y/refs y/objects; echo ref: refs/heads/main > b/HEAD; echo ../y > b/commondir",
     "mkdir -p b/refs b/objects; echo ref: x > b/HEAD; printf '[core]\\nbare = false\\nfsmonitor = ./x\\n' > b/config",
 )
 """Each succeeds, and what programs outside obey is not there any more afterwards."""

@@ -14,7 +14,7 @@ import pytest
 from tests.hostile.sandboxed import Ran, run, run_confined
 from tools.contract.errors import ToolError
 from tools.shell.process import NetworkAccess, ProcessSpec, SandboxChanges, command_environment
-from tools.shell.sandbox.auto_run_guard import FOLDERS, AutoRunLookout
+from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS, AutoRunLookout
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.visible_file_system import KEPT, Site, prepare
 
@@ -307,3 +307,32 @@ async def test_very_many_new_folders_do_not_hide_what_was_found_before(root: Pat
     assert first.code == 0
     assert second.code != 0
     assert (root / "sub/deep/.vscode/tasks.json").read_text() == "{}"
+
+
+@pytest.mark.requirement("sandbox.auto_run")
+async def test_very_many_files_in_a_repository_do_not_hide_what_git_obeys(root: Path) -> None:
+    names = (".git/hooks/x", ".git/config", ".git/config.worktree", ".git/modules/m/config")
+    for name in names:
+        file(root, name)
+    for number in range(4 * FOLDERS):
+        file(root, f".git/j{number}", "")
+        file(root, f".git/modules/m/j{number}", "")
+    result = await ran(root, "; ".join(f"echo x > {name}" for name in names) + "; echo x > .git/hooks/new; true")
+    assert result.output.count("Read-only") == len(names) + 1
+    assert [(root / name).read_text() for name in names] == ["{}"] * len(names)
+    assert result.changes == SandboxChanges()
+
+
+@pytest.mark.requirement("sandbox.auto_run_most")
+async def test_a_folder_with_too_many_worktrees_is_told_and_kept_as_a_whole(root: Path) -> None:
+    file(root, ".git/HEAD")
+    confinement = await sandbox(root)
+    environment = command_environment({}, os.environ)
+    command = f"mkdir -p .git/worktrees/w{{1..{MODULE_FOLDERS}}}; echo x > .git/worktrees/w9/config.worktree"
+    try:
+        first = await run(confinement, command, [str(root)], environment)
+        second = await run(confinement, "echo x > .git/worktrees/w8/config.worktree", [str(root)], environment)
+    finally:
+        confinement.close()
+    assert (first.code, first.changes) == (0, SandboxChanges(changed=(str(root / ".git/worktrees"),)))
+    assert (second.code, second.changes) == (1, SandboxChanges())

@@ -34,11 +34,14 @@ from tools.shell.process import SandboxChanges
 DEPTH = 6  # folders below a root that are looked into
 FOLDERS = 1_500  # folders of a root that are looked into, those near the top first
 MODULE_DEPTH = 6  # folders below a repository's own one in which submodules and worktrees are looked for
+MODULE_FOLDERS = 5_000  # folders of a repository's submodules, and of its worktrees, that are looked into
 ENTRIES = 50  # entries of a folder that count in its fingerprint, by name: what is in those below it does not
 SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on coarse file systems
 REMEMBERED = 20_000  # folders that are remembered, of all roots together
 READ_BYTES = 256 * 1024  # settings that are longer are not read
-_BARE = {"HEAD", "objects", "refs"}
+_BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # what git takes for a repository, by what is in it
+_STORES = ("objects", "refs", "logs")  # of git's own, without what it obeys
+_SHARES = ("modules", "worktrees")  # folders with further repositories' own
 _IN_REPOSITORY = (*auto_run_files.REPOSITORY_FILES, *auto_run_files.REPOSITORY_FOLDERS)
 
 
@@ -90,15 +93,15 @@ class AutoRunLookout:
             if folder.auto_run:
                 holding.add(path)
             for entry in folder.auto_run:
-                entries: Iterator[os.DirEntry[str]] = iter((entry,))
+                paths: Iterator[str] = iter((entry.path,))
                 if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
                     found.pinned.append(entry.path)
-                    entries = _guarded(entry.path, entry.path, 0)
-                for each in entries:
-                    found.found.add(each.path)
+                    paths = _guarded(entry.path)
+                for each in paths:
+                    found.found.add(each)
                     # A link itself cannot be covered, what it leads to can. It may be gone by now.
                     with suppress(OSError):
-                        found.read_only.append(os.path.realpath(each.path) if each.is_symlink() else each.path)
+                        found.read_only.append(os.path.realpath(each) if os.path.islink(each) else each)
             return folder.below
 
         waiting = deque([(root, 0)])
@@ -149,7 +152,8 @@ class AutoRunLookout:
         auto_run: list[os.DirEntry[str]] = []
         below: list[str] = []
         # A repository without a work tree, which git finds by these names.
-        is_bare = {entry.name for entry in entries} >= _BARE
+        present = {entry.name for entry in entries}
+        is_bare = any(present >= names for names in _BARE)
         for entry in entries:
             name = entry.name
             # Almost no name is worth comparing.
@@ -180,22 +184,32 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _guarded(own: str, folder: str, depth: int) -> Iterator[os.DirEntry[str]]:
-    """What git obeys in a repository's own folder, and in those of its submodules and worktrees."""
-    entries = _entries(folder)
-    # Of these folders only git's own are left out, not submodules of the same name.
-    stores = {"objects", "refs", "logs"} if any(entry.name == "HEAD" for entry in entries) else set[str]()
-    for entry in entries[:FOLDERS]:
-        parts = [folded(part) for part in os.path.relpath(entry.path, own).split(os.sep)]
-        if auto_run_files.is_guarded_in_repository(parts):
-            yield entry
-        elif (
-            parts[0] in {"modules", "worktrees"}
-            and depth < MODULE_DEPTH
-            and parts[-1] not in stores
-            and entry.is_dir(follow_symlinks=False)
-        ):
-            yield from _guarded(own, entry.path, depth + 1)
+def _guarded(own: str) -> Iterator[str]:
+    """What git obeys in a repository's own folder, and in those of its submodules and worktrees.
+
+    Where these are too many, the folder that holds them all is what is kept.
+    """
+    for entry in _entries(own):
+        name = folded(entry.name)
+        if auto_run_files.is_guarded_in_repository([name]):
+            yield entry.path
+        elif name in _SHARES and entry.is_dir(follow_symlinks=False):
+            found: list[str] = []
+            waiting = deque([(entry.path, [name])])
+            looked = 0
+            while waiting and looked < MODULE_FOLDERS:
+                folder, parts = waiting.popleft()
+                looked += 1
+                below = _entries(folder)
+                # Of these folders only git's own are left out, not submodules of the same name.
+                stores = _STORES if any(each.name == "HEAD" for each in below) else ()
+                for each in below:
+                    bare = folded(each.name)
+                    if auto_run_files.is_guarded_in_repository([*parts, bare]):
+                        found.append(each.path)
+                    elif len(parts) < MODULE_DEPTH and bare not in stores and each.is_dir(follow_symlinks=False):
+                        waiting.append((each.path, [*parts, bare]))
+            yield from [entry.path] if waiting else found
 
 
 class Fingerprint(NamedTuple):
@@ -370,8 +384,9 @@ class AutoRunState:
                 self.lookout.accept(path)
             elif self.lookout.is_accepted(path):
                 continue
-            elif before is not None or self.is_git:
-                # Of git alone, what is new came by its hooks, or by what else was at work.
+            elif before is not None or self.is_git or folded(os.path.basename(path)) in _SHARES:
+                # Of git alone, what is new came by its hooks, or by what else was at work. Of a repository that holds
+                # too many others, it is not known which are new.
                 changed.append(path)
             elif not is_harmless(path, self.roots):
                 target = move_away(path, self.folder)
