@@ -338,6 +338,13 @@ NEW = (
     "git init -q other && git -C other config core.fsmonitor ./x",
     "mkdir other && echo 'gitdir: ../evil' > other/.git",
     "cp -r .git evil && echo ../evil > .git/commondir",
+    "M=.git/modules/m; mkdir -p $M/objects/x o; echo x > $M/HEAD; echo gitdir: ../$M/objects/x > o/.git",
+    "mkdir -p .git/modules/a/b/c/d/e/f other; echo 'gitdir: ../.git/modules/a/b/c/d/e/f' > other/.git",
+    "M=node_modules/.git/modules/m; mkdir -p $M o; touch $M/config; echo gitdir: ../$M > o/.git",
+    "mkdir -p .git/modules/m other; touch .git/modules/m/config; echo 'gitdir:  ../.git/modules/m' > other/.git",
+    "mkdir -p .git/modules/m other; touch .git/modules/m/config; echo 'gitdir: ../.git/modules/m ' > other/.git",
+    "mkdir other; ln -s x other/x; echo 'gitdir: x/y' > other/.git",
+    r"mkdir other; printf 'gitdir: x\\0y' > other/.git",
     r"git init -q other && printf '[core]\n#\r[color]\n\tfsmonitor = ./x\n' > other/.git/config",
     r"git init -q other && printf '[core]\n#\f[color]\n\tfsmonitor = ./x\n' > other/.git/config",
     "git init -q other && git -C other config core.worktree $PWD",
@@ -401,8 +408,8 @@ async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_wo
     folder = (lambda: str(private)) if has_folder else None
     result = await run(sandbox, command, [str(auto_run_root)], environment_of(home), private_folder=folder)
     assert result.code == 0, result.output
-    left = AutoRunLookout().look(str(auto_run_root)).found - before
-    assert [path for path in left if not is_harmless(path, [str(auto_run_root)])] == []
+    found = AutoRunLookout().look(str(auto_run_root)).found
+    assert [path for path in found - before if not is_harmless(path, [str(auto_run_root)], found)] == []
     assert not any(path.exists() for path in absent)
     assert result.changes.moved
     for old, new in result.changes.moved:
@@ -519,6 +526,69 @@ async def test_commands_of_git_alone_do_what_they_do_outside(root: Path, home: P
     assert "resource busy" not in result.output
     status = await anyio.run_process(["git", "fsck"], cwd=work)
     assert status.returncode == 0
+
+
+@pytest.mark.requirement("sandbox.git")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git -C node_modules/x commit -q --allow-empty -m x",
+        "git push -q ./node_modules/x HEAD:refs/heads/other",
+        "git rebase --continue",
+    ],
+)
+async def test_what_hooks_of_another_repository_or_a_list_of_steps_write_is_told(
+    root: Path, home: Path, command: str
+) -> None:
+    repository(root)
+    other = repository(root / "node_modules" / "x")
+    evil = root / "evil.sh"
+    evil.write_text(
+        f"#!/bin/sh\ncd {root}; mkdir .vscode; echo x > .vscode/tasks.json; echo x > .envrc\n"
+        "printf '[core]\\n\\tfsmonitor = ./x\\n' >> .git/config; git config user.name y\n"
+    )
+    evil.chmod(0o755)
+    for hook in ("pre-commit", "pre-receive"):
+        shutil.copy(evil, other / ".git" / "hooks" / hook)
+    prepare = (
+        "git config alias.x '!echo x'; git config user.email t@example.org; git config user.name t; cp -r .git/config "
+        "node_modules/x/.git; GIT_SEQUENCE_EDITOR='sed -i 1s/pick/edit/' git rebase -q -i --root 2>&-; "
+        "echo 'exec ./evil.sh' >> .git/rebase-merge/git-rebase-todo"
+    )
+    await anyio.run_process(["bash", "-c", prepare], cwd=root)
+    sandbox = await confinement(home)
+    result = await run(sandbox, command, [str(root)], environment_of(home), waiver=Waiver(is_git=True))
+    assert (root / ".envrc").exists(), result.output
+    assert result.changes == SandboxChanges(changed=tuple(str(root / n) for n in (".envrc", ".git/config", ".vscode")))
+
+
+@pytest.mark.requirement("sandbox.git")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git checkout -q main && git -C tree checkout -q --detach main",
+        "git worktree remove tree && git submodule -q deinit -f m && git rm -q m",
+        "cd tree; git checkout -q --detach main; git checkout -q other; git -C ../m checkout -q origin/settings",
+        "git checkout -q other && git merge -q settings && git config user.name x && git remote add o ../bare",
+        "git clone -q --bare . made.git && git --git-dir=made.git worktree add -q place settings",
+        "git worktree move tree moved && git stash -q && git worktree add -q sub/tree",
+    ],
+)
+async def test_commands_of_git_alone_tell_nothing_of_what_is_tracked_or_was_there(
+    root: Path, home: Path, command: str
+) -> None:
+    repository(root)
+    prepare = """
+        git config user.email t@example.org; git config user.name t; git config alias.x '!echo x'; echo > .git/hooks/x
+        git checkout -q -b settings; mkdir .vscode; echo {} > .mcp.json; echo {} > .vscode/settings.json; git add .
+        git commit -qm s; git checkout -q -b other; echo [] > .mcp.json; git commit -qam o; git checkout -q settings
+        git clone -q --bare . ../bare; git -c protocol.file.allow=always submodule -q add ../bare m; git commit -qm m
+        git worktree add -q tree -b third; echo x > .vscode/own.json
+    """
+    await anyio.run_process(["bash", "-ec", prepare], cwd=root)
+    sandbox = await confinement(home)
+    result = await run(sandbox, command, [str(root)], environment_of(home), waiver=Waiver(is_git=True))
+    assert (result.code, result.changes) == (0, SandboxChanges()), result.output
 
 
 @pytest.mark.requirement("sandbox.consent")

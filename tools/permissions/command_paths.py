@@ -16,7 +16,7 @@ from fnmatch import translate
 from tools.contract.errors import ToolError
 from tools.files import ignore_files
 from tools.files.ignore_files import HiddenBy, PresentNames, scope_of, shown_below
-from tools.files.opener import real_path
+from tools.files.opener import open_regular, real_path
 from tools.files.workspace import Location, Workspace, contains
 from tools.permissions.auto_run_files import FETCHED_FOLDERS, REPOSITORY, REPOSITORY_WITHOUT_CONTENTS, folded
 from tools.permissions.rules import Rule
@@ -126,6 +126,7 @@ LOOK_SECONDS = 1.0  # how long agent-ignore files are looked for below one folde
 _ENTRIES_PER_LOOK = 500  # entries between two looks at the clock
 _SOME_FILE = "an agent-ignore file"  # what one is called where it is not known whether there is any
 MAX_INDEX_BYTES = 64 * 1024 * 1024
+_LINK_BYTES = 8 * 1024  # of a file that says where the repository is
 _LONGEST_TOLD = 0xFFF  # of a longer name the index does not tell how long it is
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -303,10 +304,16 @@ class TrackedFiles:
         if top is None:
             return False
         if top not in self._indexes:
+            own = os.path.join(top, REPOSITORY)
             try:
-                with open(os.path.join(top, REPOSITORY, "index"), "rb") as index:
-                    self._indexes[top] = index.read(MAX_INDEX_BYTES)
-            except OSError:
+                # Of a worktree or a submodule it is elsewhere.
+                if os.path.isfile(own):
+                    with open_regular(own, through_links=True) as link:
+                        place = os.fsdecode(link.head(_LINK_BYTES)).removeprefix("gitdir: ").rstrip("\r\n")
+                    own = os.path.join(top, place)
+                with open_regular(os.path.join(own, "index"), through_links=True) as index:
+                    self._indexes[top] = index.head(MAX_INDEX_BYTES)
+            except (OSError, ValueError):
                 self._indexes[top] = b""
         name = os.fsencode(os.path.relpath(path, top))
         return min(len(name), _LONGEST_TOLD).to_bytes(2) + name + b"\0" in self._indexes[top]

@@ -191,7 +191,7 @@ def test_what_git_makes_for_a_new_repository_worktree_or_submodule_is_harmless(r
     _git("submodule", "add", "-q", str(first), "module", folder=root / "second")
     new = AutoRunLookout().look(str(root)).found
     assert len(new) >= 8
-    assert [path for path in sorted(new) if not is_harmless(path, [str(root)])] == []
+    assert [path for path in sorted(new) if not is_harmless(path, [str(root)], new)] == []
 
 
 @only_posix
@@ -235,7 +235,7 @@ def test_what_makes_programs_run_something_or_look_elsewhere_is_not(root: Path, 
     found = AutoRunLookout().look(str(root)).found
     assert str(own / "config") in found
     (path,) = found - {str(own / "config")}
-    assert not is_harmless(path, [str(root)])
+    assert not is_harmless(path, [str(root)], found)
 
 
 @only_posix
@@ -247,7 +247,7 @@ def test_a_folder_of_hooks_that_is_a_link_is_kept_where_it_leads_and_is_never_ha
     found = AutoRunLookout().look(str(root))
     assert found.found == {str(root / ".git" / "hooks")}
     assert found.read_only == [str(root / "githooks")]
-    assert not is_harmless(str(root / ".git" / "hooks"), [str(root)])
+    assert not is_harmless(str(root / ".git" / "hooks"), [str(root)], found.found)
 
 
 @only_posix

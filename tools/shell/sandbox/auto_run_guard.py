@@ -15,7 +15,7 @@ import shutil
 import stat
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -41,6 +41,7 @@ REMEMBERED = 20_000  # folders that are remembered, of all roots together
 READ_BYTES = 256 * 1024  # settings that are longer are not read
 _BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # what git takes for a repository, by what is in it
 _STORES = ("objects", "refs", "logs")  # of git's own, without what it obeys
+_SETTINGS = ("config", "config.worktree")
 _SHARES = ("modules", "worktrees")  # folders with further repositories' own
 _IN_REPOSITORY = (*auto_run_files.REPOSITORY_FILES, *auto_run_files.REPOSITORY_FOLDERS)
 
@@ -71,9 +72,6 @@ class AutoRunLookout:
 
     def __init__(self, consented: Mapping[str, float] = MappingProxyType({})) -> None:
         self.consented = consented
-        # The commands at work that may leave anything, and the one that began last.
-        self.at_work: set[object] = set()
-        self._last: object = None
         self._accepted: dict[str, Fingerprint | None] = {}  # what commands have changed that may
         self._folders: dict[str, _Folder] = {}
         self._holding: dict[str, set[str]] = {}  # of each root, folders in which something was found
@@ -117,15 +115,6 @@ class AutoRunLookout:
                 take_from(path)
         self._holding[root] = holding
         return found
-
-    def enter(self, command: object) -> None:
-        """Note that a command begins that may leave anything."""
-        self.at_work.add(command)
-        self._last = command
-
-    def last_begun(self) -> object:
-        """The same later on, where no such command is or was at work since now; else something else."""
-        return object() if self.at_work else self._last
 
     def accept(self, path: str) -> None:
         """Take what is at a path now for as good as what was there before."""
@@ -262,53 +251,70 @@ def read_settings(descriptor: int) -> bytes | None:
     return content if len(content) <= READ_BYTES else None
 
 
-def is_harmless(path: str, roots: Sequence[str]) -> bool:
-    """Whether git obeys what is new at a real path, and nothing in it makes git run anything or look elsewhere."""
+def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool:
+    """Whether git obeys what is new at a real path, and nothing in it makes git run anything or look elsewhere.
+
+    Args:
+        path: The path.
+        roots: Real paths of the workspace's folders.
+        found: All auto-run paths that were found in them.
+    """
     folder, name = os.path.split(path)
     bare = folded(name)
     try:
         if bare in auto_run_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-        content = read_settings(open_link_free(path, flags))
-        if content is None:
+        if bare in _SETTINGS:
+            return not _settings_that_run(path, roots)
+        # Both as git reads them.
+        text = _text(path)
+        if bare == "commondir":
+            # As `git worktree add` writes it. In a repository of its own it would lead to another configuration.
+            return text.rstrip("\r\n") == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"
+        if bare != REPOSITORY or not text.startswith("gitdir: "):
             return False
-        text = content.decode()
-    except (OSError, UnicodeDecodeError):
+        # Of a worktree or a submodule, whose own folder is looked into, as part of another repository.
+        own = real_path(os.path.join(folder, text.removeprefix("gitdir: ").rstrip("\r\n")))
+    except (OSError, ValueError):
         return False
-    parts = [folded(part) for part in folder.split(os.sep)]
-    if bare in ("config", "config.worktree"):
+    names = [folded(part) for part in own.split(os.sep)]
+    shares = (at for at, pair in enumerate(pairwise(names)) if pair[0] == REPOSITORY and pair[1] in _SHARES)
+    place = next(shares, len(names) - 2 if names[-2] == "worktrees" else None)
+    return (
+        place is not None
+        and set(names[place:]).isdisjoint(_STORES)
+        and own in map(os.path.dirname, found)
+        and all(is_harmless(each, roots, found) for name in _IN_REPOSITORY if os.path.lexists(each := f"{own}/{name}"))
+    )
 
-        def is_work_tree(value: str) -> bool:
-            # As `git submodule` writes it.
-            return (
-                (REPOSITORY, "modules") in pairwise(parts)
-                and not os.path.isabs(value)
-                and set(value).isdisjoint('"\\#;')
-                and is_inside(real_path(os.path.join(folder, value)), roots)
-            )
 
-        return not settings_that_run(text, is_work_tree)
-    if bare == "commondir":
-        # As `git worktree add` writes it. In a repository of its own it would lead to another configuration.
-        return text.strip() == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"
-    if bare == REPOSITORY:
-        # Of a worktree or a submodule, whose own folder is in that of a repository.
-        own = real_path(os.path.join(folder, text.removeprefix("gitdir:").strip()))
-        parts = [folded(part) for part in own.split(os.sep)]
+def _text(path: str) -> str:
+    """The text at a real path; an `OSError` or a `ValueError` if it cannot be read, or is none."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+    content = read_settings(open_link_free(path, flags))
+    if content is None:
+        raise ValueError
+    return content.decode()
+
+
+def _settings_that_run(path: str, roots: Sequence[str]) -> Sequence[object]:
+    """What may make git run something in a file of settings; in one that cannot be read, something else each time."""
+    folder = os.path.dirname(path)
+
+    def is_work_tree(value: str) -> bool:
+        # As `git submodule` writes it.
         return (
-            any(contains(root, own) for root in roots)
-            and any(pair in ((REPOSITORY, "worktrees"), (REPOSITORY, "modules")) for pair in pairwise(parts))
-            and _is_repository_harmless(own, roots)
+            (REPOSITORY, "modules") in pairwise(map(folded, folder.split(os.sep)))
+            and not os.path.isabs(value)
+            and set(value).isdisjoint('"\\#;')
+            and is_inside(real_path(os.path.join(folder, value)), roots)
         )
-    return False
 
-
-def _is_repository_harmless(own: str, roots: Sequence[str]) -> bool:
-    """Whether nothing in a repository's own folder makes git run anything or look elsewhere."""
-    paths = (os.path.join(own, name) for name in _IN_REPOSITORY)
-    return all(is_harmless(path, roots) for path in paths if os.path.lexists(path))
+    try:
+        return settings_that_run(_text(path), is_work_tree)
+    except (OSError, ValueError):
+        return [object()]
 
 
 def move_away(path: str, folder: str | None) -> str | None:
@@ -346,6 +352,48 @@ def move_away(path: str, folder: str | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class GitBefore:
+    """What git had to do with the auto-run files of a workspace before a command of git alone."""
+
+    tracked: Collection[str]  # the files among them, and in them, that it tracks
+    settings: Mapping[str, Sequence[object]]  # of each file of settings, those that may make it run something
+
+    @staticmethod
+    def of(before: Mapping[str, Fingerprint | None], roots: Sequence[str]) -> GitBefore:
+        tracked = TrackedFiles()
+        return GitBefore(
+            {place for path, each in before.items() for place in _places(path, each) if _is_tracked(place, tracked)},
+            {p: _settings_that_run(p, roots) for p in before if folded(os.path.basename(p)) in _SETTINGS},
+        )
+
+    def explains(self, path: str, before: Fingerprint | None, roots: Sequence[str], tracked: TrackedFiles) -> bool:
+        """Whether what is different at a path is what git tracks, or brings no setting that runs something."""
+        now = fingerprint(path)
+        folder, name = os.path.split(path)
+        bare = folded(name)
+        if now is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
+            # A worktree, a submodule or a repository is gone.
+            return True
+        if now is not None and bare in _SETTINGS:
+            known = self.settings.get(path, ())
+            if all(each in known for each in _settings_that_run(path, roots)):
+                return True
+        then, since = _places(path, before), _places(path, now)
+        return all(
+            _is_tracked(place, tracked) if place in since else place in self.tracked
+            for place in then.keys() | since.keys()
+            if then.get(place) != since.get(place)
+        )
+
+
+def _places(path: str, found: Fingerprint | None) -> Mapping[str, tuple[int, ...] | None]:
+    """What a fingerprint tells of a file, or of each entry of a folder, by their paths."""
+    if found is None or found.entries is None:
+        return {} if found is None else {path: found.status}
+    return {os.path.join(path, name): status for name, status in found.entries.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class AutoRunState:
     """The auto-run files of a workspace before a command, and what the command may do to them."""
 
@@ -354,8 +402,7 @@ class AutoRunState:
     waived: Sequence[str]  # files and folders that the command may change although programs obey them
     lookout: AutoRunLookout
     folder: str | None  # the client's private folder, if it has one
-    is_git: bool  # whether it is a command in which nothing but git changes anything
-    last_begun: object  # the lookout's, from before the command
+    git: GitBefore | None  # of a command in which nothing but git changes anything
     made_at: float = field(default_factory=time.monotonic)  # monotonic seconds
 
     def settle(self) -> SandboxChanges:
@@ -364,31 +411,30 @@ class AutoRunState:
         differing = [
             (path, self.before.get(path))
             for path in sorted(now | self.before.keys())
-            if path not in self.before or fingerprint(path) != self.before[path]
+            if path not in self.before
+            or fingerprint(path) != self.before[path]
+            # Nothing is seen of what changes in it, and to git alone it is open.
+            or (self.git is not None and folded(os.path.basename(path)) in _SHARES)
         ]
         consented = (path for path, at in list(self.lookout.consented.items()) if at >= self.made_at)
         waived = (*self.waived, *consented)
-        # Git alone has done it, where no other command was at work, and it had no hooks or settings that run others.
-        is_all_by_git = (
-            self.is_git
-            and self.lookout.last_begun() is self.last_begun
-            and all(_is_repository_harmless(os.path.join(root, REPOSITORY), self.roots) for root in self.roots)
-        )
         tracked = TrackedFiles()
         moved: list[tuple[str, str]] = []
         unmovable: list[str] = []
         changed: list[str] = []
         for path, before in differing:
-            is_by_git = is_all_by_git or (self.is_git and (is_harmless(path, self.roots) or _is_tracked(path, tracked)))
+            is_by_git = self.git is not None and (
+                is_harmless(path, self.roots, now) or self.git.explains(path, before, self.roots, tracked)
+            )
             if is_by_git or _is_waived(path, before, waived):
                 self.lookout.accept(path)
             elif self.lookout.is_accepted(path):
                 continue
-            elif before is not None or self.is_git or folded(os.path.basename(path)) in _SHARES:
+            elif before is not None or self.git is not None or folded(os.path.basename(path)) in _SHARES:
                 # Of git alone, what is new came by its hooks, or by what else was at work. Of a repository that holds
                 # too many others, it is not known which are new.
                 changed.append(path)
-            elif not is_harmless(path, self.roots):
+            elif not is_harmless(path, self.roots, now):
                 target = move_away(path, self.folder)
                 if target is None:
                     unmovable.append(path)

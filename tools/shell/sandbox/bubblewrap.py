@@ -128,8 +128,6 @@ class SandboxedCommand(ConfinedCommand):
         """Prepare, and tell the bubblewrap that was started what to mount: what its mount table then has. Blocks."""
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
-        if not prepared.auto_run.is_git:
-            prepared.auto_run.lookout.enter(self.gate)
         self.gate.say(bubblewrap_options(prepared.view, self.spec.folder, self.descriptors))
         return prepared.view.expected()
 
@@ -163,8 +161,6 @@ class SandboxedCommand(ConfinedCommand):
     def close(self) -> None:
         """Give back what is held, without looking at what is left."""
         self.gate.close()
-        if self._prepared is not None:
-            self._prepared.auto_run.lookout.at_work.discard(self.gate)
 
 
 def not_made(error: OSError) -> ToolError:

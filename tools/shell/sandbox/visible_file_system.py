@@ -13,7 +13,7 @@ from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.files.workspace import contains, is_inside
 from tools.shell.private_folders import remove_tree
 from tools.shell.process import NetworkAccess, SandboxChanges
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, fingerprint
+from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, GitBefore, fingerprint
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 
@@ -168,7 +168,8 @@ def prepare(
         network=network,
     )
     before = {path: fingerprint(path) for path in (*own, *(path for each in found for path in each.found))}
-    auto_run = AutoRunState(present, before, waived, lookout, folder, waiver.is_git, lookout.last_begun())
+    git = GitBefore.of(before, present) if waiver.is_git else None
+    auto_run = AutoRunState(present, before, waived, lookout, folder, git)
     return PreparedView(view, auto_run, uncovered, site.temporary_bytes)
 
 
