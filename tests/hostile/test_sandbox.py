@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -28,9 +29,11 @@ from tests.waiting import until
 from tools.contract.errors import ToolError
 from tools.contract.permission_subjects import Waiver
 from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import NetworkAccess, ProcessSpec, SandboxChanges, command_environment
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout, is_harmless
+from tools.shell.result_text import sandbox_notes
+from tools.shell.sandbox.auto_run_guard import COPIED_ENTRIES, AutoRunLookout, is_harmless
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -398,12 +401,14 @@ def _is_auto_run(name: str) -> bool:
 @pytest.mark.parametrize("command", NEW)
 @pytest.mark.parametrize("has_folder", [True, False], ids=["known client", "unknown client"])
 async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_workspace(
-    auto_run_root: Path, home: Path, tmp_path: Path, command: str, *, has_folder: bool
+    auto_run_root: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, *, has_folder: bool
 ) -> None:
-    private = tmp_path.resolve() / "private"
+    private, away = tmp_path.resolve() / "private", tmp_path.resolve() / "away"
     private.mkdir()
+    away.mkdir()
     absent = [auto_run_root / "absent-settings.json", auto_run_root / "absent" / "folder" / "settings.json"]
     sandbox = await confinement(home, settings=absent)
+    monkeypatch.setattr(tempfile, "tempdir", str(away))
     before = {path for path in AutoRunLookout().look(str(auto_run_root)).found if os.path.lexists(path)}
     folder = (lambda: str(private)) if has_folder else None
     result = await run(sandbox, command, [str(auto_run_root)], environment_of(home), private_folder=folder)
@@ -415,8 +420,55 @@ async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_wo
     for old, new in result.changes.moved:
         assert not os.path.lexists(old)
         assert os.path.lexists(new)
-        assert Path(new).is_relative_to(private if has_folder else auto_run_root)
+        assert Path(new).is_relative_to(away if has_folder else auto_run_root)
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in away.iterdir()] == [0o700] * has_folder
     assert replace(result.changes, moved=()) == SandboxChanges()
+
+
+@pytest.mark.requirement("sandbox.new_files_elsewhere")
+async def test_what_is_moved_to_another_file_system_is_whole_and_bounded_and_outlives_the_session(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == root.stat().st_dev:
+        pytest.skip("not run: there is no other file system here")
+    command = (
+        "mkdir -p .vscode/deep .idea .fleet; echo work > .vscode/deep/a; ln -s a .vscode/deep/link;"
+        "mkfifo .vscode/pipe; ln -s /etc .claude; truncate -s 60M .idea/a .idea/b; mkdir .fleet/{1..10001};"
+        "echo x > .envrc"
+    )
+    folders, other = PrivateFolders(str(root.parent)), tempfile.mkdtemp(dir=shared)
+    monkeypatch.setattr(tempfile, "tempdir", other)
+    client = folders.of("client")
+    assert client is not None
+    sandbox = await confinement(home)
+    try:
+        result = await run(sandbox, command, [str(root)], environment_of(home), private_folder=client.make)
+        await folders.aclose()
+        # Another server begins, and removes what others have abandoned.
+        folders = PrivateFolders(other)
+        client = folders.of("client")
+        assert client is not None
+        await anyio.to_thread.run_sync(client.make)
+        await folders.aclose()
+        moved = {Path(old).name: Path(new) for old, new in result.changes.moved}
+        assert set(moved) == {".vscode", ".idea", ".fleet", ".claude", ".envrc"}, result.output
+        left = {name for name, new in moved.items() if new.parent == root}
+        assert left == {".idea", ".fleet"}
+        assert {path.name for path in root.iterdir()} == {moved[name].name for name in left}
+        assert len(list(moved[".fleet"].iterdir())) == COPIED_ENTRIES + 1
+        assert (moved[".vscode"] / "deep" / "link").read_text() == "work\n"
+        assert (moved[".vscode"] / "pipe").is_fifo()
+        assert moved[".claude"].readlink() == Path("/etc")
+        assert moved[".envrc"].read_text() == "x\n"
+        assert set(moved[".envrc"].parent.iterdir()) == {moved[name] for name in set(moved) - left}
+        notes = sandbox_notes(result.changes)
+        assert len(notes) == 2
+        assert "until the system clears its temporary files" in notes[0]
+        assert "left where they are, under another name" in notes[1]
+    finally:
+        sandbox.close()
+        shutil.rmtree(other)
 
 
 @pytest.mark.requirement("sandbox.new_files")

@@ -1,4 +1,4 @@
-"""The private folder of each client, gone with the server: its long outputs, its `/tmp`, what left its workspace."""
+"""The private folder of each client, gone with the server: its long outputs, its `/tmp`."""
 
 from __future__ import annotations
 

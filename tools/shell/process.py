@@ -108,7 +108,8 @@ class NetworkAccess(StrEnum):
 class SandboxChanges:
     """What a command did to files that programs outside its sandbox obey, and to its `/tmp`."""
 
-    moved: tuple[tuple[str, str], ...] = ()  # those that were not there when it began, and where they are
+    # Those that were not there when it began, and where they are: out of the workspace, or under another name beside
+    moved: tuple[tuple[str, str], ...] = ()
     unmovable: tuple[str, ...] = ()  # paths of those that could not be moved
     changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, whoever did that
     uncovered: int = 0  # how many files and folders could not be kept from it, since there are too many
@@ -155,7 +156,7 @@ class Confinement(Protocol):
         """Put a command into a sandbox, or leave it as it is; a `ToolError` if one is required and none works here.
 
         The roots are real paths of the folders it may change. The private folder is made where the client has one, for
-        its `/tmp` and for what is taken out of the workspace; that blocks.
+        its `/tmp`; that blocks.
         """
         ...
 

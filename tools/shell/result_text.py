@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from os.path import dirname
 from pathlib import Path
 from typing import Any
 
@@ -138,15 +139,23 @@ def kept_output(shown: ShownOutput, title: str) -> list[Part]:
 def sandbox_notes(changes: SandboxChanges) -> list[str]:
     """What happened to auto-run files, which programs outside the sandbox obey, and to the client's `/tmp`."""
     notes: list[str] = []
-    if changes.moved:
-        moves = ", ".join(
-            f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in changes.moved[:MOST_NAMED]
+    for is_renamed in (False, True):
+        moves = [move for move in changes.moved if (dirname(move[0]) == dirname(move[1])) == is_renamed]
+        if not moves:
+            continue
+        named = ", ".join(f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in moves[:MOST_NAMED])
+        more = f" and {len(moves) - MOST_NAMED} more" if len(moves) > MOST_NAMED else ""
+        how = (
+            f"they were left where they are, under another name: {named}{more}. They could not be moved out of the "
+            "workspace, or are too large to be copied to another file system (100 MB, 10,000 files and folders). Tell "
+            "the user, who can rename what is wanted, and remove the rest."
+            if is_renamed
+            else f"they were moved out of the workspace: {named}{more}. There they stay after this session, until the "
+            "system clears its temporary files. If they are wanted, write them with write_file, which asks the user, "
+            "or ask the operator to name them in shell.writable."
         )
-        more = f" and {len(changes.moved) - MOST_NAMED} more" if len(changes.moved) > MOST_NAMED else ""
         notes.append(
-            "Note: these are new since the command began, and programs outside the sandbox run what they say, so they "
-            f"were moved out of the workspace: {moves}{more}. If they are wanted, write them with write_file, which "
-            "asks the user, or ask the operator to name them in shell.writable."
+            f"Note: these are new since the command began, and programs outside the sandbox run what they say, so {how}"
         )
     if changes.unmovable:
         notes.append(

@@ -261,16 +261,17 @@ def test_what_is_moved_away_keeps_its_content_and_is_led_nowhere_by_links(root: 
     (root / ".vscode" / "tasks.json").write_text("{}")
     (root / ".vscode" / "link").symlink_to(outside)
     os.mkfifo(root / ".vscode" / "pipe")
-    place = move_away(str(root / ".vscode"), str(private))
+    ((_, place),) = move_away([str(root / ".vscode")], str(private))
     assert place is not None
     assert Path(place).is_relative_to(private)
     assert (Path(place) / "tasks.json").read_text() == "{}"
     assert list(root.iterdir()) == []
     (root / "sub").symlink_to(outside)
-    assert move_away(str(root / "sub" / ".vscode"), str(private)) is None
+    away = str(root / "sub" / ".vscode")
+    assert list(move_away([away], str(private))) == [(away, None)]
     assert (outside / ".vscode").is_dir()
     (root / ".envrc").write_text("x")
-    renamed = move_away(str(root / ".envrc"), None)
+    ((_, renamed),) = move_away([str(root / ".envrc")], None)
     assert renamed is not None
     assert [path.name for path in root.iterdir() if path.is_file()] == [Path(renamed).name]
     assert Path(renamed).name.startswith(".envrc.untrusted-")

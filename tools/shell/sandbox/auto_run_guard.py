@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,12 +25,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tools.contract.errors import exhaustion_of
-from tools.files.opener import open_link_free, real_path
+from tools.files.opener import BLOCK_BYTES, open_link_free, open_regular, real_path
 from tools.files.workspace import contains, is_inside
 from tools.permissions import auto_run_files
 from tools.permissions.auto_run_files import REPOSITORY, folded
 from tools.permissions.command_paths import TrackedFiles
 from tools.permissions.shell.knowledge.git import settings_that_run
+from tools.shell.private_folders import remove_tree
 from tools.shell.process import SandboxChanges
 
 DEPTH = 6  # folders below a root that are looked into
@@ -39,6 +42,8 @@ ENTRIES = 50  # entries of a folder that count in its fingerprint, by name: what
 SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on coarse file systems
 REMEMBERED = 20_000  # folders that are remembered, of all roots together
 READ_BYTES = 256 * 1024  # settings that are longer are not read
+COPIED_BYTES = 100_000_000  # most that is copied out of a workspace after a command, to another file system
+COPIED_ENTRIES = 10_000  # most files and folders of it
 _BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # what git takes for a repository, by what is in it
 _STORES = ("objects", "refs", "logs")  # of git's own, without what it obeys
 _SETTINGS = ("config", "config.worktree")
@@ -317,38 +322,97 @@ def _settings_that_run(path: str, roots: Sequence[str]) -> Sequence[object]:
         return [object()]
 
 
-def move_away(path: str, folder: str | None) -> str | None:
-    """Move what is at a real path out of the workspace, so that no program obeys it; where it is now, or `None`.
+class _TooLargeError(Exception):
+    """More than may be copied. Not an `OSError`, after which copying would go on."""
 
-    Without a folder to move it to, it is given another name where it is.
+
+def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, str | None]]:
+    """Move what is at real paths out of the workspace, so that no program obeys it.
+
+    Args:
+        paths: The paths.
+        parent: The folder for temporary files, in which a new one is made that stays. Without it, and where all that
+            has to be copied to another file system is too much, something is given another name where it is.
+
+    Yields:
+        Each path, and where that is now which was there; `None` if it could not be moved.
     """
-    above, name = os.path.split(path)
-    aside = f"{name}.untrusted-{os.urandom(4).hex()}"
-    try:
-        # First of all no program is to obey it, also where to copy it takes a while or fails.
-        descriptor = open_link_free(above, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-        try:
-            os.rename(name, aside, src_dir_fd=descriptor, dst_dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError:
-        return None
-    renamed = os.path.join(above, aside)
-    if folder is None:
-        return renamed
+    bytes_left, entries_left = COPIED_BYTES, COPIED_ENTRIES
+    folder: str | None = None
+
+    def count(_folder: str, names: list[str]) -> Sequence[str]:
+        nonlocal entries_left
+        entries_left -= len(names)
+        if entries_left < 0:
+            raise _TooLargeError
+        return ()
 
     def copy(source: str, target: str) -> None:
-        # Of a tree that is moved to another file system only regular files are copied.
-        if stat.S_ISREG(os.lstat(source).st_mode):
-            shutil.copy2(source, target, follow_symlinks=False)
+        nonlocal bytes_left
+        mode = os.lstat(source).st_mode
+        if stat.S_ISLNK(mode):
+            os.symlink(os.readlink(source), target)
+            return
+        if sys.platform != "win32" and stat.S_ISFIFO(mode):
+            os.mkfifo(target, stat.S_IMODE(mode))
+            return
+        with open_regular(source) as old, open(target, "xb") as new:
+            # Where it has holes, these would be filled; and it may grow meanwhile.
+            if old.info.st_size > bytes_left:
+                raise _TooLargeError
+            while piece := old.stream.read(BLOCK_BYTES):
+                bytes_left -= len(piece)
+                if bytes_left < 0:
+                    raise _TooLargeError
+                new.write(piece)
+        shutil.copystat(source, target, follow_symlinks=False)
 
-    target = os.path.join(folder, "taken-from-workspace", f"{os.urandom(4).hex()}-{name.lstrip('.')}")
-    try:
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        shutil.move(renamed, target, copy_function=copy)
-    except (OSError, shutil.Error, RecursionError):
-        return renamed
-    return target
+    for path in paths:
+        above, name = os.path.split(path)
+        aside = f"{name}.untrusted-{os.urandom(4).hex()}"
+        try:
+            # First of all no program is to obey it, also where to copy it takes a while or fails.
+            descriptor = open_link_free(above, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            try:
+                os.rename(name, aside, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            yield path, None
+            continue
+        renamed = os.path.join(above, aside)
+        if parent is None:
+            yield path, renamed
+            continue
+        left = bytes_left, entries_left
+        target: str | None = None
+        try:
+            folder = folder or tempfile.mkdtemp(prefix="taken-from-workspace-", dir=parent)
+            target = os.path.join(folder, f"{os.urandom(4).hex()}-{name.lstrip('.')}")
+            try:
+                os.rename(renamed, target)
+            except OSError:
+                if stat.S_ISDIR(os.lstat(renamed).st_mode):
+                    shutil.copytree(renamed, target, symlinks=True, ignore=count, copy_function=copy)
+                else:
+                    copy(renamed, target)
+                _remove(renamed)
+            yield path, target
+        except (OSError, shutil.Error, RecursionError, _TooLargeError):
+            bytes_left, entries_left = left
+            if target is not None:
+                _remove(target)
+            yield path, renamed
+    if folder is not None:
+        # Unless something is in it.
+        with suppress(OSError):
+            os.rmdir(folder)
+
+
+def _remove(path: str) -> None:
+    remove_tree(path)
+    with suppress(OSError):
+        os.unlink(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +465,7 @@ class AutoRunState:
     before: Mapping[str, Fingerprint | None]  # every path that programs obey, and what was there
     waived: Sequence[str]  # files and folders that the command may change although programs obey them
     lookout: AutoRunLookout
-    folder: str | None  # the client's private folder, if it has one
+    is_known: bool  # whether the client can be told from others
     git: GitBefore | None  # of a command in which nothing but git changes anything
     made_at: float = field(default_factory=time.monotonic)  # monotonic seconds
 
@@ -419,8 +483,7 @@ class AutoRunState:
         consented = (path for path, at in list(self.lookout.consented.items()) if at >= self.made_at)
         waived = (*self.waived, *consented)
         tracked = TrackedFiles()
-        moved: list[tuple[str, str]] = []
-        unmovable: list[str] = []
+        unwanted: list[str] = []
         changed: list[str] = []
         for path, before in differing:
             is_by_git = self.git is not None and (
@@ -435,12 +498,16 @@ class AutoRunState:
                 # too many others, it is not known which are new.
                 changed.append(path)
             elif not is_harmless(path, self.roots, now):
-                target = move_away(path, self.folder)
-                if target is None:
-                    unmovable.append(path)
-                else:
-                    moved.append((path, target))
-        return SandboxChanges(tuple(moved), tuple(unmovable), tuple(changed))
+                unwanted.append(path)
+        parent = os.path.realpath(tempfile.gettempdir()) if self.is_known and unwanted else None
+        if parent is not None and is_inside(parent, self.roots):
+            parent = None
+        places = dict(move_away(unwanted, parent))
+        return SandboxChanges(
+            tuple((path, place) for path, place in places.items() if place is not None),
+            tuple(path for path, place in places.items() if place is None),
+            tuple(changed),
+        )
 
 
 def _is_waived(path: str, before: Fingerprint | None, waived: Sequence[str]) -> bool:

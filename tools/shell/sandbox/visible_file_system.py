@@ -169,7 +169,7 @@ def prepare(
     )
     before = {path: fingerprint(path) for path in (*own, *(path for each in found for path in each.found))}
     git = GitBefore.of(before, present) if waiver.is_git else None
-    auto_run = AutoRunState(present, before, waived, lookout, folder, git)
+    auto_run = AutoRunState(present, before, waived, lookout, folder is not None, git)
     return PreparedView(view, auto_run, uncovered, site.temporary_bytes)
 
 
