@@ -437,6 +437,7 @@ async def test_what_is_moved_to_another_file_system_is_whole_and_bounded_and_out
         "mkfifo .vscode/pipe; ln -s /etc .claude; truncate -s 60M .idea/a .idea/b; mkdir .fleet/{1..10001};"
         "echo x > .envrc"
     )
+    mode = stat.S_IMODE(root.stat().st_mode)
     folders, other = PrivateFolders(str(root.parent)), tempfile.mkdtemp(dir=shared)
     monkeypatch.setattr(tempfile, "tempdir", other)
     client = folders.of("client")
@@ -466,6 +467,7 @@ async def test_what_is_moved_to_another_file_system_is_whole_and_bounded_and_out
         assert len(notes) == 2
         assert "until the system clears its temporary files" in notes[0]
         assert "left where they are, under another name" in notes[1]
+        assert stat.S_IMODE(root.stat().st_mode) == mode
     finally:
         sandbox.close()
         shutil.rmtree(other)
@@ -623,7 +625,7 @@ async def test_what_hooks_of_another_repository_or_a_list_of_steps_write_is_told
         "cd tree; git checkout -q --detach main; git checkout -q other; git -C ../m checkout -q origin/settings",
         "git checkout -q other && git merge -q settings && git config user.name x && git remote add o ../bare",
         "git clone -q --bare . made.git && git --git-dir=made.git worktree add -q place settings",
-        "git worktree move tree moved && git stash -q && git worktree add -q sub/tree",
+        "git worktree move tree moved && git stash -q && git sparse-checkout set x && git worktree add -q sub/tree",
     ],
 )
 async def test_commands_of_git_alone_tell_nothing_of_what_is_tracked_or_was_there(

@@ -31,7 +31,6 @@ from tools.permissions import auto_run_files
 from tools.permissions.auto_run_files import REPOSITORY, folded
 from tools.permissions.command_paths import TrackedFiles
 from tools.permissions.shell.knowledge.git import settings_that_run
-from tools.shell.private_folders import remove_tree
 from tools.shell.process import SandboxChanges
 
 DEPTH = 6  # folders below a root that are looked into
@@ -392,6 +391,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
             try:
                 os.rename(renamed, target)
             except OSError:
+                count(above, [name])
                 if stat.S_ISDIR(os.lstat(renamed).st_mode):
                     shutil.copytree(renamed, target, symlinks=True, ignore=count, copy_function=copy)
                 else:
@@ -410,7 +410,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
 
 
 def _remove(path: str) -> None:
-    remove_tree(path)
+    shutil.rmtree(path, ignore_errors=True)
     with suppress(OSError):
         os.unlink(path)
 

@@ -52,10 +52,10 @@ def is_harmless_setting(setting: str) -> bool:
     return (HARMLESS_SETTING.fullmatch(key) or HARMLESS_SETTING.fullmatch(setting)) is not None
 
 
-# What `git init`, `clone`, `worktree`, `submodule`, `remote` and `push -u` write
+# What `git init`, `clone`, `worktree`, `submodule`, `sparse-checkout`, `remote` and `push -u` write
 _MADE_BY_GIT = re.compile(
     r"""
-    core\.(?:repositoryformatversion|bare)
+    core\.(?:repositoryformatversion|bare|sharedrepository|sparsecheckout(?:cone)?) | index\.sparse
     | extensions\.(?:objectformat|refstorage|worktreeconfig|partialclone)
     | remote\.[^\n]+\.(?:url|pushurl|fetch|tagopt|promisor|partialclonefilter) | remote\.pushdefault
     | branch\.[^\n]+\.(?:remote|merge|rebase|pushremote|vscode-merge-base|gh-merge-base)
