@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -84,23 +84,24 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     return GuardedPaths(files, [own] if own is not None else [], free)
 
 
+def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
+    """The rules of the settings, by their keys."""
+    permissions, tools = settings.permissions, settings.tools
+    return {
+        "permissions.allow": permissions.allow,
+        "permissions.ask": permissions.ask,
+        "permissions.deny": permissions.deny,
+        "tools.include": tools.include,
+        "tools.core": tools.core,
+        "tools.allowed": tools.allowed,
+        "tools.exclude": tools.exclude,
+        "tools.confirmationRequired": tools.confirmation_required,
+    }
+
+
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
     """The policy that the settings describe. What is wrong in a rule is told in the log."""
-    permissions, tools = report.settings.permissions, report.settings.tools
-    rules, warnings = read_rules(
-        {
-            "permissions.allow": permissions.allow,
-            "permissions.ask": permissions.ask,
-            "permissions.deny": permissions.deny,
-            "tools.include": tools.include,
-            "tools.core": tools.core,
-            "tools.allowed": tools.allowed,
-            "tools.exclude": tools.exclude,
-            "tools.confirmationRequired": tools.confirmation_required,
-        },
-        registry.canonical,
-        report.home,
-    )
+    rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home)
     for warning in warnings:
         logger.warning(warning)
     return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from server.console import EXIT_FAILED, Failure
 from server.console.client_configs import ClientConfig, client_configs, read_servers
 from server.console.prompts import ask
+from server.console.rule_names import rule_problems
 from server.console.settings_display import as_text, describe_entry, shown_value
 from server.settings import SettingsError, SettingsReport
 from server.settings.files import Tree, parse, read_settings_file, table_at, user_file
@@ -33,7 +34,7 @@ def check(load: Callable[[], SettingsReport]) -> int:
         for problem in error.problems:
             sys.stdout.write(f"problem: {visible_line(problem)}\n")
         return EXIT_FAILED
-    for warning in report.warnings:
+    for warning in (*report.warnings, *rule_problems(report)):
         sys.stdout.write(f"warning: {visible_line(warning)}\n")
     read = ", ".join(visible_line(path) for path in report.files) or "no file"
     sys.stdout.write(f"The settings can be used. Read: {read}\n")
