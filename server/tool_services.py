@@ -14,7 +14,8 @@ from anyio.abc import TaskGroup
 
 from server.settings import Settings, SettingsReport
 from server.settings.files import real_path
-from server.settings.load import working_folder
+from server.settings.load import COMMAND_LINE, working_folder
+from server.settings.section import dotted
 from server.settings.tool_models import WebSettings
 from server.settings.trust import trust_file
 from tools.call.registry import ToolRegistry
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}  # options that replace lists of rules
 CLOSE_SECONDS = 5.0  # how long the end of the server waits for commands to end; the broker ends what is left
 
 
@@ -101,7 +103,9 @@ def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
     """The policy that the settings describe. What is wrong in a rule is told in the log."""
-    rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home)
+    on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
+    flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
+    rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
     for warning in warnings:
         logger.warning(warning)
     return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))

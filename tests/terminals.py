@@ -20,6 +20,7 @@ def at_terminal(
     """
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what runs in the background of a shell ignores it
         os.execve(command[0], command, {**os.environ, "TERM": "xterm", **(environ or {})})  # noqa: S606 - as a shell
     seen, told, left = b"", 0, list(answers)
     for _ in range(seconds * 10):

@@ -311,6 +311,7 @@ def _is_given(report: SettingsReport, key: str) -> bool:
 
 
 async def check_upstreams(app: App, found: Findings) -> None:
+    """The servers, all at once, each as soon as it is clear where it stands."""
     pool = app.pool
 
     async def check(upstream: Upstream) -> None:

@@ -12,6 +12,8 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED, UsageError
 from server.console.call import GivenArguments, read_arguments
+from server.console.terminal import Spinner
+from server.console.upstream_waits import wait_for
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.upstreams.catalog.tools import DiscoveredMCPTool
@@ -58,7 +60,9 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
             owner = app.pool.owner_of(name)
             if owner is not None:
                 app.start_upstreams()
-                await owner.known.wait()  # however long other servers take, they do not matter here
+                spinner = Spinner()
+                async with spinner.running():
+                    await wait_for([owner], spinner)  # however long other servers take, they do not matter here
             tool = app.registry.find(name)
             is_theirs = isinstance(tool, DiscoveredMCPTool)
             arguments = given.typed(tool.parameter_schema) if is_theirs else given.as_text()

@@ -88,7 +88,7 @@ def test_tools_are_chosen_on_the_command_line_and_calls_go_by_the_same_choice(ro
     assert not {"edit", "glob", "fail", "demo__echo"} & names
     assert "hi" in run("call", *options, *chosen, "echo", "text=hi").stdout
     refused = run("call", *options, *chosen, "fail")
-    assert refused.returncode == 64
+    assert refused.returncode == 77
     assert "it went wrong" not in refused.stdout
 
 

@@ -428,8 +428,29 @@ def test_config_check_tells_all_that_is_wrong_with_rules_and_keys_at_once(root: 
 
 
 @pytest.mark.requirement("cli.config.check.names")
+def test_config_check_tells_the_problems_of_all_files_at_once(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "torn.json").write_text('{"a": ')
+    bad = write_config(tmp_path, {"limits": {"readLines": "many"}, "log": {"level": "loud"}, "limts": {}})
+    files = ("--config", f"{tmp_path}/torn.json", "--config", str(bad), "--config", f"{tmp_path}/gone.json")
+    done = run("config", "check", *files, "--workspace", str(root))
+    assert done.returncode == 1
+    for expected in ("torn.json: this file is not valid JSON", "limits.readLines is", "log.level is", "gone.json"):
+        assert expected in done.stdout
+    assert "warning: " in done.stdout
+    assert "Did you mean limits?" in done.stdout
+
+
+@pytest.mark.requirement("cli.config.check.names")
 @pytest.mark.parametrize("command", ["serve", "tools", "doctor"])
 def test_a_tool_that_cannot_be_included_is_an_error(command: str, root: Path) -> None:
     done = run(command, "--include-tools", "glob,read_fil", "--workspace", str(root))
     assert "there is no tool 'read_fil'. Did you mean read_file?" in done.stdout + done.stderr
     assert done.returncode in (1, 2)
+
+
+@pytest.mark.requirement("cli.meant")
+@pytest.mark.parametrize("flag", [("--exclude-tools", "glob"), ("--include-tools", "edit")])
+def test_a_refusal_names_the_option_where_the_settings_do_not_count(flag: tuple[str, str], root: Path) -> None:
+    done = run("call", "glob", "pattern=*", *flag, "--workspace", str(root))
+    assert done.returncode == 77
+    assert f"The operator can change {flag[0]}" in done.stdout

@@ -124,7 +124,8 @@ class ToolRegistry:
         name = name[:128]
         folded, visible = name.casefold(), list(self._visible)
         meant = {listed.casefold(): listed for listed in visible}
-        meant |= {spelling.casefold(): listed for spelling, listed in self._aliases.items()} | MEANT
+        meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
+        meant.update(MEANT)
         nearest = [meant[folded]] if meant.get(folded) in self._visible else []
         # What a server calls it, whoever the server is; and the same tool of a server with nearly that name.
         nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
