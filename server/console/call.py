@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -34,6 +35,7 @@ from tools.permissions.tool_names import BETWEEN
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installation
 MAX_LIST_WAIT = 60_000  # milliseconds; the most that proxy.firstListWait may be
+MAX_OPTIONS = 50  # parts of a schema that are looked at for the type of one property (ours)
 REST_SECONDS = 0.5  # how long the last lines of a server that has ended are waited for (ours)
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
 JOBS_LEFT = "Background Jobs: "  # begins the line about what a command left running
@@ -102,34 +104,35 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
 def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
     """A text as the type that the schema of a tool wants for this property."""
     found: list[Mapping[str, Any]] = []
-    open_ones = [as_mapping(as_mapping(schema.get("properties")).get(key))]
-    while open_ones and len(found) < len(_KINDS):
-        option = open_ones.pop(0)
+    options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
+    for _ in range(MAX_OPTIONS):  # a schema may refer to itself
+        if not options:
+            break
+        option = options.pop(0)
         for words in (option.get("anyOf"), option.get("oneOf")):
-            open_ones += map(as_mapping, cast("list[Any]", words)) if isinstance(words, list) else ()
+            options += map(as_mapping, cast("list[Any]", words)) if isinstance(words, list) else ()
         reference = option.get("$ref")
         if isinstance(reference, str) and reference.startswith("#/$defs/"):
-            open_ones.append(as_mapping(as_mapping(schema.get("$defs")).get(reference.removeprefix("#/$defs/"))))
-        kinds: Any = option.get("type")
-        listed = cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds]
-        found += [{**option, "type": kind} for kind in listed if isinstance(kind, str)]
-    kinds = {str(each["type"]) for each in found}
+            options.append(as_mapping(as_mapping(schema.get("$defs")).get(reference.removeprefix("#/$defs/"))))
+        kind: Any = option.get("type")
+        listed = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
+        found += [{**option, "type": each} for each in listed if isinstance(each, str)]
+    kinds = {str(option["type"]) for option in found}
     if not kinds or "string" in kinds:
         return text
-    for kind in _KINDS:
-        for option in (each for each in found if each["type"] == kind):
-            value = coerce(text, option)
-            if kind in ("number", "null"):
-                try:
-                    value = json.loads(text)
-                except ValueError:
-                    continue
-            if (
-                not isinstance(value, str)
-                and (kind != "null" or value is None)
-                and not (kind == "number" and (isinstance(value, bool) or not isinstance(value, int | float)))
-            ):
+    for option in sorted(found, key=lambda option: [*_KINDS, option["type"]].index(option["type"])):
+        match option["type"]:
+            case "null" if text == "null":
+                return None
+            case "number":
+                with suppress(ValueError):
+                    number = float(text)
+                    if math.isfinite(number):
+                        return int(number) if number.is_integer() and "." not in text else number
+            case _ if not isinstance(value := coerce(text, option), str):
                 return value
+            case _:
+                pass
     wanted = " or ".join(what for kind, what in _KINDS.items() if kind in kinds) or "another type"
     raise UsageError(f"{key} takes {wanted}, and '{visible_line(text[:80])}' is not that.")
 

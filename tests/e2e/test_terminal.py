@@ -15,11 +15,15 @@ from typing import Any
 import pytest
 
 from server.cli import command_parser
-from server.console.terminal import ColourChoice, has_colour
+from server.console import UsageError
+from server.console.call import GivenArguments
+from server.console.terminal import ColourChoice, Spinner, has_colour
 from tests.harness import LAUNCHER, command_line, stdio_upstream, write_config
 from tests.terminals import at_terminal
 
 STARTED = (sys.executable, "-P", str(LAUNCHER))  # signals of the terminal reach what was really started there
+
+DENIES = [(b"[y/n]", b"n")]
 
 
 def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -100,6 +104,43 @@ def test_what_was_typed_before_a_question_answers_nothing_and_ctrl_d_leaves_it(r
     code, seen = at_terminal(command_line(*call), answers=[(b"", b"y"), (b"[y/n]", b"\x04")])
     assert code == 77, seen
     assert not path.exists()
+
+
+@pytest.mark.requirement("cli.question")
+def test_always_is_offered_where_it_can_be_saved_and_nowhere_for_the_session_alone(root: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "home/.config/coretools-mcp/settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("{}")
+    call = ("call", "write_file", "file_path=new.txt", "content=x", "--workspace", str(root))
+    environ = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": ""}
+    code, seen = at_terminal([*STARTED, *call], answers=[(b"[y/a/n]", b"a")], environ=environ)
+    assert code == 0, seen
+    assert "a  Always allow edits in" in seen
+    assert "in this session" not in seen
+    assert json.loads(settings.read_text())["permissions"]["allow"] == [f"Edit(/{root})"]
+
+
+@pytest.mark.requirement("cli.question")
+@pytest.mark.anyio
+async def test_the_log_waits_for_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    spinner = Spinner()
+    async with spinner.running("waiting"):
+        spinner.write("before\n")
+        spinner.pause()
+        spinner.write("meanwhile\n")
+        assert capsys.readouterr().err == "before\n"
+        spinner.resume()
+        assert capsys.readouterr().err == "meanwhile\n"
+
+
+@pytest.mark.requirement("cli.question")
+def test_a_command_is_shown_as_it_is_with_what_hides_in_it_visible(root: Path) -> None:
+    command = "command=echo '[red]x[/red]' \x1b[2J\u202e; touch made"
+    code, seen = at_terminal([*STARTED, "call", "run_shell_command", command, "--workspace", str(root)], DENIES)
+    assert code == 77, seen
+    assert "[red]x[/red]" in seen
+    assert "␛[2J<U+202E>; touch made" in seen
+    assert not (root / "made").exists()
 
 
 @pytest.mark.requirement("cli.question")
@@ -184,6 +225,41 @@ def test_values_are_typed_by_the_schema_that_the_server_lists(root: Path, tmp_pa
     wrong = run("call", "typed__say", "count=three", *options)
     assert wrong.returncode == 64
     assert "count takes an integer, and 'three' is not that" in wrong.stderr
+
+
+@pytest.mark.requirement("cli.call.types")
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "number"}, "1.5", 1.5),
+        ({"type": "number"}, "2", 2),
+        ({"type": ["boolean", "integer"]}, "1", 1),
+        ({"type": ["null", "array"]}, "[null]", [None]),
+        ({}, "1", "1"),
+        ({"enum": ["1"]}, "1", "1"),
+        ({"$ref": "#/$defs/Loop"}, "1", "1"),
+    ],
+)
+def test_a_value_becomes_what_one_property_takes(schema: dict[str, Any], text: str, value: object) -> None:
+    whole = {"properties": {"it": schema}, "$defs": {"Loop": {"$ref": "#/$defs/Loop"}}}
+    assert GivenArguments({}, {"it": text}).typed(whole) == {"it": value}
+
+
+@pytest.mark.requirement("cli.call.types")
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("number", "NaN"),
+        ("number", "[" * 9_999),
+        ("integer", "1.5"),
+        ("boolean", "yes"),
+        ("object", "[]"),
+        ("null", "0"),
+    ],
+)
+def test_a_value_that_a_property_cannot_take_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(UsageError, match="it takes"):
+        GivenArguments({}, {"it": text}).typed({"properties": {"it": {"type": kind}}})
 
 
 TYPED_PEER = """
