@@ -130,7 +130,12 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
 def _settings(arguments: argparse.Namespace) -> SettingsReport:
     """The settings for a command that works with them: the log is started, and has the warnings."""
     report = _read(arguments)
-    start_log(report.settings.log.level)
+    before = ""
+    if arguments.command != "serve":
+        from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serving has no use for it
+
+        before = ERASE if can_move() else ""  # what is waited for may stand there
+    start_log(report.settings.log.level, before)
     for warning in report.warnings:
         logging.getLogger("server.settings").warning(warning)
     return report

@@ -36,12 +36,12 @@ def check(load: Callable[[], SettingsReport]) -> int:
         report = load()
     except SettingsError as error:
         for problem in error.problems:
-            sys.stdout.write(f"problem: {visible_line(problem)}\n")
+            show_lines(Text.assemble(("problem", "red"), f": {visible_line(problem)}"))
         for warning in error.warnings:
-            sys.stdout.write(f"warning: {visible_line(warning)}\n")
+            show_lines(Text.assemble(("warning", "yellow"), f": {visible_line(warning)}"))
         return EXIT_FAILED
     for warning in (*report.warnings, *rule_problems(report)):
-        sys.stdout.write(f"warning: {visible_line(warning)}\n")
+        show_lines(Text.assemble(("warning", "yellow"), f": {visible_line(warning)}"))
     read = ", ".join(visible_line(path) for path in report.files) or "no file"
     sys.stdout.write(f"The settings can be used. Read: {read}\n")
     return 0

@@ -130,6 +130,11 @@ def question_text(message: str) -> Text:
     return text
 
 
+def can_move() -> bool:
+    """Whether a line on standard error can be written over."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
 class Spinner:
     """A line on standard error that says what is waited for, after half a second, where a person can see it move.
 
@@ -148,7 +153,7 @@ class Spinner:
     async def running(self, text: str = "") -> AsyncGenerator[Spinner]:
         self.say(text)
         async with anyio.create_task_group() as group:
-            if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            if can_move():
                 group.start_soon(self._turn)
             try:
                 yield self
