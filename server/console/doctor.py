@@ -84,8 +84,16 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     The checks run at once, each within its own deadline, so all of it takes as long as the slowest of them.
     """
     version, spinner = metadata.version("coretools-mcp"), Spinner()
+    waited: list[str] = []  # the checks and the servers that are not done
+
+    def done(subject: str) -> None:
+        if subject in waited:
+            waited.remove(subject)
+            left = ", ".join(each for each in waited if each != "upstreams" or waited == ["upstreams"])
+            spinner.say(f"checking {left} (at most {CHECK_SECONDS:g} s)" if left else "")
 
     def tell(finding: Finding) -> None:
+        done(finding.subject)
         if not as_json:
             spinner.erase()
             _show(finding)
@@ -103,7 +111,6 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     quiet_log(report.settings.log.level)
     checks = [check for check in ALL_CHECKS if not found or check is not check_files]
     results = [Findings(tell) for _ in checks]
-    open_checks = [check.__name__.removeprefix("check_") for check in checks]
 
     async def run(check: Check, app: App, result: Findings) -> None:
         name = check.__name__.removeprefix("check_")
@@ -111,13 +118,14 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
             await check(app, result)
         if scope.cancelled_caught:
             result.broken(name, f"no answer within {CHECK_SECONDS:g} s")
-        open_checks.remove(name)
-        spinner.say(f"checking {', '.join(open_checks)} (at most {CHECK_SECONDS:g} s)" if open_checks else "")
+        done(name)
 
     async def run_all() -> int:
         app = App(report, "stdio")
         at_first = f"checking (at most {CHECK_SECONDS:g} s)"
         async with app.running(), spinner.running(at_first), anyio.create_task_group() as group:
+            waited.extend(check.__name__.removeprefix("check_") for check in checks)
+            waited.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
             app.start_upstreams()
             for check, result in zip(checks, results, strict=True):
                 group.start_soon(run, check, app, result)

@@ -438,7 +438,7 @@ def test_ctrl_c_ends_every_command_at_once(command: tuple[str, ...], root: Path,
     hung = {"mcpServers": {"hung": {"command": "sleep", "args": [f"100.0{os.getpid()}"], "connectTimeout": 60_000}}}
     options = ("--config", str(write_config(tmp_path, hung)), "--workspace", str(root))
     words = ("trust", str(root)) if command[0] == "trust" else (*command, *options)
-    asked = {"tools": b"waiting for hung", "doctor": b"checking upstreams", "trust": b"[y/N]"}[command[0]]
+    asked = {"tools": b"waiting for hung", "doctor": b"checking server hung", "trust": b"[y/N]"}[command[0]]
     code, seen = at_terminal([*STARTED, *words], answers=[(asked, b"\x03")])
     assert code == 130, seen
     assert seen.replace("\r", "\n").rstrip().splitlines()[-1].endswith("coretools-mcp: interrupted")
