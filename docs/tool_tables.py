@@ -26,7 +26,8 @@ HEAD = """# Tools
 
 Each tool under the name that clients call. *Also called* are names of Qwen Code and Gemini CLI that calls and rules may
 use; they are not listed. *Other spellings* of parameters are accepted and not published. Parameters that are not known
-are ignored. A result that is cut says how to get the rest; a failure says what to do, with a stable code.
+are ignored. A result that is cut says how to get the rest; a failure says what to do, with a stable code. Structured
+results are always whole; their schema stands here alone, since every client would pay for it in each list.
 """
 
 
@@ -70,7 +71,7 @@ def _section(tool: BaseTool[Any]) -> Iterator[str]:
     yield f"## `{tool.name}`\n"
     yield f"{' '.join(tool.description.split())}\n"
     also = ", ".join(f"`{alias}`" for alias in tool.aliases)
-    yield f"- Display name: {tool.display_name}." + (f" Also called: {also}." if also else "")
+    yield f"- Title: {tool.title}. Display name: {tool.display_name}." + (f" Also called: {also}." if also else "")
     yield f"- {_annotations(tool)}"
     yield (
         "- A person is asked first, unless a rule or the approval mode says otherwise."

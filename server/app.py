@@ -25,6 +25,7 @@ from server.announcements import Announcements, ListenBus
 from server.audit_log import AuditLog
 from server.client_request import exchange_of
 from server.consent.confirmers import Confirmers
+from server.instructions import instructions
 from server.live_settings import LiveSettings, has_other_rules
 from server.requests.files import AT, FileRequests, MemoryResources
 from server.requests.tools import ToolRequests
@@ -36,6 +37,7 @@ from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.session.era import OUR_TITLE
 from tools.builtin.all_tools import builtin_tools
+from tools.builtin.web_search import WebSearchTool
 from tools.call.base_tool import BaseTool
 from tools.call.consent import Judgement
 from tools.call.context import ClientState, Services, ToolContext
@@ -50,15 +52,6 @@ from tools.permissions.rules import hidden_paths
 from tools.permissions.verdict import Verdict
 from tools.planning.todo_lists import TodoLists
 
-INSTRUCTIONS = (
-    "Tools for the files of the workspace: list_directory, glob and grep_search find, read_file and read_many_files "
-    "read, edit and write_file change, run_shell_command runs commands, in the background too. web_search and "
-    "web_fetch reach the web, save_memory keeps facts for later conversations, todo_write the plan of this one. Paths "
-    "may be absolute or relative to the first workspace folder. Large results are cut, and say how to get the rest. "
-    "What changes something or leaves this machine may be shown to the user for consent first; a refused call had no "
-    "effect and should not be repeated unchanged."
-)
-
 ServedOver = Literal["stdio", "network"]  # who answers where nobody can be asked: on stdio the client's own dialog
 
 
@@ -66,15 +59,6 @@ class CoreServer(Server[dict[str, Any]]):
     """The SDK's server; what it announces is the same on every transport."""
 
     def __init__(self, report: SettingsReport, registry: ToolRegistry, **handlers: Any) -> None:
-        # Our own text, and for each server behind us what the operator says it is for.
-        texts = [INSTRUCTIONS] if report.settings.tools.built_in else []
-        about = [
-            f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
-            for alias, entry in report.upstreams.items()
-            if entry.description
-        ]
-        if about:
-            texts += ["Tools of other servers:", *about]
         with warnings.catch_warnings():
             # Roots are how handshake-era clients say which folders are open; the SDK warns of every use of them.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -82,7 +66,7 @@ class CoreServer(Server[dict[str, Any]]):
                 "coretools-mcp",
                 version=metadata.version("coretools-mcp"),
                 title=OUR_TITLE,
-                instructions="\n".join(texts) or None,
+                instructions=instructions(report),
                 **handlers,
             )
         self._has_upstreams = bool(report.upstreams)
@@ -143,10 +127,10 @@ class App:
         self._is_started = False
         self.registry = ToolRegistry()
         self._commands = Commands(report)
-        fetcher, memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
+        self._fetcher, memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         built_in = builtin_tools(
-            fetcher=fetcher,
+            fetcher=self._fetcher,
             search=settings.web.search.for_tools(),
             memory=memory,
             todos=self._todos,
@@ -265,6 +249,10 @@ class App:
         self._commands.change(now.settings)
         if self._tasks is not None:
             self.custom_tools.change(now.settings, self._tasks)
+        self.server.instructions = instructions(now)  # for sessions that begin from now on
+        search = now.settings.web.search
+        if search != before.settings.web.search and self.tools.is_built_in:
+            self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
         has_rules = has_other_rules(before.settings, now.settings)
         if has_rules or before.upstreams != now.upstreams:
             self.proxy.settings_changed()

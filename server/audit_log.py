@@ -24,7 +24,8 @@ from typing import Any
 from server.settings.files import real_path
 from tools.call.audit_entries import AuditEntry, argument_names, without_secrets
 from tools.contract.confirmation import Answer, Unavailable
-from tools.contract.errors import ExhaustedError, start_thread
+from tools.contract.errors import ExhaustedError
+from tools.contract.process_limits import start_thread
 from tools.contract.secrets import HIDDEN, redact
 
 logger = logging.getLogger("audit")

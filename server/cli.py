@@ -31,7 +31,8 @@ from server.console import (
 from server.log import flush_log, start_log
 from server.watchdog import Watchdog, start_watchdog
 from tools.contract.display import visible
-from tools.contract.errors import exhaustion_of, share_arenas
+from tools.contract.errors import exhaustion_of
+from tools.contract.process_limits import share_arenas
 from tools.shell.broker.process_privacy import make_private
 
 if TYPE_CHECKING:
@@ -283,6 +284,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     add("--settings", choices=("qwen", "gemini"), help="read the settings of that CLI too")
     add("--approval-mode", choices=("plan", "default", "auto-edit", "yolo"), help="how much may happen unasked")
     add("--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones")
+    what = "which built-in tools there are: all, or those for files, search and commands (default: full)"
+    add("--profile", choices=("core", "full"), help=what)
     for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
         add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
     add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
@@ -390,6 +393,8 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
     if arguments.approval_mode:
         overrides["approvalMode"] = arguments.approval_mode
     tools: dict[str, Any] = {"builtIn": False} if arguments.no_builtin_tools else {}
+    if arguments.profile:
+        tools["profile"] = arguments.profile
     for key, given in (("include", arguments.include_tools), ("exclude", arguments.exclude_tools)):
         listed = [name.strip() for text in given for name in text.split(",") if name.strip()]
         if listed:
@@ -413,6 +418,7 @@ def server_options(arguments: argparse.Namespace) -> list[str]:
     for name in ("workspace", "config", "include_tools", "exclude_tools"):
         options += [f"--{name.replace('_', '-')}={value}" for value in getattr(arguments, name)]
     options += [f"--{name.replace('_', '-')}" for name in ("no_builtin_tools", "no_prefix") if getattr(arguments, name)]
-    for option, value in (("--approval-mode", arguments.approval_mode), ("--settings", arguments.settings)):
-        options += [option, value] if value else []
+    for name in ("approval_mode", "settings", "profile"):
+        value = getattr(arguments, name)
+        options += [f"--{name.replace('_', '-')}", value] if value else []
     return options

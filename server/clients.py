@@ -57,7 +57,7 @@ MAX_KEPT_WORKSPACES = 1_000  # workspaces kept by the roots of their clients; cl
 
 class TooManyCallsError(ToolError):
     def __init__(self) -> None:
-        said = f"This was not done: {MOST_CALLS} calls of yours are at work already."
+        said = f"This was not done: {MOST_CALLS} of your calls are already running."
         super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their answers, and call again.")
 
 

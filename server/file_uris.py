@@ -30,7 +30,10 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
         raise UriRefusedError(f"The URI has {len(uri):,} characters; no file has one of more than {MAX_URI_CHARS:,}.")
     parts = _FILE_URI.fullmatch(uri)
     if parts is None:
-        raise UriRefusedError(f"Only URIs of files are served here: {FILE_TEMPLATE} with an absolute path.")
+        raise UriRefusedError(
+            f"No resource has this URI: files are {FILE_TEMPLATE} with an absolute path, and resources/list shows what "
+            "else there is, by its URI here."
+        )
     if parts["host"].lower() not in ("", "localhost"):
         raise UriRefusedError("The URI names another machine; only an empty host or localhost can be served.")
     if parts["more"] is not None:
@@ -40,7 +43,7 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
         # On Windows names are not bytes, so what is not UTF-8 means nothing there.
         path = data.decode() if windows else os.fsdecode(data)
     except UnicodeError:
-        raise UriRefusedError("The URI holds what is not text; percent-encode the bytes of the path.") from None
+        raise UriRefusedError("The URI is not valid text; percent-encode the bytes of the path.") from None
     if "\0" in path:
         raise UriRefusedError("The URI holds a NUL (%00); no path has one.")
     if not may_go_up and ".." in re.split(r"[/\\]" if windows else "/", path):

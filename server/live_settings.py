@@ -95,7 +95,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
 
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections that take effect at once, but for `tools.builtIn`; of `shell`, `env` does too, of `proxy`, `prefix`."""
+"""The sections that take effect at once, but for `tools.builtIn`. So do `shell.env`, `proxy.prefix`, `web.search`."""
 
 
 class WithdrawnAgent(Rule):
@@ -122,12 +122,6 @@ class LiveSettings:
 
     async def follow(self, tasks: TaskGroup) -> None:
         """Apply every change of the settings files, until cancelled. One that fails ends nothing else."""
-        try:
-            from server.live_settings import new_settings  # noqa: PLC0415 - not needed before there is a client
-        except (MemoryError, OSError):
-            logger.exception("changes of the settings are not followed until the next start: there is too little")
-            return
-
         async for report in new_settings(self.report):
             try:
                 await self.apply(report, tasks)
@@ -171,7 +165,8 @@ def has_other_rules(before: Settings, now: Settings) -> bool:
 def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
     shell = before.shell.model_copy(update={"env": now.shell.env})
     proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # stands in each entry as well
-    before = before.model_copy(update={"shell": shell, "proxy": proxy})
+    web = before.web.model_copy(update={"search": now.web.search})
+    before = before.model_copy(update={"shell": shell, "proxy": proxy, "web": web})
     fields = type(now).model_fields
     waiting = [
         field.alias or name

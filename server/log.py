@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from tools.contract.display import visible, visible_line
-from tools.contract.errors import start_thread
+from tools.contract.process_limits import start_thread
 
 QUEUED_RECORDS = 1_000  # records waiting for standard error
 FLUSH_SECONDS = 0.5  # how long the end of the process waits for the last records to be written

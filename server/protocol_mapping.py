@@ -30,22 +30,19 @@ def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
     if isinstance(tool, DiscoveredMCPTool):
         return tool.published()
     behaviour = tool.behaviour
-    wire: dict[str, Any] = {
+    # Clients take a missing hint for different things, so those that they decide by are always there.
+    hints = {"readOnlyHint": behaviour.read_only, "openWorldHint": behaviour.open_world}
+    if not behaviour.read_only:  # the others mean nothing then
+        hints["destructiveHint"] = behaviour.destructive
+        if behaviour.idempotent:
+            hints["idempotentHint"] = True
+    return {
         "name": tool.name,
-        "title": tool.display_name,
+        "title": tool.title or tool.display_name,
         "description": tool.description,
         "inputSchema": dict(tool.parameter_schema),
-        "annotations": {
-            "title": tool.display_name,
-            "readOnlyHint": behaviour.read_only,
-            "destructiveHint": behaviour.destructive,
-            "idempotentHint": behaviour.idempotent,
-            "openWorldHint": behaviour.open_world,
-        },
+        "annotations": hints,
     }
-    if tool.output_schema is not None:
-        wire["outputSchema"] = dict(tool.output_schema)
-    return wire
 
 
 def complete(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from server.settings import SettingsReport
 from server.transports.http_options import HttpOptions, open_socket, read_tokens
 from server.transports.stdio import serve_stdio
 from server.watchdog import Watchdog
-from tools.contract.errors import allow_open_files
 from tools.contract.permission_subjects import Kind
+from tools.contract.process_limits import allow_open_files
 from tools.contract.threads import THREADS
 
 logger = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,7 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
     for warning in warnings:
         logger.warning(warning)
+    rules = replace(rules, profile=report.settings.tools.profile)
     return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
 
 

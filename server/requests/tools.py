@@ -84,7 +84,7 @@ class ToolRequests:
         """The tools that a client would see, which is in plan mode or not, and can show a person a form or not."""
         of_use = {EXIT_PLAN_MODE: plans, ASK_USER_QUESTION: shows_forms}
         hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
-        tools = self.registry.get_all_tools()
+        tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
         if self.is_built_in:  # else these are names of others
             tools = [tool for tool in tools if tool.name not in hidden]
         return [tool for tool in tools if self.flow.policy.why_not_offered(tool.traits) is None]

@@ -40,6 +40,8 @@ No shell reads it. Variables are expanded."""
     """Whether a custom tool that writes to standard error has failed, as in Qwen Code and Gemini CLI."""
     built_in: bool = True
     """Whether there are built-in tools at all, and prompts and resources that come with them."""
+    profile: Literal["core", "full"] = "full"
+    """Which built-in tools there are: all, or those for files, search and commands with their background jobs."""
     include: tuple[str, ...] = ()
     """The only tools offered, built-in ones, custom ones and those of other servers; empty offers all."""
     core: tuple[str, ...] = ()

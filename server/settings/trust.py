@@ -180,7 +180,7 @@ OPERATOR_KEYS = key_paths("""
     workspace http log confirmation proxy
     shell.sandbox shell.network shell.readable shell.writable
     web.search web.allowPrivateHosts web.allowedPorts
-    tools.builtIn tools.include memory.globalFolder memory.section
+    tools.builtIn tools.profile tools.include memory.globalFolder memory.section
 """)
 """Keys that only the operator gives: what there is at all, what may be touched and reached, where keys are sent, who is
 asked, and what is remembered for all projects."""

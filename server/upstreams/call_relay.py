@@ -24,8 +24,8 @@ from anyio.abc import TaskGroup
 from mcp.shared.inbound import mcp_param_headers
 
 from server.client_request import Exchange, NotAskedError
-from server.consent.confirmers import SealedStates
 from server.json_rpc import Json
+from server.sealed_states import SealedStates
 from server.upstreams.catalog.resources import with_links
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream

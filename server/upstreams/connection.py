@@ -117,7 +117,7 @@ _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
     (PermissionError, UpstreamState.FAILED, "its command may not be executed"),
     (ConnectionLostError, UpstreamState.FAILED, "it ended or did not answer while connecting"),
     (TimeoutError, UpstreamState.FAILED, "it did not tell its tools in time"),
-    (IncompatibleError, UpstreamState.FAILED, "it speaks no revision of the protocol that we do"),
+    (IncompatibleError, UpstreamState.FAILED, "it shares no protocol revision with this server"),
 )
 """Why a connection failed, in words of ours: texts of exceptions may hold addresses and secrets."""
 
@@ -130,7 +130,7 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
         if isinstance(error, kind):
             return state, why
     if isinstance(error, NeedsAuthenticationError):
-        why = f"it lets nobody in without a token or a log-in (HTTP status {error.status})"
+        why = f"it requires a token or a login (HTTP status {error.status})"
         return UpstreamState.NEEDS_AUTHENTICATION, why
     if isinstance(error, UnusableAnswerError):
         return UpstreamState.FAILED, f"it gave no usable answer: {error.why}"

@@ -18,6 +18,7 @@ import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.announcements import ListenBus, ListKind
 from server.client_request import LEVELS, Exchange, exchange_of
@@ -179,7 +180,7 @@ class Proxy:
         method = ctx.method
         if method not in _METHODS or not self.pool.upstreams or not is_open(ctx):
             return await call_next(ctx)
-        if method in _HANDSHAKE_METHODS and exchange_of(ctx, "").is_modern:
+        if method in _HANDSHAKE_METHODS and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return await call_next(ctx)
         self._dependencies.before(ctx)
         await self.pool.wait_for_first_list()
@@ -264,7 +265,7 @@ class Proxy:
                 if error.error.code != types.METHOD_NOT_FOUND or not isinstance(uri, str):
                     raise
         message = (
-            "Nobody here has a resource with this URI; resources/list and resources/templates/list tell what there is."
+            "No server has a resource with this URI; resources/list and resources/templates/list show what there is."
         )
         raise MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
@@ -310,7 +311,7 @@ class Proxy:
         except SharedUriError as error:
             names = error.names[:MOST_NAMED]
             message = (
-                "More than one server may mean something by this URI, so it is asked of none. "
+                "More than one server could own this URI, so none was asked. "
                 f"Name the one that you mean: {' or '.join(visible_line(name) for name in names)}."
             )
             raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None

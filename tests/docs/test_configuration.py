@@ -1,4 +1,4 @@
-"""docs/configuration.md says of every key what the models say, and of nothing else."""
+"""docs/configuration.md and the JSON Schema say of every key what the models say, and of nothing else."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from docs.settings_tables import KeyDescription, key_descriptions
+from server.settings import models
 from server.settings.agent_cli import KEY_ALIASES
-from server.settings.section import dotted
+from server.settings.files import parse
+from server.settings.section import Diagnostics, dotted
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "configuration.md"
+SCHEMA = Path(models.__file__).with_name("settings.schema.json")
 
 KEYS = list(key_descriptions())
 
@@ -51,3 +56,51 @@ def test_the_page_lists_every_key_alias() -> None:
     listed = {other: meaning.strip("`") for other, meaning in pairs}
     assert "mcpServers.NAME.enabled" in listed.pop("mcpServers.NAME.disabled")
     assert listed == {dotted(other): dotted(ours) for other, ours in KEY_ALIASES.items()}
+
+
+def problems(settings: Any) -> list[str]:
+    """What the published schema says of a settings file."""
+    schema = json.loads(SCHEMA.read_bytes())
+    validator: Any = Draft202012Validator(schema)
+    return [error.message for error in validator.iter_errors(settings)]
+
+
+@pytest.mark.requirement("settings.schema")
+def test_the_schema_is_the_one_the_code_writes() -> None:
+    done = subprocess.run([sys.executable, "-P", DOCS / "settings_schema.py", "--check"], check=False)
+    assert done.returncode == 0, "run .venv/bin/python -P docs/settings_schema.py"
+
+
+@pytest.mark.requirement("settings.schema")
+@pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])
+def test_the_schema_takes_the_default_of_every_key_and_no_key_beside_it(key: KeyDescription) -> None:
+    *above, last = key.path.split(".")
+    for name, is_right in ((last, True), (f"{last}X", False)):
+        settings: Any = {name: key.default}
+        for step in reversed(above):
+            settings = {step: settings}
+        assert (problems(settings) == []) is is_right
+
+
+@pytest.mark.requirement("settings.schema")
+@pytest.mark.parametrize(
+    ("settings", "is_right"),
+    [
+        ({"approvalMode": "auto-edit"}, True),
+        ({"approvalMode": "yolo"}, False),
+        ({"shell": {"timeout": "1000"}}, False),
+        ({"tools": {"discoveryCommand": "my-tools --list", "callCommand": ["my-tools", "call"]}}, True),
+        ({"tools": {"toolDiscoveryCommand": "my-tools --list"}, "coreTools": ["ReadFileTool"]}, True),
+        ({"mcpServers": {"a": {"command": "a", "disabled": True}}}, True),
+        ({"mcpServers": {"a": {"comand": "a"}}}, False),
+        ({"$schema": "./settings.schema.json"}, True),
+    ],
+)
+def test_the_schema_tells_right_settings_from_wrong_ones(settings: Any, is_right: bool) -> None:
+    assert (problems(settings) == []) is is_right
+
+
+@pytest.mark.requirement("settings.schema")
+def test_the_schema_takes_the_example() -> None:
+    example = (DOCS.parent / "mcp.json.example").read_bytes()
+    assert problems(parse(example, "mcp.json.example", Diagnostics())) == []

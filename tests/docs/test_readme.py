@@ -173,3 +173,11 @@ def test_every_link_inside_the_project_leads_somewhere(paper: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", paper.read_text(encoding="utf-8"))
     local = [link for link in links if "://" not in link]
     assert [link for link in local if not (paper.parent / link).exists()] == []
+
+
+@pytest.mark.requirement("project.layout")
+def test_every_module_that_the_map_of_the_project_names_is_there() -> None:
+    named = re.findall(r"`([\w/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    there = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
+    assert named
+    assert [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in there)] == []

@@ -26,7 +26,7 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
         ("exit@list", "ended or did not answer while connecting"),
         ("close@initialize", "ended or did not answer while connecting"),
         ("null@initialize", "not a valid JSON-RPC message"),
-        ("odd-greeting@initialize", "no revision of the protocol that we do"),
+        ("odd-greeting@initialize", "shares no protocol revision"),
         ("error@initialize", "answered with error -32042"),
         ("null@list", "not a valid JSON-RPC message"),
         ("long@list", "is larger than"),

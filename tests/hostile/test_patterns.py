@@ -20,7 +20,7 @@ from server.requests.prompts import MAX_LINE_CHARS
 from tools.builtin.path_parameters import shown
 from tools.contract.confirmation import Question
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, published_schema, rename
+from tools.contract.parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, full_schema, rename
 from tools.contract.results import FunctionCall, ToolResult
 from tools.files import gitignore_matcher
 from tools.files.find.patterns import PatternRefusedError, compile_patterns, expand_braces
@@ -250,7 +250,7 @@ class Params(ToolParams):
     options: dict[str, int] = Field(default={})
 
 
-SCHEMA = published_schema(Params)
+SCHEMA = full_schema(Params)
 
 
 def refusal(arguments: dict[str, Any]) -> str:

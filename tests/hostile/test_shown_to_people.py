@@ -56,7 +56,7 @@ def test_a_new_line_of_some_thousand_characters_is_shown_whole(length: int) -> N
     for old, new in ((None, line), ("a\nb\nc\n", f"a\nb\n{line}\nc\n"), ("x\n", f"{line}\n")):
         shown = edit_question(old, new)
         assert f"+{line}\n" in shown
-        assert "This is not all of it" not in shown
+        assert "Cut here: it is too long" not in shown
 
 
 def said_in(shown: str, mark: str) -> tuple[str, int]:
@@ -100,7 +100,7 @@ def test_a_new_line_is_shown_by_its_head_and_its_length_however_long_it_is(lengt
         shown = edit_question(old, new)
         assert line[:200] in shown
         assert re.search(rf"a line of (?:{length:,}|{length + 1:,}) characters", shown)
-        assert "This is not all of it" in shown
+        assert "Cut here: it is too long" in shown
         assert len(shown) < 40_000
 
 
@@ -158,7 +158,7 @@ def test_a_long_line_of_arguments_or_of_a_plan_is_shown_by_its_head() -> None:
         shown = render_question(Question("Do it", details, "f"))
         assert line[:1_000] in shown
         assert "[a line of 40,0" in shown
-        assert "This is not all of it" in shown
+        assert "Cut here: it is too long" in shown
         assert len(shown.encode()) < 33_000
     text, is_cut = cut_at_line(f"a\n{'é' * 3_000}\nb", 1_000)
     assert (len(text.encode()) <= 1_000, is_cut) == (True, True)
@@ -278,7 +278,12 @@ def test_a_host_behind_another_one_is_told_however_the_url_is_written(beginning:
 
 @pytest.mark.requirement("display.true_host")
 @pytest.mark.parametrize(
-    ("host", "plain"), [("b\u0430nk.example", "xn--bnk-6cd.example"), ("bücher.example", "xn--bcher-kva.example")]
+    ("host", "plain"),
+    [
+        ("b\u0430nk.example", "xn--bnk-6cd.example"),
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("faß.example", "xn--fa-hia.example"),
+    ],
 )
 def test_a_host_in_other_letters_is_told_in_those_of_ascii(host: str, plain: str) -> None:
     assert true_hosts(f"see https://{host}/x") == [f"Note: the host {host} in a link is {plain}."]

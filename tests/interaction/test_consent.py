@@ -11,7 +11,8 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from server.consent.confirmers import QUESTION_KEY, SealedStates
+from server.consent.confirmers import QUESTION_KEY
+from server.sealed_states import SealedStates
 from tests.harness import HANDSHAKE, MODERN, connected, write_config
 
 pytestmark = pytest.mark.anyio

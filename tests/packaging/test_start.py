@@ -36,7 +36,7 @@ STARTS = {
     "module": ("python", "-m", "coretools_mcp"),
 }
 
-OFFERED = [tool.name for tool in builtin_tools() if tool.name != "exit_plan_mode"]
+OFFERED = [tool.name for tool in builtin_tools() if tool.is_listed and tool.name != "exit_plan_mode"]
 """What a client outside of plan mode sees."""
 
 WITHOUT_FORMS = [name for name in OFFERED if name != "ask_user_question"]

@@ -217,8 +217,11 @@ class Upstream(Server[Any]):
         return await handler(ctx, params, params.get("arguments") or {})
 
     async def _tool_roots(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        """All that was told of roots, as far as it is known."""
-        del ctx, params, arguments
+        """All that was told of roots, as far as it is known; with `ask` they are asked for, and not waited for."""
+        del params
+        if arguments.get("ask"):
+            self._background.add(asyncio.ensure_future(self._ask_roots(ctx.session._connection)))
+            await asyncio.sleep(0)  # the question goes out before the result
         return text_of(self._roots)
 
     async def _tool_echo(self, ctx: Any, params: Json, arguments: Json) -> Json:

@@ -60,12 +60,12 @@ def test_a_diff_cannot_close_its_fence() -> None:
 def test_a_diff_that_is_not_shown_whole_says_so_whoever_cut_it() -> None:
     shown = question("+line\n" * 20_000)
     assert len(shown) < 40_000
-    assert "This is not all of it" in shown
-    assert "This is not all of it" not in question("+line\n" * 200)
+    assert "Cut here: it is too long" in shown
+    assert "Cut here: it is too long" not in question("+line\n" * 200)
     details = EditConfirmation(
         title="t", file_path="/w/a", file_diff="+cut before", added=9, removed=0, state="s", truncated=True
     )
-    assert "This is not all of it" in render_question(Question("Edit a", details, "f"))
+    assert "Cut here: it is too long" in render_question(Question("Edit a", details, "f"))
 
 
 @pytest.mark.requirement("display.question")
@@ -168,7 +168,7 @@ def test_a_command_that_would_be_cut_is_not_asked_about(size: int) -> None:
     if can_be_shown(command):
         shown = command_question(command)
         assert command in shown
-        assert "This is not all of it" not in shown
+        assert "Cut here: it is too long" not in shown
 
 
 @pytest.mark.requirement("display.question")
@@ -198,4 +198,4 @@ def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
 def test_a_flood_of_lines_in_a_diff_is_cut_and_told() -> None:
     shown = question("+a\n" + "+\n" * 50_000 + "+rm -rf x\n")
     assert len(shown.encode()) < 33_000
-    assert "This is not all of it" in shown
+    assert "Cut here: it is too long" in shown

@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.parameters import ToolParams, bind, published_schema, rename
+from tools.contract.parameters import ToolParams, bind, full_schema, published_schema, rename
 
 
 class Options(ToolParams):
@@ -27,7 +27,7 @@ class Params(ToolParams):
     options: Options | None = None
 
 
-SCHEMA = published_schema(Params)
+SCHEMA = full_schema(Params)
 
 
 def bound(**arguments: Any) -> Params:
@@ -35,7 +35,7 @@ def bound(**arguments: Any) -> Params:
 
 
 @pytest.mark.requirement("params.schema")
-def test_the_published_schema_has_no_references_titles_or_nulls() -> None:
+def test_the_schema_has_no_references_titles_or_nulls() -> None:
     assert SCHEMA == {
         "type": "object",
         "properties": {
@@ -45,9 +45,23 @@ def test_the_published_schema_has_no_references_titles_or_nulls() -> None:
             "names": {"type": "array", "items": {"type": "string"}, "default": []},
             "options": {
                 "type": "object",
-                "description": "A nested object.",
                 "properties": {"respect": {"type": "boolean", "default": True}},
             },
+        },
+        "required": ["path"],
+    }
+
+
+@pytest.mark.requirement("params.schema")
+def test_models_are_told_neither_bounds_nor_empty_defaults() -> None:
+    assert published_schema(SCHEMA) == {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"},
+            "offset": {"type": "integer", "description": "The first line."},
+            "all": {"type": "boolean"},
+            "names": {"type": "array", "items": {"type": "string"}},
+            "options": {"type": "object", "properties": {"respect": {"type": "boolean", "default": True}}},
         },
         "required": ["path"],
     }

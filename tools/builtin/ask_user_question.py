@@ -70,25 +70,22 @@ class AskedQuestion(ToolParams):
     header: str = Field(
         min_length=1,
         max_length=MAX_HEADER_CHARS,
-        description="What it is about, in at most 12 characters, such as 'Library'. Each question needs its own.",
+        description="Its subject in at most 12 characters, such as 'Library'; each question needs its own.",
     )
     type: Literal["choice", "text", "yesno"] = Field(
         default="choice",
-        description="choice: among options; text: in the user's own words; yesno: yes or no. By default choice, or "
-        "text where there are no options.",
+        description="choice among options, text in the user's own words, or yesno; without options text by default.",
     )
     options: list[AskedOption] | None = Field(
         default=None,
         min_length=2,
         max_length=MAX_QUESTIONS,
-        description="For a choice: 2 to 4 answers that differ. The user can always answer in other words, so do not "
-        "add 'Other'. If you recommend one, put it first.",
+        description="2 to 4 answers that differ, the one you recommend first. The user can always answer in other "
+        "words: add no 'Other'.",
     )
-    multi_select: bool = Field(
-        default=False, alias="multiSelect", description="For a choice: whether several options may be chosen."
-    )
+    multi_select: bool = Field(default=False, alias="multiSelect", description="Several options may be chosen.")
     placeholder: str = Field(
-        default="", max_length=MAX_LABEL_CHARS, description="For words of the user's own: an example."
+        default="", max_length=MAX_LABEL_CHARS, description="An example of words of the user's own."
     )
 
     def for_user(self) -> UserQuestion:
@@ -105,7 +102,7 @@ class AskedQuestion(ToolParams):
 
 class AskUserQuestionParams(ToolParams):
     questions: list[AskedQuestion] = Field(
-        min_length=1, max_length=MAX_QUESTIONS, description="1 to 4 questions, asked together in one form."
+        min_length=1, max_length=MAX_QUESTIONS, description="1 to 4 questions for one form."
     )
 
 
@@ -113,12 +110,13 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     """Asks the user. The flow brings the answer, as it does for consent; to be offered where forms can be shown."""
 
     name = "ask_user_question"
+    title = "Ask the user"
     display_name = "AskUserQuestion"
     aliases = ("ask_user", "AskUserQuestionTool", "AskUserQuestion", "AskUserTool", "AskUser")
     description = (
-        "Ask the user 1 to 4 questions in a form, when you need a decision, a preference or a fact that only the user "
-        "knows before you go on: which of several ways, what is meant, what is wanted. Not for consent to a tool "
-        "call, which is asked for by itself, and never for passwords, keys or other secrets. The user may decline."
+        "Ask the user 1 to 4 questions in a form, when you need a decision, a preference or a fact that only the "
+        "user knows before you go on. Not for consent to a tool call, which is asked for by itself, and never for "
+        "passwords, keys or other secrets. The user may decline."
     )
     kind = Kind.COMMUNICATE
     behaviour = READS

@@ -42,9 +42,7 @@ _LISTED_PROPERTIES: Mapping[str, Any] = {
 
 
 class JobParams(ToolParams):
-    job_id: str = Field(
-        max_length=100, description="The job's id, such as bg_1a2b3c4d, as run_shell_command or the list gave it."
-    )
+    job_id: str = Field(max_length=100, description="Such as bg_1a2b3c4d.")
 
 
 def jobs_of(context: ToolContext) -> JobTable:
@@ -66,11 +64,12 @@ def _status_of(job: Job) -> dict[str, Any]:
 
 class ListJobsTool(BuiltinTool[ToolParams]):
     name = "list_background_jobs"
+    title = "List background jobs"
     display_name = "ListBackgroundJobs"
     aliases = ("ListJobsTool", "ListBackgroundJobs", "list_background_processes")
     description = (
-        "List the background jobs of this session (started with is_background, or left running by a command): id, "
-        "status, process id, running time, bytes printed and command, the newest first."
+        "List this session's background jobs (ps, jobs), newest first: id, status, process id, running time, bytes "
+        "printed, command."
     )
     kind = Kind.READ
     behaviour = READS
@@ -122,25 +121,22 @@ class ListJobsTool(BuiltinTool[ToolParams]):
 
 
 class ReadOutputParams(JobParams):
-    lines: int = Field(default=100, ge=1, le=MAX_LINES, description="How many lines to show at most; 100 by default.")
+    lines: int = Field(default=100, ge=1, le=MAX_LINES, description="Most lines to show.")
     offset: int | None = Field(
         default=None,
         ge=0,
-        description=(
-            "Where to read on, in bytes: the next offset that the call before told, so that only what is new is shown. "
-            "0 is the beginning. Without it the last lines are shown."
-        ),
+        description="Byte to read on from, as the call before told; 0 is the beginning.",
     )
 
 
 class ReadOutputTool(BuiltinTool[ReadOutputParams]):
     name = "read_background_output"
+    title = "Read background output"
     display_name = "ReadBackgroundOutput"
     aliases = ("ReadOutputTool", "ReadBackgroundOutput", "BashOutput")
     description = (
-        "Show what a background job has printed (logs of a server, watcher or long task) and how it stands: the last "
-        "lines, or with offset the lines from there on. Each answer tells the next offset, which reads only what is "
-        "new since then. Works for jobs that have ended, too."
+        "Show the output (logs) of a background job, ended or not, and how it stands: the last lines, or those from "
+        "offset on. Each answer tells the next offset, which reads only what is new."
     )
     kind = Kind.READ
     behaviour = READS
@@ -193,12 +189,12 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
 
 class StopJobTool(BuiltinTool[JobParams]):
     name = "stop_background_job"
+    title = "Stop background job"
     display_name = "StopBackgroundJob"
     aliases = ("StopJobTool", "StopBackgroundJob", "task_stop", "KillShell")
     description = (
-        "End (kill, terminate) a background job together with all processes it started. They may finish within two "
-        "seconds (SIGTERM), then they are killed. Its output can still be read. Ending a job that has ended already "
-        "changes nothing."
+        "End (kill) a background job and all its processes: SIGTERM, after two seconds SIGKILL. Its output can still "
+        "be read."
     )
     kind = Kind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)

@@ -23,36 +23,33 @@ MAX_DESCRIBED_CHARS = 30  # characters of each text in the description of an edi
 
 class EditParams(ChangeParams):
     old_string: str = Field(
-        description="The exact text to replace, with enough lines around it to be unique. Empty creates a new file."
+        description="The exact text to replace, with enough lines around it. Empty creates a new file."
     )
-    new_string: str = Field(
-        description="The text to put in its place. Empty deletes; where old_string is whole lines, they go entirely."
-    )
-    replace_all: bool = Field(default=False, description="Replace every occurrence instead of exactly one.")
+    new_string: str = Field(description="The text in its place. Empty deletes, whole lines entirely.")
+    replace_all: bool = Field(default=False, description="Replace every occurrence.")
     expected_sha256: str | None = Field(
         default=None,
         pattern=SHA256_PATTERN,
-        description="Edit only if the file's present content has this SHA-256 digest.",
+        description="Edit only if the file's SHA-256 (hex) is this.",
     )
     encoding: str | None = Field(
         default=None,
         max_length=40,
-        description="Encoding of a file that is not UTF-8 and has no mark, such as 'windows-1252' or 'shift_jis'; "
-        "needed to replace or insert other than ASCII text in it.",
+        description="Of a file neither UTF-8 nor marked, such as 'shift_jis'; needed to put other than ASCII into it.",
     )
     expected_replacements: SkipJsonSchema[int | None] = Field(default=None, ge=1)
 
 
 class EditTool(ChangingTool[EditParams]):
     name = "edit"
+    title = "Edit file"
     display_name = "Edit"
     aliases = ("replace", "EditTool", "Edit")
     description = (
-        "Edit a file: replace old_string by new_string (search and replace, change, modify, insert or delete lines). "
-        "old_string must be unique in the file unless replace_all is set; copy it from the file, white space "
-        "included, without line numbers. Only the matched text changes: encoding, line endings and everything else "
-        "stay as they are. If nothing matches, the answer shows the most similar lines and the likely cause. With an "
-        "empty old_string a new file is created."
+        "Edit a file: replace old_string by new_string (search and replace, sed; insert or delete lines). old_string "
+        "must be unique in the file unless replace_all is set: copy it exactly, white space included, without line "
+        "numbers. All else, encoding and line endings too, stays as it is. If nothing matches, the answer shows the "
+        "most similar lines."
     )
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = EditParams

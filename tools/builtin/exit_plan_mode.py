@@ -36,6 +36,7 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
     """Presents a plan; what a person decides becomes the client's approval mode."""
 
     name = "exit_plan_mode"
+    title = "Leave plan mode"
     display_name = "ExitPlanMode"
     aliases = ("ExitPlanModeTool", "ExitPlanMode")
     description = (

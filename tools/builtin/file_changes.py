@@ -30,7 +30,7 @@ _LOCATION, _PLAN = "location", "plan"
 
 
 class ChangeParams(ToolParams):
-    file_path: str = Field(description="Path of the file, absolute or relative to the workspace.")
+    file_path: str = Field(description="Absolute, or relative to the workspace.")
 
 
 ChangeParamsT = TypeVar("ChangeParamsT", bound=ChangeParams)

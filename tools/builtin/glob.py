@@ -31,37 +31,30 @@ RECENT_SECONDS = 24 * 60 * 60  # files changed within this time come first, as i
 
 class GlobParams(ToolParams):
     pattern: str = Field(
-        description="Glob pattern, relative to the folder searched: '**/*.py', 'src/**/*.{ts,tsx}', 'docs/*.md'. "
-        "** stands for any folders; * ? [...] for characters; {a,b} for alternatives. A path that exists as written "
-        "is taken literally."
+        description="Relative to path: '**/*.py', 'src/**/*.{ts,tsx}'. A path that exists as it is counts literally."
     )
-    path: str | None = Field(
-        default=None, description="The folder to search, absolute or relative. Default: the whole workspace."
-    )
-    case_sensitive: bool = Field(default=False, description="Whether upper and lower case differ.")
-    respect_git_ignore: bool | None = Field(
-        default=None, description="False also finds what .gitignore hides. Default: the server's setting, usually true."
-    )
+    path: str | None = Field(default=None, description="Folder to search; by default the whole workspace.")
+    case_sensitive: bool = Field(default=False, description="Upper and lower case differ.")
+    respect_git_ignore: bool | None = Field(default=None, description="False also finds what .gitignore hides.")
     respect_agent_ignore: bool | None = Field(
         default=None,
-        description="False also finds what .coretoolsignore, .qwenignore and .geminiignore hide. "
-        "Default: the server's setting, usually true.",
+        description="The same for .qwenignore and the like.",
     )
-    limit: int | None = Field(default=None, ge=1, description="Most files to return; 100 by default.")
-    offset: int = Field(default=0, ge=0, description="Files to skip, to continue a list that was cut.")
+    limit: int | None = Field(default=None, ge=1, description="Most files; 100 by default.")
+    offset: int = Field(default=0, ge=0, description="Files to skip, to go on with a cut list.")
 
 
 class GlobTool(BuiltinTool[GlobParams]):
     seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has
 
     name = "glob"
+    title = "Find files"
     display_name = "FindFiles"
     aliases = ("GlobTool", "FindFiles", "Glob")
     description = (
-        "Find files by name or path with a glob pattern (like find, fd or ls **): returns absolute paths, files "
-        "changed in the last 24 hours first (newest first), then by path. Fast in large trees: what .gitignore and "
-        "agent-ignore files hide, node_modules and version control folders are not searched unless asked for. "
-        "Dotfiles are included. To search file contents use grep_search; for one folder list_directory."
+        "Find files by name or path (like find, fd or ls **). Gives absolute paths: changed in the last 24 hours, "
+        "newest first, then the others by path. Dotfiles are found; what ignore files hide, node_modules and .git "
+        "only if asked for. For file contents use grep_search."
     )
     kind = Kind.SEARCH
     behaviour = READS

@@ -23,29 +23,26 @@ MAX_CONTEXT = 1_000  # neighbours of a match that are shown at most
 
 class GrepParams(ToolParams):
     pattern: str = Field(
-        description="Regular expression in ripgrep's (Rust) syntax, matched within single lines: 'function\\s+\\w+', "
-        "'TODO|FIXME'. No look-around and no back-references. Escape ( ) [ ] { } . * + ? | ^ $ with a backslash, or "
-        "set fixed_strings."
+        description="Rust (ripgrep) syntax, within single lines, no look-around or back-references: 'fn\\s+\\w+', "
+        "'TODO|FIXME'. Escape special characters, or set fixed_strings."
     )
-    path: str | None = Field(
-        default=None, description="Folder or file to search, absolute or relative. Default: the whole workspace."
-    )
+    path: str | None = Field(default=None, description="Folder or file; by default the whole workspace.")
     glob: str | None = Field(
         default=None,
-        description="Only files that fit this glob: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' leaves out.",
+        description="Only files that fit: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' leaves out.",
     )
-    case_sensitive: bool = Field(default=False, description="Whether upper and lower case differ.")
-    fixed_strings: bool = Field(default=False, description="Take the pattern as literal text.")
-    context: int | None = Field(default=None, ge=0, description="Lines to show before and after each match.")
-    before: int | None = Field(default=None, ge=0, description="Lines to show before each match.")
-    after: int | None = Field(default=None, ge=0, description="Lines to show after each match.")
-    names_only: bool = Field(default=False, description="Return only the paths of the files with matches.")
-    max_matches_per_file: int | None = Field(default=None, ge=1, description="Most matches to return of one file.")
+    case_sensitive: bool = Field(default=False, description="Upper and lower case differ.")
+    fixed_strings: bool = Field(default=False, description="The pattern is literal text.")
+    context: int | None = Field(default=None, ge=0, description="Lines around each match.")
+    before: int | None = Field(default=None, ge=0, description="Lines before.")
+    after: int | None = Field(default=None, ge=0, description="Lines after.")
+    names_only: bool = Field(default=False, description="Only the paths of matching files.")
+    max_matches_per_file: int | None = Field(default=None, ge=1, description="Most matches of one file.")
     limit: int | None = Field(
-        default=None, ge=1, description="Most matches (with names_only: files) to return in all; 100 by default."
+        default=None, ge=1, description="Most matches (or files, with names_only); 100 by default."
     )
     exclude_pattern: str | None = Field(
-        default=None, description="Regular expression; lines that match it as well are left out."
+        default=None, description="Regular expression: leave out lines that match it too."
     )
     no_ignore: bool = Field(default=False, description="Also search what .gitignore hides, node_modules and the like.")
 
@@ -54,14 +51,14 @@ class GrepTool(BuiltinTool[GrepParams]):
     seconds = SEARCH_SECONDS  # how long one search may take before it returns what it has
 
     name = "grep_search"
+    title = "Search files"
     display_name = "SearchText"
     aliases = ("GrepTool", "Grep", "SearchText", "search_file_content", "SearchFiles")
     description = (
-        "Search file contents with a regular expression or literal text (grep, ripgrep, rg, full text code search): "
-        "find where a function, class, variable, import, string or error message occurs. Returns matching lines "
-        "grouped by file, with line numbers, paths relative to the folder searched. Case-insensitive by default. "
-        "Dot-folders are searched; what .gitignore and agent-ignore files hide, node_modules, version control folders, "
-        "binary files and files over 100 MB are not. To find files by name use glob."
+        "Search file contents with a regular expression or literal text (grep, ripgrep, rg, code search): where a "
+        "function, class, import or message occurs. Gives matching lines by file, with line numbers; paths are "
+        "relative to the folder. Case is ignored by default. Not searched: what ignore files hide, node_modules, "
+        ".git, binary files, files over 100 MB. For file names use glob."
     )
     kind = Kind.SEARCH
     behaviour = READS

@@ -27,28 +27,28 @@ from tools.contract.threads import run_blocking
 
 
 class LSParams(ToolParams):
-    path: str = Field(description="The folder to list: an absolute path, or one relative to the workspace ('.' is it).")
+    path: str = Field(description="Absolute, or relative to the workspace ('.').")
     ignore: list[ShortPattern] | None = Field(
         default=None,
         max_length=MAX_PATTERNS,
-        description="Names to leave out; * stands for any characters, ? for one: ['*.log', 'tmp?'].",
+        description="Names to leave out, with * and ?: ['*.log'].",
     )
-    offset: int = Field(default=0, ge=0, description="Entries to skip, to continue a listing that was cut.")
-    limit: int | None = Field(default=None, ge=1, description="Most entries to return; 100 by default.")
+    offset: int = Field(default=0, ge=0, description="Entries to skip, to go on with a cut listing.")
+    limit: int | None = Field(default=None, ge=1, description="Most entries; 100 by default.")
     file_filtering_options: FileFilteringOptions | None = Field(
-        default=None, description="Whether ignore files hide entries."
+        default=None, description="False also lists what .gitignore, or .qwenignore and the like, hide."
     )
 
 
 class LSTool(BuiltinTool[LSParams]):
     name = "list_directory"
+    title = "List folder"
     display_name = "ReadFolder"
     aliases = ("LSTool", "ReadFolder", "ListFiles")
     description = (
-        "List a directory (folder), like ls: the names of the files and subdirectories directly in it, directories "
-        "first, with file sizes in bytes and link targets. Hidden dotfiles are included; entries that .gitignore or "
-        "agent-ignore files hide are left out and counted. Not recursive: use glob to find files by name in a whole "
-        "tree. A long listing is cut and tells the offset that continues it."
+        "List one folder (directory), like ls: subfolders first, then files with their sizes in bytes, and where "
+        "links point. Dotfiles are listed; what ignore files hide is only counted. Not recursive: for a whole tree "
+        "use glob."
     )
     kind = Kind.SEARCH
     behaviour = READS

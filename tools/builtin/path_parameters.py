@@ -94,16 +94,10 @@ ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
 class FileFilteringOptions(ToolParams):
-    """Which ignore files count."""
+    """Which ignore files count; what is left out is as the server is set up, usually true."""
 
-    respect_git_ignore: bool | None = Field(
-        default=None, description="False also shows what .gitignore hides. Default: the server's setting, usually true."
-    )
-    respect_agent_ignore: bool | None = Field(
-        default=None,
-        description="False also shows what .coretoolsignore, .qwenignore and .geminiignore hide. "
-        "Default: the server's setting, usually true.",
-    )
+    respect_git_ignore: bool | None = None
+    respect_agent_ignore: bool | None = None
 
 
 def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -25,33 +25,28 @@ _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
 
 
 class ReadFileParams(ToolParams):
-    absolute_path: str = Field(
-        description="Absolute path of the file. A path relative to the workspace is accepted as 'file_path'."
-    )
+    absolute_path: str = Field(description="Absolute; a relative one is accepted as file_path.")
     offset: int = Field(
         default=0,
-        description="First line to show, counted from 0. Negative counts from the end: -20 shows the last 20 lines.",
+        description="First line, from 0. Negative counts from the end: -20 is the last 20 lines.",
     )
-    limit: int | None = Field(
-        default=None, ge=1, description="How many lines to show; by default up to 2000. Very long results are cut."
-    )
+    limit: int | None = Field(default=None, ge=1, description="Lines to show; 2000 by default.")
     pages: str | None = Field(
         default=None,
         max_length=40,
-        description="Only these pages of a PDF, from 1: '3', '10-15' or '8-'. Offset and limit then count their lines.",
+        description="Pages of a PDF: '3', '10-15' or '8-'; offset and limit then count their lines.",
     )
 
 
 class ReadFileTool(BuiltinTool[ReadFileParams]):
     name = "read_file"
+    title = "Read file"
     display_name = "ReadFile"
     aliases = ("ReadFileTool", "ReadFile")
     description = (
-        "Read a file and show its content: view or open source code, text, logs, configuration, SVG and Jupyter "
-        "notebooks as text, PDF as the text of its pages where that can be read; images, audio and video as media. "
-        "Text comes exactly as it is in the file, without line numbers. When a file is too long for one result, a "
-        "header says which lines are shown and the offset that continues. Use offset and limit to page through large "
-        "files or to see the tail (negative offset)."
+        "Read a file (view, open, cat, head, tail): text exactly as it is, without line numbers; notebooks, SVG and "
+        "PDF as text; images, audio and video as media. If it is too long, a header tells which lines are shown and "
+        "the offset to go on with."
     )
     kind = Kind.READ
     behaviour = READS

@@ -32,20 +32,19 @@ class ReadManyFilesParams(ToolParams):
     paths: list[ShortPattern] = Field(
         min_length=1,
         max_length=MAX_PATHS,
-        description="Files, folders (read with all that is in them) and globs, absolute or relative to the workspace: "
-        "['README.md', 'src/**/*.py', 'docs'].",
+        description="Files, folders (with all in them) and globs: ['README.md', 'src/**/*.py'].",
     )
     exclude: list[ShortPattern] | None = Field(
         default=None,
         max_length=MAX_PATTERNS,
-        description="Globs of what to leave out, in addition to the default excludes: ['**/*.test.ts'].",
+        description="Globs to leave out besides the default excludes.",
     )
     useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire
         default=True,
-        description="Leave out node_modules, .git, dist, build, coverage, binary files, .env and the like.",
+        description="Leave out node_modules, .git, dist, build, binary files, .env and the like.",
     )
     file_filtering_options: FileFilteringOptions | None = Field(
-        default=None, description="Whether ignore files hide what folders and globs find."
+        default=None, description="False also reads what .gitignore, or .qwenignore and the like, hide."
     )
 
 
@@ -53,13 +52,13 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
     seconds = SEARCH_SECONDS  # how long finding the files may take, and then reading them
 
     name = "read_many_files"
+    title = "Read several files"
     display_name = "ReadManyFiles"
     aliases = ("ReadManyFilesTool", "ReadManyFiles")
     description = (
-        "Read the content of several files at once, by path, folder or glob (like cat of many files): to get an "
-        "overview of a codebase, review related files or collect context. Each text is preceded by a line "
-        "'--- path ---'. Images, audio, video and PDF are included only if named or asked for by extension. What does "
-        "not fit is listed with its size. For one file, or parts of a large one, use read_file."
+        "Read several files at once (like cat), by path, folder or glob: for an overview, or related files. A line "
+        "'--- path ---' precedes each. Media and PDF come only if named or asked for by extension. What does not fit "
+        "is listed with its size. For one file, or parts of it, use read_file."
     )
     kind = Kind.READ
     behaviour = READS

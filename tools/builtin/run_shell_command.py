@@ -30,29 +30,23 @@ _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
 
 class ShellParams(ToolParams):
-    command: str = Field(max_length=MAX_COMMAND_CHARS, description="The command line, run as bash -c <command>.")
+    command: str = Field(max_length=MAX_COMMAND_CHARS, description="The command line, run by bash -c.")
     description: str | None = Field(
-        default=None, description="What the command is for, in one short line for the user who is asked for consent."
+        default=None, description="Its purpose in one short line, for the user who is asked."
     )
     directory: str | None = Field(
         default=None,
-        description="The folder to run in, absolute or relative to the workspace; by default the workspace's first.",
+        description="Folder to run in; by default the workspace's first.",
     )
     timeout: int | None = Field(
         default=None,
         ge=1,
         le=MAX_COMMAND_TIMEOUT,
-        description=(
-            f"How long the command may take, in milliseconds, at most {MAX_COMMAND_TIMEOUT} (10 minutes); if it is "
-            "left out, the server's own limit holds. Without effect in the background."
-        ),
+        description=f"Milliseconds, at most {MAX_COMMAND_TIMEOUT}, in the foreground; by default the server's limit.",
     )
     is_background: bool = Field(
         default=False,
-        description=(
-            "Whether the command goes on after this call: for servers, watchers and everything that does not end by "
-            "itself or takes longer than 10 minutes. Do not add '&' to the command."
-        ),
+        description="Go on after this call: for servers, watchers, what takes over 10 minutes. Do not add '&'.",
     )
 
     @property
@@ -62,16 +56,14 @@ class ShellParams(ToolParams):
 
 class ShellTool(BuiltinTool[ShellParams]):
     name = "run_shell_command"
+    title = "Run command"
     display_name = "Shell"
     aliases = ("ShellTool", "Shell", "Bash")
     description = (
-        "Run a shell command (bash -c) in a folder of the workspace: build, test, git, scripts, package managers. "
-        "Standard output and standard error come together in the order they were printed; a non-zero exit code is "
-        "told. There is no terminal and no input, so use options that ask nothing (-y, --no-pager, --batch). A long "
-        "output is shown by its beginning and its end, with a file that read_file can page through. What the command "
-        "leaves running (&) becomes a background job. Commands may run confined: they change nothing outside the "
-        "workspace but their own /tmp, which lasts as long as this session. For files prefer read_file, edit, glob and "
-        "grep_search."
+        "Run a shell command (bash, terminal): build, test, git, scripts, package managers. Output and errors come "
+        "together as printed, with a non-zero exit code. There is no terminal and no input: use options that ask "
+        "nothing (-y, --no-pager). Of a long output beginning and end are shown, and a file for read_file. What is "
+        "left running (&) becomes a background job. For files prefer read_file, edit, glob and grep_search."
     )
     kind = Kind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)

@@ -47,12 +47,11 @@ class SaveMemoryParams(ToolParams):
 
     fact: str = Field(
         max_length=MAX_FACT_CHARS,
-        description="One fact to remember, as a short sentence that can be understood by itself.",
+        description="A short sentence, clear by itself.",
     )
     scope: MemoryScope | None = Field(
         default=None,
-        description="'project' keeps it with the workspace (the default where there is one), 'global' for all "
-        "projects of the user.",
+        description="project: kept with the workspace (default where there is one); global: for all projects.",
     )
     modified_by_user: SkipJsonSchema[bool | None] = None
     modified_content: SkipJsonSchema[str | None] = None
@@ -60,12 +59,13 @@ class SaveMemoryParams(ToolParams):
 
 class MemoryTool(BuiltinTool[SaveMemoryParams]):
     name = "save_memory"
+    title = "Save memory"
     display_name = "SaveMemory"
     aliases = ("MemoryTool", "SaveMemory")
     description = (
-        "Remember a fact in later conversations: a preference, a convention or a detail that the user states or asks "
-        "to remember, in a memory file that clients load as context. One short fact a call; not for what only this "
-        "conversation needs, for long texts or for secrets. A fact that is there already is not added again."
+        "Remember a fact for later conversations: a preference, convention or detail that the user states or asks to "
+        "keep. It goes into a memory file that clients load. One short fact a call; no secrets, and nothing that "
+        "only this conversation needs."
     )
     kind = Kind.EDIT
     behaviour = Behaviour(read_only=False, idempotent=True)

@@ -13,7 +13,7 @@ from tools.call.context import ToolContext
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.errors import ExecutionDeniedError, InvalidToolParamsError
 from tools.contract.file_names_in_text import brief, one_line
-from tools.contract.parameters import ToolParams, published_schema
+from tools.contract.parameters import ToolParams, full_schema, published_schema
 from tools.contract.permission_subjects import AgentSubject, Kind, Subject
 from tools.contract.results import ToolResult
 from tools.planning.agent_command import MAX_DEPTH, AgentCommand, depth_in
@@ -51,6 +51,7 @@ class TaskTool(BuiltinTool[TaskParams]):
     """
 
     name = "task"
+    title = "Hand over task"
     display_name = "Task"
     aliases = ("agent", "TaskTool", "Task", "AgentTool", "Agent", "invoke_agent")
     kind = Kind.EXECUTE
@@ -70,7 +71,7 @@ class TaskTool(BuiltinTool[TaskParams]):
         about = (f": {one_line(agent.description)}" if agent.description else "" for agent in agents)
         lines = (f"- {one_line(agent.name)}{what}" for agent, what in zip(agents, about, strict=True))
         self.description = "\n".join([PURPOSE, *lines])
-        self._schema = published_schema(TaskParams)
+        self._schema = published_schema(full_schema(TaskParams))
         named = self._schema["properties"]["subagent_type"]
         named["enum"] = list(self._agents)
         named.pop("default", None)

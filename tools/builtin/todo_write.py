@@ -40,27 +40,26 @@ OUTPUT_SCHEMA = object_schema(
 class TodoItem(ToolParams):
     """One thing to do."""
 
-    id: str = Field(min_length=1, max_length=MAX_ID_CHARS, description="Unique in the list; keep it in later calls.")
-    content: str = Field(min_length=1, max_length=MAX_TODO_CHARS, description="What is to be done.")
-    status: TodoStatus = Field(description="How it stands.")
+    id: str = Field(min_length=1, max_length=MAX_ID_CHARS, description="Unique; keep it in later calls.")
+    content: str = Field(min_length=1, max_length=MAX_TODO_CHARS)
+    status: TodoStatus
 
 
 class TodoWriteParams(ToolParams):
-    todos: list[TodoItem] = Field(
-        max_length=MAX_TODOS, description="The whole list, in order; it replaces the former one. Empty clears it."
-    )
+    todos: list[TodoItem] = Field(max_length=MAX_TODOS, description="The whole list, in order. Empty clears it.")
 
 
 class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     """Replaces a client's list of todos for its workspace folder."""
 
     name = "todo_write"
+    title = "Write todo list"
     display_name = "TodoWrite"
     aliases = ("write_todos", "TodoWriteTool", "TodoWrite", "WriteTodosTool", "WriteTodos")
     description = (
-        "Write the todo list of the current work (plan, task list, checklist): give the whole list each time, it "
-        "replaces the former one. Use it for work of several steps: mark a todo in_progress when you begin it, one at "
-        "a time, and completed as soon as it is done. Not needed for a single simple step."
+        "Write the todo list (plan, checklist) of work in several steps: the whole list each time, it replaces the "
+        "former one. Mark a todo in_progress when you begin it, one at a time, and completed as soon as it is done. "
+        "Not for a single simple step."
     )
     kind = Kind.THINK
     behaviour = Behaviour(read_only=False, idempotent=True)

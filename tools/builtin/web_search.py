@@ -31,31 +31,34 @@ MAX_LIMIT = 20  # what Tavily and Brave give at a time
 class WebSearchParams(ToolParams):
     query: str = Field(
         max_length=MAX_QUERY_CHARS,
-        description="What to search for: a few words or a short question, with a year where it has to be recent.",
+        description="A few words or a short question, with a year where it has to be recent.",
     )
     provider: str | None = Field(
         default=None,
-        description=f"Which provider to ask ({', '.join(_FIRST)} or {_LAST}), if it is set up; leave it out for the "
-        "default.",
+        description=f"{', '.join(_FIRST)} or {_LAST}, if it is set up; leave it out for the default.",
     )
     limit: int = Field(
         default=DEFAULT_LIMIT,
         ge=1,
         le=MAX_LIMIT,
-        description="The most results to give, at most 20; 5 by default. A provider may give fewer.",
+        description="Most results, at most 20.",
     )
 
 
 class WebSearchTool(BuiltinTool[WebSearchParams]):
-    """Searches the web. The opener of URLs is made with the first call, and the same one each time."""
+    """Searches the web with what an operator has set up; other settings make another tool.
+
+    The opener of URLs is made with the first call, and the same one each time.
+    """
 
     name = "web_search"
+    title = "Search the web"
     display_name = "WebSearch"
     aliases = ("google_web_search", "GoogleSearch", "WebSearchTool", "WebSearch")
     description = (
-        "Search the web and get titles, addresses and excerpts of the pages found, with a short answer where the "
-        "provider gives one. For what is newer than you know, for documentation, versions, error messages and facts "
-        "to be checked. Read a page that looks right with web_fetch, and name your sources to the user."
+        "Search the web (google, internet): titles, addresses and excerpts of pages, with a short answer where the "
+        "provider gives one. For what is newer than you know, documentation, versions, error messages, facts to be "
+        "checked. Read a page with web_fetch, and name your sources to the user."
     )
     kind = Kind.SEARCH
     # Nothing is changed by it; but the query leaves this machine, so a client must not run it unasked.
@@ -68,6 +71,12 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
     def __init__(self, settings: SearchSettings, opener: Callable[[], UrlOpener]) -> None:
         self._settings = settings
         self._opener = opener
+        self.version = repr(([(provider.name, provider.url) for provider in settings.providers], settings.default))
+
+    @property
+    def is_listed(self) -> bool:
+        """Where somebody is set up to be asked."""
+        return bool(self._settings.providers)
 
     def check(self, params: WebSearchParams, spelled: Mapping[str, str]) -> None:
         provider, names, problem = params.provider, self._settings.names, ""

@@ -17,29 +17,28 @@ if TYPE_CHECKING:
 
 
 class WriteFileParams(ChangeParams):
-    content: str = Field(description="The complete new content of the file, byte for byte as it shall be written.")
+    content: str = Field(description="The complete new content, taken literally.")
     expected_sha256: str | None = Field(
         default=None,
         pattern=SHA256_PATTERN,
-        description="Write only if the file's present content has this SHA-256 digest.",
+        description="Write only if the file's SHA-256 (hex) is this.",
     )
     encoding: str | None = Field(
         default=None,
         max_length=40,
-        description="Encoding to write in, such as 'windows-1252'; by default that of the present file where it is "
-        "certain, else UTF-8.",
+        description="Such as 'windows-1252'; by default the file's own where it is certain, else UTF-8.",
     )
 
 
 class WriteFileTool(ChangingTool[WriteFileParams]):
     name = "write_file"
+    title = "Write file"
     display_name = "WriteFile"
     aliases = ("WriteFileTool", "WriteFile")
     description = (
-        "Write a file: create a new file or overwrite (replace, save) an existing one with the complete content "
-        "given. Missing folders are created. An existing file keeps its encoding, byte order mark and line endings. "
-        "To change only a part of a file use edit. The content is written literally: no escapes are interpreted, and "
-        "placeholders such as '// rest of code ...' are refused."
+        "Write a file: create it, or overwrite (replace, save) it with the complete content. Missing folders are "
+        "created; an existing file keeps its encoding, BOM and line endings. Placeholders such as '// rest of code "
+        "...' are refused. To change only a part use edit."
     )
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
     params_model = WriteFileParams

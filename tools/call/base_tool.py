@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tools.contract.parameters import ToolParams, about_ignored, about_ignored_within, bind, published_schema, rename
+from tools.contract.parameters import (
+    ToolParams,
+    about_ignored,
+    about_ignored_within,
+    bind,
+    full_schema,
+    published_schema,
+    rename,
+)
 from tools.contract.permission_subjects import Kind, Subject, ToolTraits
 from tools.contract.results import FunctionDeclaration
 
@@ -43,7 +51,9 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     name: str  # the unique name used in calls
 
-    display_name: str  # the name for people
+    display_name: str  # its name in Qwen Code and Gemini CLI, which rules and calls may use
+
+    title: str = ""  # its name for people; empty where that is the display name
 
     description: str  # what it does, told to the model
 
@@ -58,8 +68,14 @@ class BaseTool(ABC, Generic[ParamsT]):
     # What it is made from, where that may change while it is in use; an answer to a question is bound to it
     version: str = ""
 
-    # JSON Schema of `ToolResult.structured`, where the tool always fills it
+    # JSON Schema of `ToolResult.structured`, where the tool always fills it. Documented, and not listed: it would be a
+    # third of all that a model is told of tools
     output_schema: Mapping[str, Any] | None = None
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether clients are told of it. By its name it answers in any case, if only with what it lacks."""
+        return True
 
     @property
     @abstractmethod
@@ -177,11 +193,15 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
         """JSON Schema of the parameters, as published."""
-        return self._own_schema
+        return self._published_schema
+
+    @cached_property
+    def _published_schema(self) -> Mapping[str, Any]:
+        return published_schema(self._own_schema)
 
     @cached_property
     def _own_schema(self) -> Mapping[str, Any]:
-        return published_schema(self.params_model)
+        return full_schema(self.params_model)
 
     @cached_property
     def _nested_parameters(self) -> frozenset[str]:
@@ -211,7 +231,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
             spellings = {**{name: name for name in self.parameter_schema["properties"]}, **self.parameter_aliases}
             told = [about_ignored(self.name, [name for name in named if name in left], spellings, set(named))]
         if not self._nested_parameters.isdisjoint(arguments):
-            told += about_ignored_within(self.name, arguments, self.parameter_schema)
+            told += about_ignored_within(self.name, arguments, self._own_schema)
         return " ".join(filter(None, told))
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:

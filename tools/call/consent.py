@@ -168,7 +168,7 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
     if shown is None:
         # The tool itself would not ask.
         text = json.dumps(dict(arguments), indent=2, ensure_ascii=False, default=str)
-        shown = InfoConfirmation(title=f"Confirm {tool.display_name}", prompt=f"{tool.name}\n{text}")
+        shown = InfoConfirmation(title=f"Confirm: {tool.title or tool.display_name}", prompt=f"{tool.name}\n{text}")
     if isinstance(shown, ExecConfirmation) and not can_be_shown(shown.command):
         raise ExecutionDeniedError(
             "The call needs consent and is too long to be shown to a person as a whole, so nothing was run. "

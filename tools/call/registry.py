@@ -68,6 +68,11 @@ class ToolRegistry:
         self._aliases.update(dict.fromkeys(tool.aliases, tool.name))
         self._changed()
 
+    def replace_tool(self, tool: AnyTool) -> None:
+        """Put a built-in tool in the place of the one of its name. Calls that are at work go on with the former one."""
+        self._builtin[tool.name] = tool
+        self._changed()
+
     def declare_source(self, source: str, discover: Callable[[], Awaitable[None]] | None = None) -> None:
         """Give a source its place in the order, before its tools are known.
 

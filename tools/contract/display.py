@@ -131,12 +131,19 @@ class _Authorities:
         return before, host[1] if host else ""
 
 
+def ascii_host(host: str) -> str:
+    """A host name in the letters of ASCII, as it is looked up; a `UnicodeError` if it has none."""
+    if host.isascii():
+        return host
+    import idna  # noqa: PLC0415 - its tables are large, and few hosts need them
+
+    return idna.encode(host, uts46=True, transitional=False).decode("ascii")
+
+
 def _plain(host: str) -> str:
     """A host in the letters of ASCII, in which none looks like another."""
     try:
-        return visible_line(
-            (host if host.isascii() else host[:MAX_HOST_CHARS].encode("idna").decode())[:MAX_HOST_CHARS]
-        )
+        return visible_line(ascii_host(host[:MAX_HOST_CHARS])[:MAX_HOST_CHARS])
     except UnicodeError:
         return "not a valid name"
 
@@ -152,7 +159,7 @@ def render_question(question: Question) -> str:
         case ExecConfirmation():
             lines += [_shown(without_gaps(details.command), "bash"), f"Folder: {visible_line(details.directory)}"]
             if details.is_background:
-                lines.append("It goes on in the background after the call.")
+                lines.append("It keeps running in the background after the call.")
             if details.description:
                 lines.append(f"The model says: {visible_line(details.description)}")
         case PlanConfirmation():
@@ -210,7 +217,7 @@ def cut_at_line(text: str, size: int) -> tuple[str, bool]:
 def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
     shown, is_cut_here = cut_at_line(visible(text).rstrip("\n"), MAX_QUESTION_BYTES)
     block = fenced(shown, language)
-    return f"{block}\nThis is not all of it: it is too long to be shown whole." if is_cut or is_cut_here else block
+    return f"{block}\nCut here: it is too long to be shown in full." if is_cut or is_cut_here else block
 
 
 # How a person sees the status of a todo; an empty box is what is still to be done

@@ -77,11 +77,6 @@ class Deadline:
         """Whether the budget is used up."""
         return time.monotonic() >= self._end
 
-    @property
-    def left(self) -> float:
-        """Seconds of the budget that are not used up."""
-        return max(0.0, self._end - time.monotonic())
-
     def check(self) -> bool:
         """Whether the budget is used up; a `ToolError` if the call is cancelled."""
         self.signal.raise_if_aborted()

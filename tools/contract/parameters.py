@@ -215,8 +215,7 @@ def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, m
         if isinstance(value, int) and abs(value) > MAX_INTEGER and name in model.model_fields:
             raise InvalidToolParamsError(
                 tool,
-                f"'{name}' is a whole number that is not exact any more; give one from -{MAX_INTEGER:,} to "
-                f"{MAX_INTEGER:,}.",
+                f"'{name}' is too large to be represented exactly; give one from -{MAX_INTEGER:,} to {MAX_INTEGER:,}.",
             )
         if (wanted := schema["properties"].get(name)) is None:
             continue
@@ -253,7 +252,7 @@ def _sample(value: Any, depth: int = 2) -> Any:
     return {name[: MAX_SHOWN_VALUE + 1]: _sample(given[name], depth - 1) for name in islice(given, few)}
 
 
-def published_schema(model: type[ToolParams]) -> dict[str, Any]:
+def full_schema(model: type[ToolParams]) -> dict[str, Any]:
     """The model's JSON Schema as clients like it: no titles, no `$ref`, optional instead of nullable."""
     raw = model.model_json_schema()
     definitions: Mapping[str, Any] = raw.pop("$defs", {})
@@ -261,6 +260,23 @@ def published_schema(model: type[ToolParams]) -> dict[str, Any]:
     schema.pop("description", None)
     schema.setdefault("properties", {})
     return schema
+
+
+# Bounds that a model keeps to anyway or reads in a description; an error tells them to the one that does not
+_BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"})
+
+
+def published_schema(schema: Schema) -> dict[str, Any]:
+    """What of a full schema is told to models, which pay for every character: no bounds, no empty defaults."""
+    published: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            published[key] = {name: published_schema(each) for name, each in value.items()}
+        elif key == "items":
+            published[key] = published_schema(value)
+        elif key not in _BOUNDS and (key != "default" or value):
+            published[key] = value
+    return published
 
 
 def object_schema(properties: Mapping[str, Any], *, is_closed: bool = True) -> dict[str, Any]:
@@ -280,7 +296,8 @@ def _simplify(node: Any, definitions: Mapping[str, Any]) -> Any:
         del fields["anyOf"]
         fields = {**variants[0], **fields}
     if "$ref" in fields:
-        target = definitions[fields.pop("$ref").rpartition("/")[2]]
+        target = dict(definitions[fields.pop("$ref").rpartition("/")[2]])
+        target.pop("description", None)  # a class says what it is to us; to models its field does
         fields = {**target, **fields}
     if fields.get("default", ...) is None:
         del fields["default"]

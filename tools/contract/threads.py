@@ -15,8 +15,9 @@ from typing import Any, Generic, TypeVar
 
 from anyio import get_cancelled_exc_class
 
-from tools.contract.errors import ExhaustedError, exhaustion_of, start_thread
+from tools.contract.errors import ExhaustedError, exhaustion_of
 from tools.contract.limits import AbortSignal
+from tools.contract.process_limits import start_thread
 
 OutcomeT = TypeVar("OutcomeT")
 

@@ -16,8 +16,9 @@ from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import Progress
 from tools.contract.results import Part, TextPart, ToolResult
 from tools.contract.threads import THREADS
-from tools.discovery.commands import CALL_COMMAND, CallCommand, UnreadableError, read_json, require_sendable
+from tools.discovery.commands import CALL_COMMAND, CallCommand
 from tools.discovery.declarations import DeclaredTool
+from tools.discovery.json_values import UnreadableError, read_json, require_sendable
 from tools.shell.command import Ending
 from tools.shell.output import OUTPUT_CHARS
 from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, kept_output, program_facts, size

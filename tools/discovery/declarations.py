@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from tools.contract.display import visible
 from tools.contract.file_names_in_text import brief, one_line
 from tools.contract.parameters import coerce
-from tools.discovery.commands import UnreadableError, read_json, require_sendable
+from tools.discovery.json_values import UnreadableError, read_json, require_sendable
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError

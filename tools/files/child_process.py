@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, Self, cast
 
-from tools.contract.errors import ExhaustedError, start_thread
+from tools.contract.errors import ExhaustedError
 from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.process_limits import start_thread
 from tools.files import document_worker
 from tools.files.workspace import contains
 

@@ -16,7 +16,7 @@ import codecs
 import logging
 import os
 import stat
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
@@ -120,6 +120,11 @@ class Scope:
         if git is self.git and agent is self.agent:
             return self
         return Scope(self.prefix, git, agent, self.forbidden, folder)
+
+
+def names_of_ignore_files(names: Iterable[str]) -> set[str]:
+    """Of the names in a folder those that may be of ignore files, as a file system without case finds them."""
+    return {name.casefold() for name in names if name[0] == "."}
 
 
 def scope_of(

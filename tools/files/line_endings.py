@@ -1,9 +1,10 @@
-"""The line endings of a text: which there are, and the lines between them."""
+"""The line endings of a text: which there are, those that new lines get, and the lines between them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 Eol = Literal["lf", "crlf", "cr", "mixed"]
@@ -47,6 +48,39 @@ def eol_style(text: str) -> Eol | None:
     if "\r" not in text:
         return "lf" if "\n" in text else None
     return line_endings(text).style
+
+
+class NearbyEndings:
+    """The line endings near positions that are asked for in order, so that no part of the text is searched twice."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._has_returns, self._has_feeds = "\r" in text, "\n" in text
+        self._next = {"\n": -1, "\r": -1}
+
+    @cached_property
+    def _last(self) -> str:
+        """The last line ending of the text, which has one."""
+        position = max(self._text.rfind("\n"), self._text.rfind("\r"))
+        return "\r\n" if self._text[position - 1 : position + 1] == "\r\n" else self._text[position]
+
+    def for_lines_at(self, start: int, end: int, new: str) -> str:
+        """The ending for new lines in place of a span: that of the lines touched, else of its line, else before."""
+        text = self._text
+        inside = line_endings(text[start:end]).majority
+        if inside is not None:
+            return inside
+        if not self._has_returns:
+            return "\r\n" if "\r\n" in new and not self._has_feeds else "\n"
+        for ending, position in self._next.items():
+            if position < end:
+                found = text.find(ending, end)
+                self._next[ending] = len(text) if found < 0 else found
+        line_feed, carriage_return = self._next["\n"], self._next["\r"]
+        if carriage_return < line_feed:
+            return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
+        # With none inside and none behind, the last one of the text is the one before.
+        return "\n" if line_feed < len(text) else self._last
 
 
 def line_separator(text: str) -> str:

@@ -28,8 +28,8 @@ from tools.contract.permission_subjects import (
 from tools.files.workspace import Workspace, is_inside
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.guarded_paths import GuardedPaths
-from tools.permissions.rules import CORE, SESSION, Rule, Rules, parse_rule
-from tools.permissions.tool_names import names_of_any_tool
+from tools.permissions.rules import CORE, PROFILE, SESSION, Rule, Rules, parse_rule
+from tools.permissions.tool_names import PROFILES, names_of_any_tool
 from tools.permissions.verdict import Permission, Verdict
 
 _PLAN_MODE = Permission(
@@ -82,6 +82,10 @@ class PermissionPolicy:
             setting = self.rules.include_setting
             reason = f"{tool.name} is switched off, since {setting} does not name it"
             return Permission(Verdict.DENY, reason, setting=setting)
+        profile = self.rules.profile
+        if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
+            reason = f"{tool.name} is switched off, since it is not in the profile {profile} ({PROFILE})"
+            return Permission(Verdict.DENY, reason, setting=PROFILE)
         if core and tool.is_builtin and not any(rule.names_tool(tool) for rule in core):
             return Permission(Verdict.DENY, f"{tool.name} is switched off, since {CORE} does not name it", setting=CORE)
         rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names_tool(tool)), None)
@@ -101,7 +105,7 @@ class PermissionPolicy:
         What was found is remembered for the tool: looking through the rules would be most of the work of a small call.
         """
         tool, mode = request.tool, request.mode
-        rules = self._rules_with(request.grants) if request.grants else self.rules
+        rules = self._rules_with(request.grants)
         known = self._judged_tools.get(tool)
         if known is not None and not request.asked_anew and known[0] is rules and known[1] is mode:
             return known[2], True
@@ -139,7 +143,7 @@ class PermissionPolicy:
     def _opinions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
         """What there is to say of a call, that which counts most first."""
         tool, mode, workspace = request.tool, request.mode, request.workspace
-        rules = self._rules_with(request.grants) if request.grants else self.rules
+        rules = self._rules_with(request.grants)
         about = [
             rule
             for rule in rules.strict
@@ -194,7 +198,7 @@ class PermissionPolicy:
         from tools.permissions.shell.analyser import analyse  # noqa: PLC0415
         from tools.permissions.shell.expansion import NamesOnDisk  # noqa: PLC0415
 
-        mode, rules = request.mode, self._rules_with(request.grants) if request.grants else self.rules
+        mode, rules = request.mode, self._rules_with(request.grants)
         analysis = analyse(command.command, NamesOnDisk(self.home, command.directory))
         paths = CommandPaths(self.home, command.directory)
         permission = CommandPolicy(analysis, rules, mode, request.workspace, paths, self.guarded).judge()
@@ -204,6 +208,8 @@ class PermissionPolicy:
 
     def _rules_with(self, granted: Sequence[str]) -> Rules:
         """The operator's rules and what was granted to a client; the same object as long as both are the same."""
+        if not granted:
+            return self.rules
         grants = tuple(granted)
         known = self._rules_with_grants.get(grants)
         if known is None or known[0] is not self.rules:

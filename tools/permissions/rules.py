@@ -234,6 +234,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
 
 CORE = "tools.core"
 INCLUDE = "tools.include"
+PROFILE = "tools.profile"
 # The settings that hold rules, and what each does. `tools.core` also keeps out whatever it does not name.
 VERDICTS: Mapping[str, Verdict] = {
     "permissions.allow": Verdict.ALLOW,
@@ -255,6 +256,7 @@ class Rules:
     core: tuple[Rule, ...] = ()
     included: tuple[Rule, ...] | None = None  # the only tools there are, wherever they come from; `None` for all
     include_setting: str = INCLUDE  # what to change where a tool is not among these
+    profile: str = ""  # the profile that has the only built-in tools there are; any other than `PROFILES` has all
 
     @property
     def strict(self) -> tuple[Rule, ...]:

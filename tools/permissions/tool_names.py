@@ -26,6 +26,11 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "ExitPlanMode": frozenset({"exit_plan_mode"}), "AskUserQuestion": frozenset({"ask_user_question"}),
 }  # fmt: skip
 
+# The built-in tools of a profile; one that is not here has all of them
+PROFILES: Mapping[str, frozenset[str]] = {
+    "core": READING | WRITING | {SHELL, "list_background_jobs", "read_background_output", "stop_background_job"}
+}
+
 
 def access_of(tools: frozenset[str]) -> frozenset[Access]:
     """What rules about these tools also govern when a shell command does it."""

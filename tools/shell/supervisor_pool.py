@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import anyio
 
-from tools.contract.errors import usual_open_files
+from tools.contract.process_limits import usual_open_files
 from tools.shell.broker import messages
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
 

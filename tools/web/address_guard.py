@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import quote, urljoin
 
+from tools.contract.display import ascii_host
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief, one_line
 from tools.contract.threads import THREADS
@@ -116,14 +117,10 @@ def parse_url(text: str) -> Target:
 
 
 def _host(text: str) -> str:
-    host = text
-    if not host.isascii():
-        import idna  # noqa: PLC0415 - its tables are large, and few hosts need them
-
-        try:
-            host = idna.encode(text, uts46=True, transitional=False).decode("ascii")
-        except (idna.IDNAError, UnicodeError):
-            raise UrlError(f"'{brief(one_line(text))}' is not a host name") from None
+    try:
+        host = ascii_host(text)
+    except UnicodeError:
+        raise UrlError(f"'{brief(one_line(text))}' is not a host name") from None
     host = host.lower().removesuffix(".")
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):

@@ -243,8 +243,8 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
                 return replace(page, text=source, notes=(note,))
             page = replace(page, title=converted.title)
             if not converted.text.strip():
-                note = "The page has no text; perhaps scripts make it in a browser. format='html' shows its source."
-                return replace(page, notes=(note,))
+                why = "perhaps scripts make it in a browser, or its elements are nested too deep"
+                return replace(page, notes=(f"The page has no text; {why}. format='html' shows its source.",))
             note = "What is nested too deep in it is missing; format='html' shows its source."
             return replace(page, text=converted.text, notes=(note,) if converted.is_partial else ())
     # A text of two-byte characters does not look like text.

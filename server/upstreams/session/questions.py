@@ -16,6 +16,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -374,8 +375,14 @@ class Questions:
                 for pending in waiting:
                     pending.ask(is_open=False)
         try:
+            if live.is_void and method == "roots/list" and (owner := self._options.client) is not None:
+                # They are the client's own, whichever call made the upstream ask.
+                with suppress(NotAskedError):
+                    response = await owner.ask(method, shown, DOUBT_SECONDS)
+            elif live.is_void:
+                response = refusal_of(method)
             if live.is_void or not live.scope.cancelled_caught:
-                await self._reply(identity, refusal_of(method) if live.is_void else response)
+                await self._reply(identity, response)
         finally:
             live.is_settled.set()
             del self._live[identity]

@@ -104,7 +104,7 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, wha
         case UnusableAnswerError(why=why):
             told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"
         case TooManyRoundsError():
-            told = f"The server {alias} asked on and on before {what} was done, so it was given up. {unknown}"
+            told = f"The server {alias} kept asking before {what} was done, so it was given up. {unknown}"
         case SuspendedCallGoneError():
             told = (
                 f"The server {alias} waited for an answer before {what} was done, and waits no longer: the answer came "

@@ -151,7 +151,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(status, headers=headers, content=said, request=request)
         why = f"it answered with HTTP status {status}"
         if self.is_locked:
-            why = f"it lets nobody in without a token or a log-in (HTTP status {status})"
+            why = f"it requires a token or a login (HTTP status {status})"
         return _refused(request, why, status)
 
     async def aclose(self) -> None:

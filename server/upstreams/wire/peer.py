@@ -266,7 +266,7 @@ class PendingRequest:
         if not self.is_answered:
             self.peer.abandon(self)
             if self.method not in NEVER_CANCELLED:
-                params = {"requestId": self.identity, "reason": "The caller does not wait for it any more."}
+                params = {"requestId": self.identity, "reason": "The caller has stopped waiting."}
                 await self.peer.notify_briefly("notifications/cancelled", params)
         if self.at_end is not None:
             self.at_end()

@@ -137,6 +137,6 @@ async def test_a_request_for_files_counts_as_a_call(
     async with served(root) as server:
         session = await server.opened()
         request: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        assert "calls of yours are at work" not in (await server.post(request, session)).text
+        assert "of your calls are already running" not in (await server.post(request, session)).text
         monkeypatch.setattr("server.clients.MOST_CALLS", 0)
-        assert "calls of yours are at work" in (await server.post(request, session)).text
+        assert "of your calls are already running" in (await server.post(request, session)).text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,24 @@ async def test_nobody_is_told_the_roots_of_another_client(isolation: str, tmp_pa
         assert a.asked == b.asked == []
     else:
         assert results == [[rooted("a")], [rooted("b")], [rooted("a")]]
+
+
+@pytest.mark.requirement("relay.late_roots")
+@pytest.mark.parametrize("way", ["stdio", "mcp", "sse"])
+async def test_roots_asked_for_in_a_call_are_told_though_the_call_is_over_before_the_answer(
+    way: str, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    servers = {"up": stdio_entry("handshake", env={"ROOTS_MARK": str(mark)})}
+    async with AsyncExitStack() as stack:
+        if way == "stdio":
+            client = await stack.enter_async_context(
+                proxied(tmp_path, servers, "handshake", answer=answering(roots=ROOTED))
+            )
+        else:
+            served = await stack.enter_async_context(network(tmp_path, servers))
+            transport = http_transport(f"{served.url}/{way}", TOKENS["ada"])
+            client = await stack.enter_async_context(client_on(transport, "handshake", ALL, answering(roots=ROOTED)))
+        assert await client.told("up__roots", {"ask": True}) == []
+        await until_there(mark.with_suffix(".answered"))
+        assert await client.told("up__roots") == [ROOTED]

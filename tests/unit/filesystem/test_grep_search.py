@@ -577,6 +577,7 @@ async def test_strange_file_names_are_searched_and_stay_on_one_line(root: Path, 
         ("*a", "repetition operator missing expression"),
         ("a{3,1}", "invalid repetition count range"),
         ("((((a{100}){100}){100}){100})", "compiled regex exceeds size limit"),
+        ("(x{1000}){1000}", "compiled regex exceeds size limit"),
     ],
 )
 async def test_what_ripgrep_does_not_take_is_refused_in_its_words_without_its_options(

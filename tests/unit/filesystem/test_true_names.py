@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.files.ignore_files import agent_ignore_file
+from tools.files.ignore_files import agent_ignore_file, names_of_ignore_files
 from tools.files.workspace import Workspace, ignores_case
 
 
@@ -42,3 +42,8 @@ def test_where_case_counts_names_are_taken_as_they_are(root: Path) -> None:
     workspace = Workspace([str(root)])
     assert workspace.locate(".ENV").path == str(root / ".ENV")
     assert workspace.locate(".Env").path == str(root / ".Env")
+
+
+@pytest.mark.requirement("paths.case")
+def test_an_ignore_file_is_looked_for_in_whatever_case_its_name_is_found() -> None:
+    assert names_of_ignore_files([".GeminiIgnore", "Readme", ".GIT"]) == {".geminiignore", ".git"}

@@ -78,9 +78,11 @@ def test_the_options_about_tools_are_settings() -> None:
         "--include-tools=c",
         "--exclude-tools",
         "d",
+        "--profile",
+        "core",
     ]
     assert overrides(*given) == {
-        "tools": {"builtIn": False, "include": ["a", "b", "c"], "exclude": ["d"]},
+        "tools": {"builtIn": False, "profile": "core", "include": ["a", "b", "c"], "exclude": ["d"]},
         "proxy": {"prefix": "none"},
     }
     assert overrides() == {}
@@ -88,7 +90,16 @@ def test_the_options_about_tools_are_settings() -> None:
 
 @pytest.mark.requirement("policy.include")
 def test_another_server_is_started_with_the_same_options() -> None:
-    given = ["--no-builtin-tools", "--no-prefix", "--include-tools=-x,y", "--exclude-tools", "d", "--config", "f"]
+    given = [
+        "--no-builtin-tools",
+        "--no-prefix",
+        "--include-tools=-x,y",
+        "--exclude-tools",
+        "d",
+        "--profile=core",
+        "--config",
+        "f",
+    ]
     arguments = parse(["call", *given, "tool"])
     again = parse(["tools", *server_options(arguments)])
     assert overrides_of(again) == overrides_of(arguments)
@@ -113,13 +124,19 @@ def test_a_workspace_neither_switches_built_in_tools_off_nor_chooses_among_tools
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     folder = tmp_path.resolve() / "project"
-    own = Path(write(folder / ".coretools" / "settings.json", {"tools": {"builtIn": False, "include": ["glob"]}}))
+    own = Path(
+        write(
+            folder / ".coretools" / "settings.json",
+            {"tools": {"builtIn": False, "profile": "core", "include": ["glob"]}},
+        )
+    )
     store = trust_file(environ)
     assert store is not None
     trust_folder(store, str(folder), {".coretools/settings.json": digest(own.read_bytes())})
     report = load_settings([], {}, environ, folder=str(folder))
-    assert (report.settings.tools.built_in, report.settings.tools.include) == (True, ())
-    assert len(report.warnings) == 2
+    tools = report.settings.tools
+    assert (tools.built_in, tools.profile, tools.include) == (True, "full", ())
+    assert len(report.warnings) == 3
 
 
 @pytest.mark.requirement("settings.live.rules")

@@ -40,6 +40,7 @@ DEFAULTS: Mapping[str, Any] = {
         "callTimeout": 600000,
         "strict": False,
         "builtIn": True,
+        "profile": "full",
         "include": [],
         "core": [],
         "allowed": [],

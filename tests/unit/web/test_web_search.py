@@ -240,6 +240,24 @@ def test_the_tool_is_called_by_all_its_names() -> None:
 
 
 @pytest.mark.requirement("web_search.consent")
+def test_an_answer_is_bound_to_those_who_may_be_asked_and_shows_no_key() -> None:
+    def version(*providers: ProviderSettings, default: str | None = None) -> str:
+        return WebSearchTool(SearchSettings(providers, default), UrlOpener).version
+
+    one, other = (
+        ProviderSettings("searxng", "https://one.example/"),
+        ProviderSettings("searxng", "https://two.example/"),
+    )
+    tavily = ProviderSettings("tavily", api_key="tvly-secret")
+    assert version(one) == version(one)
+    assert (
+        len({version(), version(one), version(other), version(one, tavily), version(one, tavily, default="tavily")})
+        == 5
+    )
+    assert "secret" not in version(tavily)
+
+
+@pytest.mark.requirement("web_search.consent")
 async def test_a_person_sees_what_is_sent_to_whom_before_anything_is(
     server: SearchServer, context: ToolContext
 ) -> None:

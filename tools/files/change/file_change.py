@@ -20,9 +20,10 @@ from typing import Any, ClassVar
 
 from tools.contract.confirmation import Answer, EditConfirmation
 from tools.contract.display import cut_at_line
-from tools.contract.errors import ExhaustedError, ToolError, ToolErrorType, start_thread
+from tools.contract.errors import ExhaustedError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import sendable_name, shown_name
 from tools.contract.limits import AbortSignal
+from tools.contract.process_limits import start_thread
 from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import Diff
 from tools.files.change.writer import exclusive, replace_file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
@@ -30,12 +29,11 @@ from tools.files.change.text_match import (
     Span,
     Strategy,
     find_match,
-    find_text,
     indentation_map,
     indentation_of,
 )
 from tools.files.ignore_files import agent_ignore_file
-from tools.files.line_endings import line_endings, line_separator, split_lines, to_lf
+from tools.files.line_endings import NearbyEndings, line_separator, split_lines, to_lf
 from tools.files.text_encodings import (
     UTF_8,
     Decoded,
@@ -254,7 +252,7 @@ def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> tuple[st
     wanted, given = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:
         wanted, given = wanted.removesuffix("\n"), given.removesuffix("\n")
-    endings = _NearbyEndings(haystack)
+    endings = NearbyEndings(text)
     pieces: list[str] = []
     spans: list[Span] = []
     done = length = 0
@@ -262,7 +260,7 @@ def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> tuple[st
         haystack.checkpoint()
         stop, put = span.end, new
         if not is_literal:
-            ending = endings.for_lines_at(span, new)
+            ending = endings.for_lines_at(span.start, span.end, new)
             if not is_exact or haystack.has_returns:
                 put = _rebuilt(text[span.start : span.end], match.strategy, wanted, given, ending)
             elif ending == "\n":
@@ -277,39 +275,6 @@ def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> tuple[st
         done = stop
     pieces.append(text[done:])
     return "".join(pieces), tuple(spans)
-
-
-class _NearbyEndings:
-    """The line endings near positions that are asked for in order, so that no part of the text is searched twice."""
-
-    def __init__(self, haystack: Haystack) -> None:
-        self._text = haystack.text
-        self._has_returns, self._has_feeds = haystack.has_returns, "\n" in haystack.text
-        self._next = {"\n": -1, "\r": -1}
-
-    @cached_property
-    def _last(self) -> str:
-        """The last line ending of the text, which has one."""
-        position = max(self._text.rfind("\n"), self._text.rfind("\r"))
-        return "\r\n" if self._text[position - 1 : position + 1] == "\r\n" else self._text[position]
-
-    def for_lines_at(self, span: Span, new: str) -> str:
-        """The ending for new lines: that of the lines touched, else of the line the span lies in, else before."""
-        text = self._text
-        inside = line_endings(text[span.start : span.end]).majority
-        if inside is not None:
-            return inside
-        if not self._has_returns:
-            return "\r\n" if "\r\n" in new and not self._has_feeds else "\n"
-        for ending, position in self._next.items():
-            if position < span.end:
-                found = find_text(text, ending, span.end)
-                self._next[ending] = len(text) if found < 0 else found
-        line_feed, carriage_return = self._next["\n"], self._next["\r"]
-        if carriage_return < line_feed:
-            return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
-        # With none inside and none behind, the last one of the text is the one before.
-        return "\n" if line_feed < len(text) else self._last
 
 
 def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:

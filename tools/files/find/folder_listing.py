@@ -18,7 +18,7 @@ from tools.contract.file_names_in_text import sendable_name, shown_name, shown_w
 from tools.contract.limits import AbortSignal
 from tools.contract.results import ToolResult
 from tools.files.find.walk import MAX_TEXT_BYTES, count, hidden_note, list_page
-from tools.files.ignore_files import HiddenBy, refuse_hidden, scope_of
+from tools.files.ignore_files import HiddenBy, names_of_ignore_files, refuse_hidden, scope_of
 from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace, missing
 
@@ -61,7 +61,7 @@ def list_folder(
     try:
         with workspace.open_folder(location.path) as folder:
             kinds = dict(folder.entries())
-            scope = scope_of(workspace, location, git=git, agent=agent, names=set(map(str.casefold, kinds)))
+            scope = scope_of(workspace, location, git=git, agent=agent, names=names_of_ignore_files(kinds))
             visible: list[str] = []
             for number, (name, kind) in enumerate(kinds.items()):
                 if number % CHECK_EVERY == 0:
@@ -96,7 +96,7 @@ def list_folder(
                 elif kind is PathKind.FILE:
                     type_, info = "file", folder.stat(name)
                     size = info.st_size if info is not None else None
-                    line += f" ({size} bytes)" if size is not None else " (cannot be looked at)"
+                    line += f" ({size} bytes)" if size is not None else " (size unknown)"
                 elif kind is PathKind.LINK:
                     signal.raise_if_aborted()
                     link, leads_to = links.get(name) or _follow(workspace, location, name), folder.link_target(name)
@@ -106,7 +106,7 @@ def list_folder(
                         line = f"[DIR] {line}"
                     elif link.target is not None:
                         size = workspace.size_of(link.target)
-                        line += f" ({size} bytes)" if size is not None else " (cannot be looked at)"
+                        line += f" ({size} bytes)" if size is not None else " (size unknown)"
                 else:
                     type_, line = "other", f"{line} (not a regular file)"
                 left -= len(line)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.limits import Deadline
-from tools.files.ignore_files import HiddenBy, Scope, is_hidden_target, refuse_hidden, scope_of
+from tools.files.ignore_files import HiddenBy, Scope, is_hidden_target, names_of_ignore_files, refuse_hidden, scope_of
 from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
 
@@ -131,7 +131,9 @@ class Walk:
                         elif kind is is_link and filters.links:
                             links.append(name)
                     if prefix:
-                        scope = scope_below(self.workspace, filters, scope, path, {name for name, _ in entries})
+                        scope = scope_below(
+                            self.workspace, filters, scope, path, names_of_ignore_files(name for name, _ in entries)
+                        )
                     for names, are_links in ((files, False), (links, True)):
                         visible = self._visible(names, wanted, scope) if names else names
                         if filters.stats:

@@ -172,7 +172,7 @@ class Ripgrep:
 
     def refusal(self, query: Query) -> str | None:
         """Why a pattern cannot be used, if it cannot: found by a search of nothing, so no file is quoted."""
-        with self._running(os.path.dirname(self._program), [*query.options, "--", "-"]) as child:
+        with self._running(os.path.dirname(self._program), [*_MATCHING, *query.options, "--", "-"]) as child:
             while child.read():
                 pass
             self._deadline.check()

@@ -1,0 +1,90 @@
+"""Write the JSON Schema of settings files from the settings themselves. `--check` only says if it is current."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from docs.settings_tables import docstrings
+from server.settings import models
+from server.settings.agent_cli import FOREIGN_KEYS
+from server.settings.section import CommandLine, Section, keys_of
+
+FILE = Path(models.__file__).with_name("settings.schema.json")
+COMMAND_LINE: dict[str, Any] = {"type": ["string", "array", "null"], "items": {"type": "string"}}
+FOREIGN = {"description": "A key of Qwen Code or Gemini CLI."}
+NOT_IN_FILES = "yolo"  # an approval mode that only the command line can give
+
+
+class _Generator(GenerateJsonSchema):
+    """Leaves out the titles that pydantic makes of names."""
+
+    def get_title_from_name(self, name: str) -> str:
+        del name
+        return ""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        del schema
+        return False
+
+
+def schema() -> dict[str, Any]:
+    """The schema, with what stands below each field as its description."""
+    made = models.Settings.model_json_schema(schema_generator=_Generator)
+    sentences = docstrings()
+    definitions = cast("dict[str, dict[str, Any]]", made.pop("$defs"))
+    for section in sections(models.Settings):
+        name = section.__name__
+        described = made if section is models.Settings else definitions[name]
+        described.pop("description", None)
+        described.pop("title", None)
+        described["additionalProperties"] = False
+        for (key, about), attribute in zip(keys_of(section).items(), section.model_fields, strict=True):
+            found = described["properties"][key]
+            if about.field.annotation == get_args(CommandLine)[0]:
+                found = described["properties"][key] = dict(COMMAND_LINE)
+            found["description"] = sentences[name, attribute]
+    definitions["UpstreamSettings"]["properties"]["disabled"] = {
+        "type": "boolean",
+        "description": "The opposite of enabled, as other clients write it.",
+    }
+    modes = definitions["ApprovalMode"]["enum"]
+    definitions["ApprovalMode"] = {"enum": [mode for mode in modes if mode != NOT_IN_FILES]}
+    properties = {"$schema": {"type": "string", "description": "Where editors find this schema."}, **made["properties"]}
+    # What Qwen Code and Gemini CLI call these keys is read, too; an editor should not call it a mistake.
+    foreign: dict[str, Any] = {}
+    for first, *rest in FOREIGN_KEYS:
+        section = keys_of(models.Settings)[first].section if first in keys_of(models.Settings) else None
+        there = definitions[section.__name__]["properties"] if section is not None and rest else foreign
+        there.setdefault(rest[0] if section is not None and rest else first, dict(FOREIGN))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of coretools-mcp",
+        "type": "object",
+        "properties": {**foreign, **properties},
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def sections(section: type[Section]) -> list[type[Section]]:
+    """A section and all below it."""
+    below = [key.section for key in keys_of(section).values() if key.section is not None]
+    return [section, *(each for one in below for each in sections(one))]
+
+
+def main(arguments: list[str]) -> int:
+    """Bring the file up to date, or with `--check` return 1 if it is not."""
+    text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    if arguments == ["--check"]:
+        return int(not FILE.exists() or FILE.read_text(encoding="utf-8") != text)
+    FILE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

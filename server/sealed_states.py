@@ -1,0 +1,58 @@
+"""States that travel to a client and back, once, and cannot be forged: of an open question, or of a relayed call.
+
+The SDK's cipher around claims of our own: the action, the client, a time limit, and a nonce that is spent with the
+first answer. Nothing is kept for an open question, only which nonces were spent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
+
+logger = logging.getLogger(__name__)
+
+
+class SealedStates:
+    """Seals states that count for some seconds, and remembers which were used. The key ends with the process."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._codec = AESGCMRequestStateCodec([os.urandom(32)])
+        self._spent: dict[str, float] = {}
+
+    def seal(self, fingerprint: str, client_key: str, carried: Mapping[str, Any] | None = None) -> str:
+        """A state for one action of one client, with which `carried` comes back.
+
+        The client key is empty for a client that cannot be told from others.
+        """
+        claims = {
+            "fingerprint": fingerprint,
+            "client": client_key,
+            "carried": carried or {},
+            "nonce": os.urandom(12).hex(),
+            "expires": self._clock() + self._seconds,
+        }
+        return self._codec.seal(json.dumps(claims).encode())
+
+    def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
+        """Use up a state: what it carries, `None` if it is forged, replayed, late, or belongs to something else."""
+        try:
+            claims: Mapping[str, Any] = json.loads(self._codec.unseal(state))
+        except (InvalidRequestState, ValueError):
+            logger.warning("an answer came with a state that this server did not seal")
+            return None
+        now = self._clock()
+        self._spent = {nonce: expires for nonce, expires in self._spent.items() if expires > now}
+        if claims["expires"] <= now or claims["nonce"] in self._spent:
+            return None
+        if claims["fingerprint"] != fingerprint or claims["client"] != client_key:
+            return None
+        self._spent[claims["nonce"]] = claims["expires"]
+        return dict(claims["carried"])
