@@ -27,12 +27,11 @@ from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
 from server.upstreams.session.upstream_subscriptions import ChangeStream
 from server.upstreams.wire.http import NeedsAuthenticationError, UnreachableError
-from server.upstreams.wire.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.peer import ConnectionLostError, ProgramEnd, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.transports import Transport, transports_to
 from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
-    from server.upstreams.wire.stdio import ProgramEnd
     from tools.shell.process import ProcessStarter
 
 logger = logging.getLogger(__name__)

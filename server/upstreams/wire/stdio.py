@@ -31,10 +31,10 @@ from server.transports.lines import (
     OutgoingLines,
     enlarge,
 )
-from server.upstreams.wire.peer import MESSAGE_BYTES, Inbox, failure_for_ends, messages_in
+from server.upstreams.wire.peer import MESSAGE_BYTES, Inbox, ProgramEnd, failure_for_ends, messages_in
 from tools.contract.threads import THREADS
 from tools.shell.output import plain_text
-from tools.shell.process import ExitStatus, ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
+from tools.shell.process import ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
 
 if sys.platform == "win32":
     raise ImportError("the SDK's transport serves on Windows")
@@ -65,14 +65,6 @@ LEAVING_SECONDS = 2.0  # how long it may take to end after its input has
 GRACE_SECONDS = 2.0  # how long it, and what it started, may take to end when asked to, before they are killed
 
 _NOT_A_MESSAGE = "wrote what is not a JSON-RPC message on standard output: "
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramEnd:
-    """How the program of an upstream ended."""
-
-    exit: ExitStatus | None  # `None` where it was ended by us
-    last_lines: tuple[str, ...]  # what it wrote last, beside messages
 
 
 class StderrLog:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from server.settings import UpstreamSettings
 from server.settings.variable_expansion import ABOVE_VARIABLE, servers_above
 from server.upstreams.wire.http import sdk_streams, sse_streams, streamable_streams
-from server.upstreams.wire.peer import MessageReader, MessageWriter
+from server.upstreams.wire.peer import MessageReader, MessageWriter, ProgramEnd
 
 if TYPE_CHECKING:
-    from server.upstreams.wire.stdio import ProgramEnd
     from tools.shell.process import ProcessStarter  # loaded with the first upstream
 
 INHERITED = (
