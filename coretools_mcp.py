@@ -17,14 +17,18 @@ PACKAGES = ("tools", "server")
 
 def main() -> int:
     """Run the command line in `sys.argv` and return its exit code."""
-    _open_missing_streams()
-    home = os.path.dirname(os.path.realpath(__file__))
-    sys.path[:] = _trusted(sys.path, home)
-    for name in PACKAGES:
-        _load_package(name, home)
-    from server.cli import main as run
+    try:
+        _open_missing_streams()
+        home = os.path.dirname(os.path.realpath(__file__))
+        sys.path[:] = _trusted(sys.path, home)
+        for name in PACKAGES:
+            _load_package(name, home)
+        from server.cli import main as run
 
-    return run()
+        return run()
+    except KeyboardInterrupt:
+        sys.stderr.write("\rcoretools-mcp: interrupted\n")
+        return 130
 
 
 def _open_missing_streams() -> None:

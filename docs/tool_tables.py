@@ -58,7 +58,7 @@ def table() -> str:
     rows = ["| tool | what it does | asked first |", "| --- | --- | --- |"]
     for tool in tools():
         sentence = _cell(re.split(r"(?<=[.:])\s", tool.description.strip(), maxsplit=1)[0].rstrip(".:"))
-        rows.append(f"| `{tool.name}` | {sentence} | {'yes' if _asks(tool) else 'no'} |")
+        rows.append(f"| `{tool.name}` | {sentence} | {'yes' if tool.asks else 'no'} |")
     return "".join(f"{row}\n" for row in rows)
 
 
@@ -75,7 +75,7 @@ def _section(tool: BaseTool[Any]) -> Iterator[str]:
     yield f"- {_annotations(tool)}"
     yield (
         "- A person is asked first, unless a rule or the approval mode says otherwise."
-        if _asks(tool)
+        if tool.asks
         else ("- Nobody is asked first, unless a rule says otherwise.")
     )
     spellings: Mapping[str, str] = tool.parameter_aliases if isinstance(tool, BuiltinTool) else {}
@@ -97,10 +97,6 @@ def _annotations(tool: BaseTool[Any]) -> str:
         *(["reaches beyond this machine"] if behaviour.open_world else []),
     ]
     return f"{', '.join(said)}."
-
-
-def _asks(tool: BaseTool[Any]) -> bool:
-    return type(tool).should_confirm_execute is not BaseTool[Any].should_confirm_execute
 
 
 def _rows(schema: Mapping[str, Any], what: str) -> Iterator[str]:

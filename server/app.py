@@ -33,17 +33,23 @@ from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
 from server.settings.settings_writer import SavedRules
 from server.tool_services import Commands, CustomTools, audit_file, page_fetcher, permission_policy
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.session.era import OUR_TITLE
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
+from tools.call.base_tool import BaseTool
 from tools.call.consent import Judgement
 from tools.call.context import ClientState, Services, ToolContext
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
+from tools.contract.limits import ApprovalMode
+from tools.contract.permission_subjects import Kind
 from tools.contract.results import FunctionCall
 from tools.contract.threads import THREADS
+from tools.permissions.policy import PermissionRequest
 from tools.permissions.rules import hidden_paths
+from tools.permissions.verdict import Verdict
 from tools.planning.todo_lists import TodoLists
 
 ServedOver = Literal["stdio", "network"]  # who answers where nobody can be asked: on stdio the client's own dialog
@@ -283,6 +289,20 @@ class App:
             await clients.ask_roots(client, ctx, related=False)
 
         await clients.follow_roots(client, ctx, take)
+
+    async def asks_first(self, tool: BaseTool[Any]) -> Verdict:
+        """What would be decided on a call of a tool, as far as its arguments do not matter."""
+        if isinstance(tool, DiscoveredMCPTool):
+            return (await self.judge(FunctionCall(tool.name, {}))).permission.verdict
+        workspace = self._workspaces.workspace(clients.ClientRoots())
+        policy, mode = self._flow.policy, self._settings.approval_mode
+        request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_anew(clients.STDIO_KEY))
+        permission, is_settled = policy.judge_alone(request)
+        if permission is None and not is_settled and tool.kind is not Kind.EXECUTE:
+            permission = await THREADS.run(partial(policy.judge_subjects, request, ()))
+        if permission is not None:
+            return permission.verdict
+        return Verdict.ASK if tool.asks and mode is not ApprovalMode.YOLO else Verdict.ALLOW
 
     async def judge(self, call: FunctionCall) -> Judgement:
         """What would be decided on a call of a client over stdio that names no roots. Nothing is run."""

@@ -3,30 +3,62 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
+import io
 import logging
 import os
+import re
+import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from server.console import EXIT_ADDRESS, EXIT_FAILED, EXIT_USAGE, Failure, UsageError
+from server.console import (
+    CALL_BROKEN,
+    CALL_SETTINGS,
+    CALL_USAGE,
+    EXIT_ADDRESS,
+    EXIT_CLOSED_PIPE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    Failure,
+    UsageError,
+)
 from server.log import flush_log, start_log
 from server.watchdog import Watchdog, start_watchdog
 from tools.contract.display import visible
-from tools.contract.errors import ExhaustedError, exhaustion_of
+from tools.contract.errors import exhaustion_of
 from tools.contract.process_limits import share_arenas
 from tools.shell.broker.process_privacy import make_private
 
 if TYPE_CHECKING:
     from server.settings import SettingsReport
 
+CALL_CODES = (
+    "The exit code is 0, or that of the command which was run; ours are 64 for wrong usage, 65 where the tool failed, "
+    "69 where its server is not available, 70 where ours broke off, 77 where the call was refused, 78 for settings "
+    "that cannot be used, 130 after Ctrl-C."
+)
+
+WAITS = (
+    "coretools-mcp: waiting for an MCP client to speak JSON-RPC on standard input. Clients start this command by "
+    "themselves: put it into their settings as README.md shows. coretools-mcp help tells what there is for people; "
+    "Ctrl-C ends it.\n"
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
-    if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
+    elif given == ["version"]:
+        given = ["--version"]
+    elif not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "-V", "--version")):
         given.insert(0, "serve")
     arguments = parse(given)
     watchdog = None
@@ -35,20 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         share_arenas()
         watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
         gc.disable()
-    # Only now: whatever is in memory when the watchdog is forked is copied, page by page, as it is used.
-    from server.settings import SettingsError  # noqa: PLC0415
-
     try:
         code = _run(arguments) if watchdog is None else _serve(arguments, watchdog)
-    except (SettingsError, UsageError) as error:
-        return _fail(str(error), EXIT_USAGE)
-    except Failure as failure:
-        return _fail(str(failure), EXIT_FAILED)
-    except (ExhaustedError, MemoryError, OSError, RuntimeError) as error:
-        exhaustion = exhaustion_of(error)
-        if exhaustion is None:
-            raise
-        return _fail(f"{exhaustion.why}; raise the limits (`ulimit -a`, those of the container)", EXIT_FAILED)
+        sys.stdout.flush()
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 - a person reads a sentence
+        code = _fail_with(error, is_call=arguments.command == "call")
     finally:
         if watchdog is not None:
             watchdog.close()
@@ -57,20 +80,63 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"coretools-mcp: {visible(message)}\n")
+    with suppress(OSError):
+        at_its_start = "\r" if code == EXIT_INTERRUPTED and sys.stderr.isatty() else ""  # the terminal shows ^C there
+        sys.stderr.write(f"{at_its_start}coretools-mcp: {visible(message)}\n")
     return code
+
+
+def _fail_with(error: BaseException, *, is_call: bool) -> int:
+    """Say why a command has failed, for its exit code."""
+    # Only now: whatever is in memory when the watchdog is forked is copied, page by page, as it is used.
+    from server.settings import SettingsError  # noqa: PLC0415
+
+    failed = CALL_BROKEN if is_call else EXIT_FAILED
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    match error:
+        case KeyboardInterrupt():
+            return _fail("interrupted", EXIT_INTERRUPTED)
+        case SettingsError():
+            return _fail(str(error), CALL_SETTINGS if is_call else EXIT_USAGE)
+        case UsageError():
+            return _fail(str(error), CALL_USAGE if is_call else EXIT_USAGE)
+        case Failure():
+            return _fail(str(error), failed)
+        case OSError(errno=errno.EPIPE | errno.ENOSPC | errno.EDQUOT as number):
+            # Nothing that is still to be written may fail once more while the interpreter ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return EXIT_CLOSED_PIPE if number == errno.EPIPE else _fail("no space is left to write to", failed)
+        case _ if (exhaustion := exhaustion_of(error)) is not None:
+            return _fail(f"{exhaustion.why}; raise the limits (`ulimit -a`, those of the container)", failed)
+        case _:
+            logging.getLogger("server").debug("an internal error", exc_info=error)
+            where = "with log.level debug the log tells where. Please report it"
+            return _fail(f"an internal error ({type(error).__name__}); {where}", failed)
 
 
 def _read(arguments: argparse.Namespace) -> SettingsReport:
     from server.settings import load_settings  # noqa: PLC0415 - after the watchdog was forked
 
-    return load_settings(arguments.config, overrides_of(arguments), os.environ, cli=arguments.settings)
+    overrides = overrides_of(arguments)
+    report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
+    if included := overrides.get("tools", {}).get("include"):
+        from server.console.rule_names import check_included  # noqa: PLC0415 - few choose tools here
+
+        if problems := check_included(included, report):
+            raise UsageError("\n".join(problems))
+    return report
 
 
 def _settings(arguments: argparse.Namespace) -> SettingsReport:
     """The settings for a command that works with them: the log is started, and has the warnings."""
     report = _read(arguments)
-    start_log(report.settings.log.level)
+    before = ""
+    if arguments.command != "serve":
+        from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serving has no use for it
+
+        before = ERASE if can_move() else ""  # what is waited for may stand there
+    start_log(report.settings.log.level, before)
     for warning in report.warnings:
         logging.getLogger("server.settings").warning(warning)
     return report
@@ -88,15 +154,24 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
+    if arguments.transport == "stdio" and sys.stdin.isatty():
+        sys.stderr.write(WAITS)
     try:
-        serve(report, arguments.transport, watchdog)
+        number = serve(report, arguments.transport, watchdog)
     except ListenError as error:
         return _fail(str(error), EXIT_ADDRESS)
+    if number == signal.SIGINT and sys.stderr.isatty():
+        return leave(_fail("interrupted", EXIT_INTERRUPTED))
     return leave(0)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run a command for a person at a terminal. Each is imported alone, and the SDK only with settings it can use."""
+    # A sign that the terminal does not know is no failure.
+    cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(errors="backslashreplace")
+    from server.console.terminal import choose_colour  # noqa: PLC0415 - serving has no use for it
+
+    choose_colour(arguments.color)
     match arguments.command:
         case "tools":
             report = _settings(arguments)
@@ -104,25 +179,27 @@ def _run(arguments: argparse.Namespace) -> int:
 
             return show_tools(report, as_json=arguments.json)
         case "call":
-            _read(arguments)  # for a clear error; the server that answers the call reads them again, and tells warnings
+            # For a clear error; the server that answers the call reads them again, and tells warnings.
+            report = _read(arguments)
             from server.console.call import make_call, read_arguments  # noqa: PLC0415
 
             given = read_arguments(arguments.pairs, arguments.arguments)
-            return make_call(arguments.tool, given, server_options(arguments))
+            options, as_json = server_options(arguments), arguments.output == "json"
+            return make_call(arguments.tool, given, report, options, is_sure=arguments.yes, as_json=as_json)
         case "permissions explain":
             report = _settings(arguments)
             from server.console.explain import explain_call, read_call  # noqa: PLC0415
 
-            call = read_call(arguments.tool, arguments.pairs, arguments.arguments)
-            return explain_call(report, call, as_json=arguments.json)
+            tool, given = read_call(arguments.tool, arguments.pairs, arguments.arguments)
+            return explain_call(report, tool, given, as_json=arguments.json)
         case "trust":
             from server.console import trust  # noqa: PLC0415
 
             if arguments.list:
                 return trust.list_trusted(os.environ)
             if arguments.remove:
-                return trust.remove(arguments.folder, os.environ)
-            return trust.add(arguments.folder, os.environ, is_sure=arguments.yes)
+                return trust.remove(arguments.folder or ".", os.environ)
+            return trust.add(arguments.folder or ".", os.environ, is_sure=arguments.yes)
         case "install" | "uninstall" as command:
             from server.console.install import Wish, install, list_clients, uninstall  # noqa: PLC0415
 
@@ -144,6 +221,10 @@ def _run(arguments: argparse.Namespace) -> int:
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(lambda: _settings(arguments), os.environ, as_json=arguments.json)
+        case "completion":
+            from server.console.completion import print_script  # noqa: PLC0415
+
+            return print_script(arguments.shell, command_parser()[1])
         case words:
             from server.console.config import check, import_servers, show  # noqa: PLC0415
 
@@ -156,22 +237,65 @@ def _run(arguments: argparse.Namespace) -> int:
             return import_servers(arguments.client, os.environ, prints=arguments.print, force=force, is_sure=is_sure)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in a line, without all that could be right. `call` has an exit code of its own for that."""
+
+    usage_code = EXIT_USAGE
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(self.usage_code, f"coretools-mcp: {message}\n{self.prog} --help tells what there is.\n")
+
+
 def parse(given: Sequence[str]) -> argparse.Namespace:
     """Read a command line; wrong usage ends the process with a sentence. `command` has the words of the command."""
-    parser = _parser()
+    parser, commands = command_parser()
+    for count in (1, 2):
+        words, known = list(given[:count]), {tuple(name.split()[:count]) for name in commands}
+        is_complete = len(words) < count or words[-1].startswith("-") or " ".join(words[:-1]) in commands
+        if not is_complete and tuple(words) not in known:
+            there = sorted(" ".join(each) for each in known if list(each[:-1]) == words[:-1])
+            like = _nearest(" ".join(words), there)
+            told = f"Did you mean {like}?" if like else f"There are {', '.join(there)}."
+            parser.error(f"there is no command '{' '.join(words)}'. {told}")
     arguments, after_options = parser.parse_known_args(given)
-    is_call = hasattr(arguments, "pairs") and not any(word.startswith("-") for word in after_options)
-    if after_options and not is_call:
-        parser.error(f"unrecognized arguments: {' '.join(after_options)}")
+    command = commands[arguments.command]
+    unknown = [word.partition("=")[0] for word in after_options if word.startswith("-")]
+    if unknown:
+        options = re.findall(r"--[a-z-]+", command.format_help())
+        like = [near for word in unknown if (near := _nearest(word, options))]
+        told = f" Did you mean {', '.join(like)}?" if like else ""
+        command.error(f"there is no option {', '.join(unknown)} here.{told}")
+    if after_options and not hasattr(arguments, "pairs"):
+        command.error(f"too many words: {' '.join(after_options)}")
     if after_options:  # argparse takes the arguments of a call only where they stand together
         arguments.pairs += after_options
+    without_effect: list[tuple[str, str]] = []
+    if arguments.command == "serve" and arguments.transport == "stdio":
+        names = ("host", "port", "tls_cert", "tls_key")
+        given_names = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None]
+        without_effect += [(name, "over stdio. Give --transport http with it") for name in given_names]
+    if arguments.command == "trust" and (arguments.list or arguments.remove):
+        instead = "--list" if arguments.list else "--remove"
+        without_effect += [("--yes", f"with {instead}, which asks nothing")] if arguments.yes else []
+        is_named = arguments.list and arguments.folder is not None
+        without_effect += [("DIR", "with --list, which lists all folders")] if is_named else []
+    for option, why in without_effect:
+        command.error(f"{option} has no effect {why}.")
     return arguments
 
 
 CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed, windsurf"
 
 
-def _parser() -> argparse.ArgumentParser:
+def _nearest(word: str, among: Sequence[str]) -> str:
+    import difflib  # noqa: PLC0415 - needed only where something is misspelled
+
+    return next(iter(difflib.get_close_matches(word, among, n=1)), "")
+
+
+def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of command lines, and those of the commands by their words."""
+    commands: dict[str, argparse.ArgumentParser] = {}
     shared = argparse.ArgumentParser(add_help=False)
     add = shared.add_argument
     add("--workspace", action="append", default=[], metavar="DIR", help="a folder the tools may touch (repeatable)")
@@ -184,21 +308,28 @@ def _parser() -> argparse.ArgumentParser:
     for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
         add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
     add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
-    parser = argparse.ArgumentParser(
+    shown = argparse.ArgumentParser(add_help=False)
+    colours = "colour in the output (auto: at a terminal, unless NO_COLOR or TERM=dumb is set, or if FORCE_COLOR is)"
+    shown.add_argument("--color", choices=("auto", "always", "never"), default="auto", help=colours)
+    parser = _Parser(
         prog="coretools-mcp",
         description="The core tools of Qwen Code and Gemini CLI for any MCP client, and a proxy for other MCP servers.",
         epilog="Without a command it serves; the options of that: coretools-mcp serve --help",
     )
-    parser.add_argument("--version", action="version", version=f"coretools-mcp {metadata.version('coretools-mcp')}")
+    parser.add_argument(
+        "-V", "--version", action="version", version=f"coretools-mcp {metadata.version('coretools-mcp')}"
+    )
 
     def group(parser: argparse.ArgumentParser) -> Any:
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(names: Any, words: str, what: str, more: str = "", *, is_shared: bool = False) -> Any:
         """One command by its words, with what it does in the list of commands and at the head of its own help."""
-        about, parents = f"{what[0].upper()}{what[1:]}. {more}".strip(), [shared] if is_shared else []
+        about = f"{what[0].upper()}{what[1:]}. {more}".strip()
+        parents = [*([shared] if is_shared else []), *([shown] if words != "serve" else [])]
         made = names.add_parser(words.rsplit(maxsplit=1)[-1], help=what, description=about, parents=parents)
         made.set_defaults(command=words)
+        commands[words] = made
         return made
 
     names = group(parser)
@@ -211,12 +342,15 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     serve.add_argument("--tls-key", metavar="FILE", help="its private key (PEM), where that stands in another file")
     tools = command(names, "tools", "list what a client would see", is_shared=True)
-    call = command(names, "call", "make one call and show the result", is_shared=True)
+    call = command(names, "call", "make one call and show the result", CALL_CODES, is_shared=True)
+    call.usage_code = CALL_USAGE
     call.add_argument("tool", help="the tool's name")
     call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
-    as_object = "its arguments as a JSON object; a pair wins"
+    as_object = "its arguments as a JSON object, @FILE or - (standard input); a pair wins"
     call.add_argument("--arguments", "--json", metavar="ARGS", dest="arguments", help=as_object)
-    about = group(command(names, "permissions", "what calls may do"))
+    call.add_argument("--output", choices=("text", "json"), default="text", help="how the result is printed")
+    call.add_argument("--yes", action="store_true", help="allow this call, where the server would ask")
+    about = group(names.add_parser("permissions", help="what calls may do", description="What calls may do."))
     explain = command(about, "permissions explain", "tell what would be decided on a call, and why", is_shared=True)
     explain.add_argument("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
     explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
@@ -252,13 +386,14 @@ def _parser() -> argparse.ArgumentParser:
         "would do, and asks. After a change of them they have to be trusted again.",
     )
     where = "the workspace (default: the working folder)"
-    trust.add_argument("folder", nargs="?", default=".", metavar="DIR", help=where)
+    trust.add_argument("folder", nargs="?", metavar="DIR", help=where)
     trust.add_argument("--yes", action="store_true", help="do not ask")
     instead = trust.add_mutually_exclusive_group()
     instead.add_argument("--remove", action="store_true", help="trust the folder no more")
     instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
     doctor = command(names, "doctor", "tell what works here, and what to do about the rest", is_shared=True)
-    about = group(command(names, "config", "check, show or import settings"))
+    what = "check, show or import settings"
+    about = group(names.add_parser("config", help=what, description=f"{what.capitalize()}."))
     what = "tell problems and warnings; 1 if the server would not start"
     check = command(about, "config check", what, is_shared=True)
     check.add_argument("file", nargs="?", metavar="FILE", help="one more settings file, as with --config")
@@ -277,7 +412,12 @@ def _parser() -> argparse.ArgumentParser:
     take.add_argument("--print", action="store_true", help="print them as settings, and change nothing")
     take.add_argument("--force", action="store_true", help="replace servers that have the same name")
     take.add_argument("--yes", action="store_true", help="do not ask")
-    return parser
+    what = "print a script that completes command lines in a shell"
+    completion = command(names, "completion", what, 'For bash: eval "$(coretools-mcp completion bash)"')
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    command(names, "help", "tell about the commands, or about one").add_argument("words", nargs="*", metavar="COMMAND")
+    command(names, "version", "tell the version")
+    return parser, commands
 
 
 def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:

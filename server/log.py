@@ -24,8 +24,9 @@ TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.au
 
 
 class _QueueHandler(logging.Handler):
-    def __init__(self) -> None:
+    def __init__(self, before: str) -> None:
         super().__init__()
+        self._before = before
         self._lines: queue.Queue[str] = queue.Queue(QUEUED_RECORDS)
         self._dropped = 0
         start_thread(self._write)
@@ -46,7 +47,7 @@ class _QueueHandler(logging.Handler):
             dropped, self._dropped = self._dropped, 0
             note = f"coretools-mcp: WARNING {dropped} records of the log were dropped\n" if dropped else ""
             try:
-                sys.stderr.write(f"{note}{line}\n")
+                sys.stderr.write(f"{self._before}{note}{line}\n")
                 sys.stderr.flush()
             except (OSError, ValueError):
                 return  # nobody reads it any more
@@ -64,9 +65,9 @@ class _OneLine(logging.Formatter):
         return visible(super().formatException(ei))
 
 
-def start_log(level: str) -> None:
-    """Write records of at least this level to standard error."""
-    handler = _QueueHandler()
+def start_log(level: str, before: str = "") -> None:
+    """Write records of at least this level to standard error, each after what erases a line there, if need be."""
+    handler = _QueueHandler(before)
     handler.setFormatter(_OneLine("coretools-mcp: %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     for name in TELLING:

@@ -27,8 +27,12 @@ logger = logging.getLogger(__name__)
 Transport = Literal["stdio", "http", "sse"]
 
 
-def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> None:
-    """Serve until the end, or raise `ListenError`, `SettingsError` (for a token) or `ExhaustedError`."""
+def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> int | None:
+    """Serve until the end, or raise `ListenError`, `SettingsError` (for a token) or `ExhaustedError`.
+
+    Returns:
+        The number of the signal that ended it, if one did.
+    """
     settings = report.settings
     descriptors = allow_open_files()
     if transport == "stdio":
@@ -39,8 +43,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> N
 
             await serve_stdio(app.server, settings.limits.request_bytes, runs_command)
 
-        anyio.run(_serve, report, "stdio", watchdog, serve_client)
-        return
+        return anyio.run(_serve, report, "stdio", watchdog, serve_client)
     tokens = read_tokens(settings.http.tokens, os.environ)
     options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, with_streamable=transport == "http")
     with open_socket(options) as listener:
@@ -54,7 +57,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> N
                 app.server, options, listener, stopping, is_ready=lambda: app.pool.is_settled, descriptors=descriptors
             )
 
-        anyio.run(_serve, report, "network", watchdog, serve_network, stopping.set)
+        return anyio.run(_serve, report, "network", watchdog, serve_network, stopping.set)
 
 
 async def _serve(
@@ -63,31 +66,46 @@ async def _serve(
     watchdog: Watchdog,
     work: Callable[[App], Awaitable[None]],
     stop: Callable[[], None] | None = None,
-) -> None:
+) -> int | None:
     """Have an application at work, which is stopped at a signal, or cancelled where it cannot be."""
+    ended_by: int | None = None
     # Before anything else: what is needed when there is too little of something.
     THREADS.start()
     watchdog.attach(asyncio.get_running_loop())
     app = App(report, served_over)
     async with anyio.create_task_group() as group:
-        group.start_soon(_stop_on_signal, stop or group.cancel_scope.cancel)
+
+        def end(number: int) -> None:
+            nonlocal ended_by
+            ended_by = number
+            stop() if stop is not None else group.cancel_scope.cancel()
+
+        group.start_soon(_stop_on_signal, end)
         async with app.running():
             await work(app)
             watchdog.leaving()
         group.cancel_scope.cancel()
+    return ended_by
 
 
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
-    """Run a command that ends in order on SIGTERM and SIGINT, and then has failed."""
-    code = 1
+    """Run a command that ends in order on SIGINT, by `KeyboardInterrupt`, and on SIGTERM, with 143 as its exit code."""
+    code, stopped_by = 1, list[int]()
     async with anyio.create_task_group() as group:
-        group.start_soon(_stop_on_signal, group.cancel_scope.cancel)
+
+        def stop(number: int) -> None:
+            stopped_by.append(number)
+            group.cancel_scope.cancel()
+
+        group.start_soon(_stop_on_signal, stop)
         code = await work()
         group.cancel_scope.cancel()
-    return code
+    if signal.SIGINT in stopped_by:
+        raise KeyboardInterrupt
+    return 128 + stopped_by[0] if stopped_by else code
 
 
-async def _stop_on_signal(stop: Callable[[], None]) -> None:
+async def _stop_on_signal(stop: Callable[[int], None]) -> None:
     """Stop in order at the first signal; a second one must not end us before our children are ended."""
     if os.name != "posix":
         return
@@ -103,8 +121,9 @@ async def _stop_on_signal(stop: Callable[[], None]) -> None:
         signal.signal(number, catch)
     try:
         while True:
-            logger.info("stopping on %s", signal.Signals(await caught.get()).name)
-            stop()
+            number = await caught.get()
+            logger.info("stopping on %s", signal.Signals(number).name)
+            stop(number)
     finally:
         # What is left to do is bounded.
         for number in numbers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -15,7 +15,8 @@ from anyio.abc import TaskGroup
 
 from server.settings import Settings, SettingsReport
 from server.settings.files import real_path
-from server.settings.load import working_folder
+from server.settings.load import COMMAND_LINE, working_folder
+from server.settings.section import dotted
 from server.settings.tool_models import WebSettings
 from server.settings.trust import trust_file
 from tools.call.registry import ToolRegistry
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}  # options that replace lists of rules
 CLOSE_SECONDS = 5.0  # how long the end of the server waits for commands to end; the broker ends what is left
 
 
@@ -85,26 +87,29 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     return GuardedPaths(files, [own] if own is not None else [], free)
 
 
+def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
+    """The rules of the settings, by their keys."""
+    permissions, tools = settings.permissions, settings.tools
+    return {
+        "permissions.allow": permissions.allow,
+        "permissions.ask": permissions.ask,
+        "permissions.deny": permissions.deny,
+        "tools.include": tools.include,
+        "tools.core": tools.core,
+        "tools.allowed": tools.allowed,
+        "tools.exclude": tools.exclude,
+        "tools.confirmationRequired": tools.confirmation_required,
+    }
+
+
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
     """The policy that the settings describe. What is wrong in a rule is told in the log."""
-    permissions, tools = report.settings.permissions, report.settings.tools
-    rules, warnings = read_rules(
-        {
-            "permissions.allow": permissions.allow,
-            "permissions.ask": permissions.ask,
-            "permissions.deny": permissions.deny,
-            "tools.include": tools.include,
-            "tools.core": tools.core,
-            "tools.allowed": tools.allowed,
-            "tools.exclude": tools.exclude,
-            "tools.confirmationRequired": tools.confirmation_required,
-        },
-        registry.canonical,
-        report.home,
-    )
+    on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
+    flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
+    rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
     for warning in warnings:
         logger.warning(warning)
-    rules = replace(rules, profile=tools.profile)
+    rules = replace(rules, profile=report.settings.tools.profile)
     return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
 
 

@@ -3,88 +3,282 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 import anyio
 import mcp_types as types
 from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
-from server.console import EXIT_FAILED, UsageError
-from server.console.prompts import fill_in
-from server.protocol_mapping import DISPLAY_KEY
-from tools.contract.display import visible
+from server.console import CALL_BROKEN, CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
+from server.console.prompts import DECISION, fill_in, is_consent
+from server.console.terminal import Spinner, diff_text, question_text, show
+from server.json_rpc import as_mapping
+from server.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
+from server.run_server import until_signal
+from server.settings import SettingsReport
+from tools.contract.confirmation import Decision
+from tools.contract.display import visible, visible_line
+from tools.contract.errors import ToolErrorType
+from tools.contract.parameters import coerce
+from tools.permissions.tool_names import BETWEEN
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installation
-COLOURS, RESET = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}, "\x1b[0m"
+MAX_LIST_WAIT = 60_000  # milliseconds; the most that proxy.firstListWait may be
+MAX_OPTIONS = 50  # parts of a schema that are looked at for the type of one property (ours)
+REST_SECONDS = 0.5  # how long the last lines of a server that has ended are waited for (ours)
+SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
+JOBS_LEFT = "Background Jobs: "  # begins the line about what a command left running
+_CODES = {ToolErrorType.EXECUTION_DENIED: CALL_REFUSED, ToolErrorType.UPSTREAM_UNAVAILABLE: CALL_UNAVAILABLE}
+_KINDS = {
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "an array, as JSON",
+    "object": "an object, as JSON",
+    "null": "null",
+}
+"""What a value has to be, by the types of JSON Schema; in the order in which they are tried."""
 
 
-def read_arguments(pairs: Sequence[str], as_json: str | None) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+@dataclass(frozen=True, slots=True)
+class GivenArguments:
+    """The arguments of a call as they were written: an object, and texts beside it that win."""
+
+    whole: Mapping[str, Any]
+    pairs: Mapping[str, str]
+
+    def as_text(self) -> dict[str, Any]:
+        """All of them, for a tool that reads what it needs from text."""
+        return {**self.whole, **self.pairs}
+
+    def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """All of them, each pair as the tool's schema wants it; a `UsageError` where it cannot be that."""
+        return {**self.whole, **{key: _value(key, text, schema) for key, text in self.pairs.items()}}
+
+
+def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
+    """Read `key=value` pairs, and an object as JSON: as it is given, `@FILE`, or `-` for standard input."""
+    whole: dict[str, Any] = {}
     if as_json is not None:
+        text = as_json
         try:
-            parsed: Any = json.loads(as_json)
+            if as_json == "-":
+                text = sys.stdin.read()
+            elif as_json.startswith("@"):
+                text = Path(as_json[1:]).read_text(encoding="utf-8")
+            parsed: Any = json.loads(text)
+        except OSError:
+            raise UsageError(f"the file '{as_json[1:]}' of --arguments cannot be read.") from None
         except (ValueError, RecursionError):
             raise UsageError("--arguments is not valid JSON. Quote it as one word of the shell.") from None
         if not isinstance(parsed, dict):
             raise UsageError('--arguments has to be an object, for example \'{"path": "src"}\'.')
-        given.update(cast("dict[str, Any]", parsed))
+        whole.update(cast("dict[str, Any]", parsed))
+    texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UsageError(f"'{pair}' is not of the form key=value.")
+        if key in texts:
+            raise UsageError(f"{key} is given twice. Give it once; an array is written as JSON: {key}='[1, 2]'.")
         try:
             pair.encode()
         except UnicodeEncodeError:
             said = f"The argument {key} holds bytes that are not UTF-8 text, and JSON can only carry text."
             raise UsageError(said) from None
-        given[key] = value
-    return given
+        texts[key] = value
+    return GivenArguments(whole, texts)
 
 
-def make_call(tool: str, arguments: Mapping[str, Any], server_options: Sequence[str]) -> int:
-    """Make one call through a server of its own over stdio, and show what a person should see."""
-    options = ["-P", str(LAUNCHER), "serve", *server_options]
-    server = StdioServerParameters(command=sys.executable, args=options, cwd=Path.cwd())
+def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
+    """A text as the type that the schema of a tool wants for this property."""
+    found: list[Mapping[str, Any]] = []
+    options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
+    for _ in range(MAX_OPTIONS):  # a schema may refer to itself
+        if not options:
+            break
+        option = options.pop(0)
+        for words in (option.get("anyOf"), option.get("oneOf")):
+            options += map(as_mapping, cast("list[Any]", words)) if isinstance(words, list) else ()
+        reference = option.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/$defs/"):
+            options.append(as_mapping(as_mapping(schema.get("$defs")).get(reference.removeprefix("#/$defs/"))))
+        kind: Any = option.get("type")
+        listed = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
+        found += [{**option, "type": each} for each in listed if isinstance(each, str)]
+    kinds = {str(option["type"]) for option in found}
+    if not kinds or "string" in kinds:
+        return text
+    for option in sorted(found, key=lambda option: [*_KINDS, option["type"]].index(option["type"])):
+        match option["type"]:
+            case "null" if text == "null":
+                return None
+            case "number":
+                with suppress(ValueError):
+                    number = float(text)
+                    if math.isfinite(number):
+                        return int(number) if number.is_integer() and "." not in text else number
+            case _ if not isinstance(value := coerce(text, option), str):
+                return value
+            case _:
+                pass
+    wanted = " or ".join(what for kind, what in _KINDS.items() if kind in kinds) or "another type"
+    raise UsageError(f"{key} takes {wanted}, and '{visible_line(text[:80])}' is not that.")
+
+
+def make_call(
+    tool: str,
+    given: GivenArguments,
+    report: SettingsReport,
+    server_options: Sequence[str],
+    *,
+    is_sure: bool,
+    as_json: bool,
+) -> int:
+    """Make one call through a server of its own over stdio, and show what a person should see.
+
+    Returns:
+        0, or the exit status of the command that was run, or why there is none, from 64 up.
+    """
+    if tool in SHELL_NAMES and given.as_text().get("is_background") not in (None, False, "false"):
+        raise UsageError("a background job would end with this call. Leave is_background out to wait for the command.")
+    alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
+    spinner = Spinner()
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total
+        if message:
+            spinner.say(message)
+
+    async def ask(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
+        spinner.pause()
+        try:
+            return await _ask(params, is_sure=is_sure)
+        finally:
+            spinner.resume()
+
+    async def arguments(client: Client) -> dict[str, Any]:
+        """The arguments as the tool wants them. Our own tools read texts by themselves, so no list is waited for."""
+        if not given.pairs or not (report.upstreams or report.settings.tools.discovery_command):
+            return given.as_text()
+        listed = (await client.list_tools()).tools
+        schema = next((each.input_schema for each in listed if each.name == tool), None)
+        return given.as_text() if schema is None else given.typed(schema)
 
     async def call() -> int:
-        async with Client(server, mode="legacy", elicitation_callback=_ask_at_terminal, cache=None) as client:
-            try:
-                result = await client.call_tool(tool, dict(arguments))
-            except MCPError as error:
-                sys.stderr.write(f"coretools-mcp: {visible(error.error.message)}\n")
-                return EXIT_FAILED
-        display = (result.meta or {}).get(DISPLAY_KEY)
-        diff = visible(str(cast("dict[str, Any]", display).get("fileDiff") or "")) if isinstance(display, dict) else ""
-        if diff and sys.stdout.isatty():
-            lines = diff.splitlines()
-            diff = "\n".join(f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)
-        if diff:
-            sys.stdout.write(f"{diff}\n")
-        for block in [] if diff else result.content:
-            if block.annotations is None or block.annotations.audience != ["user"]:
-                text = visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]"
-                sys.stdout.write(f"{text}\n")
-        return EXIT_FAILED if result.is_error else 0
+        options = ["-P", str(LAUNCHER), "serve", *server_options]
+        if alias in report.upstreams:
+            # No other server matters here, and this one is waited for until it is clear where it stands.
+            narrow = {"mcp": {"allowed": [alias]}, "proxy": {"firstListWait": MAX_LIST_WAIT}}
+            await anyio.Path(folder, "settings.json").write_text(json.dumps(narrow), encoding="utf-8")
+            options.append(f"--config={folder}/settings.json")
+        # The server has to see what any other command of ours sees: variables that settings name, and keys.
+        server = StdioServerParameters(command=sys.executable, args=options, cwd=Path.cwd(), env=dict(os.environ))
+        async with spinner.running("starting the server for this call"), _log_of_server(spinner) as log:
+            transport = stdio_client(server, errlog=log)
+            async with Client(transport, mode="legacy", elicitation_callback=ask, cache=None) as client:
+                try:
+                    spinner.say(f"waiting for {tool}")
+                    result = await client.call_tool(tool, await arguments(client), progress_callback=on_progress)
+                except MCPError as error:
+                    spinner.say("")
+                    spinner.write(f"coretools-mcp: {visible(error.error.message)}\n")
+                    return CALL_USAGE if error.error.code == types.INVALID_PARAMS else CALL_FAILED
+                finally:
+                    spinner.say("")
+                    spinner.erase()
+                _show(result, as_json=as_json)
+        return _exit_code(result)
 
     try:
-        return anyio.run(call)
+        with tempfile.TemporaryDirectory() as folder:
+            return anyio.run(until_signal, call)
     except* MCPError:
         sys.stderr.write("coretools-mcp: the server for this call ended too early; what it wrote is above.\n")
-    return EXIT_FAILED
+    return CALL_BROKEN
 
 
-async def _ask_at_terminal(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-    del context
+@asynccontextmanager
+async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
+    """What the server of the call writes to as its standard error: shown, but not over a question."""
+    if sys.platform == "win32":
+        yield sys.stderr  # a pipe cannot be waited for there
+        return
+    reading, writing = os.pipe()
+    ended = anyio.Event()
+
+    async def pass_on() -> None:
+        while True:
+            await anyio.wait_readable(reading)
+            data = os.read(reading, 65_536)
+            if not data:
+                break
+            spinner.write(data.decode("utf-8", "replace"))
+        ended.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(pass_on)
+        log = os.fdopen(writing, "w")
+        try:
+            yield log
+        finally:
+            log.close()
+            with anyio.move_on_after(REST_SECONDS):
+                await ended.wait()
+            group.cancel_scope.cancel()
+    os.close(reading)
+
+
+def _show(result: types.CallToolResult, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(result.model_dump_json(by_alias=True, exclude_none=True, indent=2) + "\n")
+        return
+    display = as_mapping((result.meta or {}).get(DISPLAY_KEY))
+    if diff := visible(str(display.get("fileDiff") or "")):
+        show(diff_text(diff))
+        return
+    for block in result.content:
+        if block.annotations is None or block.annotations.audience != ["user"]:
+            text = visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]"
+            lines = [line for line in text.split("\n") if not line.startswith(JOBS_LEFT)]
+            if len(lines) < text.count("\n") + 1 and JOBS_LEFT in text:
+                sys.stderr.write("coretools-mcp: what the command left running ends with this call\n")
+            sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _exit_code(result: types.CallToolResult) -> int:
+    meta = result.meta or {}
+    if result.is_error:
+        return _CODES.get(as_mapping(meta.get(ERROR_KEY)).get("type", ""), CALL_FAILED)
+    facts = as_mapping(meta.get(FACTS_KEY))
+    name, code = facts.get("signal"), facts.get("exitCode")
+    if isinstance(name, str):
+        return 128 + getattr(signal, name, signal.SIGTERM)
+    return code if isinstance(code, int) else 0
+
+
+async def _ask(params: types.ElicitRequestParams, *, is_sure: bool) -> types.ElicitResult:
     if not isinstance(params, types.ElicitRequestFormParams):
         return types.ElicitResult(action="decline")
+    if is_sure and is_consent(params.requested_schema):
+        return types.ElicitResult(action="accept", content={DECISION: Decision.ONCE.value})
     if not sys.stdin.isatty():
-        sys.stderr.write(f"\n{visible(params.message)}\n")
-        sys.stderr.write("Nobody can answer here (standard input is not a terminal), so this is refused.\n")
+        show(question_text(params.message), stream=sys.stderr)
+        told = "Nobody can answer here (standard input is not a terminal), so this is refused."
+        way_out = " Give --yes to allow what the call asks for." if is_consent(params.requested_schema) else ""
+        show(f"{told}{way_out}", stream=sys.stderr)
         return types.ElicitResult(action="decline")
     content = await fill_in(params.message, params.requested_schema)
     if content is None:

@@ -9,10 +9,15 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from rich.text import Text
+
 from server.console import EXIT_FAILED, Failure
 from server.console.client_configs import ClientConfig, client_configs, read_servers
 from server.console.prompts import ask
+from server.console.rule_names import rule_problems
 from server.console.settings_display import as_text, describe_entry, shown_value
+from server.console.terminal import linked
+from server.console.terminal import show as show_lines
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_edits import with_entries
 from server.settings.files import Tree, parse, read_settings_file, table_at, user_file, value_at
@@ -34,10 +39,12 @@ def check(load: Callable[[], SettingsReport]) -> int:
         report = load()
     except SettingsError as error:
         for problem in error.problems:
-            sys.stdout.write(f"problem: {visible_line(problem)}\n")
+            show_lines(Text.assemble(("problem", "red"), f": {visible_line(problem)}"))
+        for warning in error.warnings:
+            show_lines(Text.assemble(("warning", "yellow"), f": {visible_line(warning)}"))
         return EXIT_FAILED
-    for warning in report.warnings:
-        sys.stdout.write(f"warning: {visible_line(warning)}\n")
+    for warning in (*report.warnings, *rule_problems(report)):
+        show_lines(Text.assemble(("warning", "yellow"), f": {visible_line(warning)}"))
     read = ", ".join(visible_line(path) for path in report.files) or "no file"
     sys.stdout.write(f"The settings can be used. Read: {read}\n")
     return 0
@@ -55,8 +62,9 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
     order = {path: position for position, path in enumerate(report.files)}  # the rest comes behind the files
     for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
         if source != source_before:
-            gap = "\n" if source_before else ""
-            sys.stdout.write(f"{gap}# {visible_line(source)}\n")
+            is_file = os.path.isabs(source)
+            named = linked(source, visible_line(source)) if is_file else visible_line(source)
+            show_lines(*([""] if source_before else []), Text.assemble("# ", named))
         source_before = source
         sys.stdout.write(f"{visible_line(key)} = {as_text(value)}\n")
     sys.stdout.write("\nEverything else has its default.\n" if rows else "Every key has its default.\n")

@@ -16,9 +16,12 @@ from importlib import metadata
 from typing import Literal
 
 import anyio
+from rich.text import Text
 
 from server.app import App
 from server.console import EXIT_FAILED
+from server.console.terminal import Spinner, show
+from server.console.upstream_waits import how_it_failed, last_words, quiet_log
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.files import FileState, home_folder, real_path
@@ -51,9 +54,20 @@ class Finding:
     health: Health
     text: str
     remedy: str = ""
+    said: tuple[str, ...] = ()  # what a program wrote last
 
 
 class Findings(list[Finding]):
+    """What one check has found so far; each finding is told as it comes."""
+
+    def __init__(self, told: Callable[[Finding], None]) -> None:
+        super().__init__()
+        self._told = told
+
+    def append(self, finding: Finding) -> None:
+        super().append(finding)
+        self._told(finding)
+
     def ok(self, subject: str, text: str) -> None:
         self.append(Finding(subject, "ok", text))
 
@@ -65,8 +79,28 @@ class Findings(list[Finding]):
 
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Print what works. Exit code 1 if something that was configured does not, or the settings have problems."""
-    found = Findings()
+    """Print what works, each finding as it comes. Exit code 1 if something that was configured does not.
+
+    The checks run at once, each within its own deadline, so all of it takes as long as the slowest of them.
+    """
+    version, spinner = metadata.version("coretools-mcp"), Spinner()
+    waited: list[str] = []  # the checks and the servers that are not done
+
+    def done(subject: str) -> None:
+        if subject in waited:
+            waited.remove(subject)
+            left = ", ".join(each for each in waited if each != "upstreams" or waited == ["upstreams"])
+            spinner.say(f"checking {left} (at most {CHECK_SECONDS:g} s)" if left else "")
+
+    def tell(finding: Finding) -> None:
+        done(finding.subject)
+        if not as_json:
+            spinner.erase()
+            _show(finding)
+
+    found = Findings(tell)
+    if not as_json:
+        show(f"coretools-mcp {version}", "")
     try:
         report = load()
     except SettingsError as error:
@@ -74,44 +108,55 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         remedy = "correct it; until then the server does not start, and all else here is checked with the defaults"
         for problem in error.problems:
             found.broken("settings", problem, remedy)
+    quiet_log(report.settings.log.level)
     checks = [check for check in ALL_CHECKS if not found or check is not check_files]
-    results = [Findings() for _ in checks]
+    results = [Findings(tell) for _ in checks]
 
     async def run(check: Check, app: App, result: Findings) -> None:
+        name = check.__name__.removeprefix("check_")
         with anyio.move_on_after(CHECK_SECONDS) as scope:
             await check(app, result)
         if scope.cancelled_caught:
-            result.broken(check.__name__.removeprefix("check_"), f"no answer within {CHECK_SECONDS:g} s")
+            result.broken(name, f"no answer within {CHECK_SECONDS:g} s")
+        done(name)
 
     async def run_all() -> int:
         app = App(report, "stdio")
-        async with app.running(), anyio.create_task_group() as group:
+        at_first = f"checking (at most {CHECK_SECONDS:g} s)"
+        async with app.running(), spinner.running(at_first), anyio.create_task_group() as group:
+            waited.extend(check.__name__.removeprefix("check_") for check in checks)
+            waited.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
             app.start_upstreams()
             for check, result in zip(checks, results, strict=True):
                 group.start_soon(run, check, app, result)
         return 0
 
-    if anyio.run(until_signal, run_all) != 0:
-        return EXIT_FAILED
+    if (code := anyio.run(until_signal, run_all)) != 0:
+        return code
     for result in results:
-        found += result
+        found.extend(result)
     is_usable = all(finding.health != "broken" for finding in found)
-    version = metadata.version("coretools-mcp")
     if as_json:
         whole = {"version": version, "usable": is_usable, "findings": [asdict(finding) for finding in found]}
         sys.stdout.write(json.dumps(whole, indent=2) + "\n")
-        return 0 if is_usable else EXIT_FAILED
-    lines = [f"coretools-mcp {version}", ""]
-    for finding in found:
-        shown = [f"{finding.health:<7} {visible_line(finding.subject)}: {visible_line(finding.text)}"]
-        shown += [f"{'':<7} -> {visible_line(finding.remedy)}"] if finding.remedy else []
-        for line in shown:
-            lines += textwrap.wrap(
-                line, COLUMNS, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False
-            )
-    lines += ["", "All that is configured works." if is_usable else "What is marked broken was configured."]
-    sys.stdout.write("\n".join(lines) + "\n")
+    else:
+        show("", "All that is configured works." if is_usable else "What is marked broken was configured.")
     return 0 if is_usable else EXIT_FAILED
+
+
+def _show(finding: Finding) -> None:
+    colour = {"ok": "green", "absent": "yellow", "broken": "red"}[finding.health]
+    lines = [f"{visible_line(finding.subject)}: {visible_line(finding.text)}"]
+    lines += [f"-> {visible_line(finding.remedy)}"] if finding.remedy else []
+    lines += [f"it said: {line}" for line in finding.said]
+    for number, line in enumerate(lines):
+        head = f"{finding.health if number == 0 else '':<8}"
+        for part in textwrap.wrap(
+            line, COLUMNS - len(head), subsequent_indent="   ", break_long_words=False, break_on_hyphens=False
+        ):
+            show(Text.assemble((head, colour), part))
+            head = " " * len(head)
+    sys.stdout.flush()
 
 
 async def check_system(app: App, found: Findings) -> None:
@@ -274,33 +319,37 @@ def _is_given(report: SettingsReport, key: str) -> bool:
 
 
 async def check_upstreams(app: App, found: Findings) -> None:
-    pool, seconds = app.pool, dict[str, float]()
+    """The servers, all at once, each as soon as it is clear where it stands."""
+    pool = app.pool
 
-    async def wait(upstream: Upstream) -> None:
-        begun = anyio.current_time()
-        with anyio.move_on_after(UPSTREAM_SECONDS):
+    async def check(upstream: Upstream) -> None:
+        begun, subject = anyio.current_time(), f"server {upstream.alias}"
+        took = ""
+        with anyio.move_on_after(UPSTREAM_SECONDS) as scope:
             await upstream.known.wait()
-        seconds[upstream.alias] = anyio.current_time() - begun
-
-    async with anyio.create_task_group() as waiting:
-        for upstream in pool.upstreams:
-            waiting.start_soon(wait, upstream)
-    names = pool.catalog.names  # only now: a server that came late may have taken a name
-    for upstream in pool.upstreams:
-        subject, took = f"server {upstream.alias}", f"{seconds[upstream.alias]:.1f} s"
+            took = f"{anyio.current_time() - begun:.1f} s"
+            if upstream.entry.prefix == "none":  # a server that comes later may have a name before it
+                for other in pool.upstreams:
+                    await other.known.wait()
         if upstream.live_session is not None:
-            count = sum(origin.alias == upstream.alias for origin in names.published.values())
+            count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
             found.ok(subject, f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}")
-            continue
+            return
+        took = f"{UPSTREAM_SECONDS:g} s, which is as long as it is waited for" if scope.cancelled_caught else took
         key = f"mcpServers.{upstream.alias}"
         if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
             remedy = f"look at {key}. {WAYS_TO_AUTHENTICATE}"
         elif upstream.entry.transport == "stdio":
-            remedy = f"look at {key}; what it wrote is on standard error"
+            remedy = f"look at {key}, and run its command by hand"
         else:
             remedy = f"look at the address in {key}, and whether its server is running there"
-        text = f"{upstream.status.state} after {took}: {upstream.status.problem or 'it did not answer'}"
-        found.broken(subject, text, remedy)
+        state, _, why = how_it_failed(upstream).partition(": ")
+        found.append(Finding(subject, "broken", f"{state} after {took}: {why}", remedy, last_words(upstream)))
+
+    async with anyio.create_task_group() as waiting:
+        for upstream in pool.upstreams:
+            waiting.start_soon(check, upstream)
+    names = pool.catalog.names
     for hidden in names.hidden:
         found.absent(f"server {hidden.origin.alias}", str(hidden))
     for entry in app.live.report.entries:

@@ -11,9 +11,12 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED, UsageError
-from server.console.call import read_arguments
+from server.console.call import GivenArguments, read_arguments
+from server.console.terminal import Spinner
+from server.console.upstream_waits import wait_for
 from server.run_server import until_signal
 from server.settings import SettingsReport
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tools.call.consent import Judgement
 from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.errors import ToolError
@@ -34,31 +37,37 @@ _CALLS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 MAX_PART_CHARS = 48  # characters of a part of a command that are shown (ours)
 
 
-def read_call(tool: str, pairs: list[str], as_json: str | None) -> FunctionCall:
+def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, GivenArguments]:
+    """The name of the tool that a call names, written like a rule or not, and the arguments."""
     like_rule = _RULE_LIKE.fullmatch(tool)
     if like_rule is None:
-        return FunctionCall(tool, read_arguments(pairs, as_json))
+        return tool, read_arguments(pairs, as_json)
     if pairs or as_json is not None:
         raise UsageError("give the arguments either in parentheses or as key=value, not both.")
     known = _CALLS.get(like_rule[1])
     if known is None:
         raise UsageError(f"'{like_rule[1]}(...)' is not known here. Known are {', '.join(_CALLS)}, or TOOL key=value.")
     name, parameter, others = known
-    return FunctionCall(name, {parameter: like_rule[2], **others})
+    return name, GivenArguments({}, {parameter: like_rule[2], **others})
 
 
-def explain_call(report: SettingsReport, call: FunctionCall, *, as_json: bool) -> int:
+def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as_json: bool) -> int:
     """Print what would be decided. Exit code 1 where the call cannot be judged."""
 
     async def explain() -> int:
         app = App(report, "stdio")
         async with app.running():
-            owner = app.pool.owner_of(call.name)
+            owner = app.pool.owner_of(name)
             if owner is not None:
                 app.start_upstreams()
-                await owner.known.wait()  # however long other servers take, they do not matter here
+                spinner = Spinner()
+                async with spinner.running():
+                    await wait_for([owner], spinner)  # however long other servers take, they do not matter here
+            tool = app.registry.find(name)
+            is_theirs = isinstance(tool, DiscoveredMCPTool)
+            arguments = given.typed(tool.parameter_schema) if is_theirs else given.as_text()
             try:
-                judged = await app.judge(call)
+                judged = await app.judge(FunctionCall(name, arguments))
             except ToolError as error:
                 # A tool of a server that is down is not unknown.
                 told = error if owner is None or owner.live_session is not None else owner.unavailable()

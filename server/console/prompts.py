@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from server.console import Failure
-from tools.contract.display import visible, visible_line
-from tools.contract.threads import THREADS
+from server.console.terminal import question_text, read_key, read_line, show
+from tools.contract.confirmation import Decision
+from tools.contract.display import visible_line
 
 
 def ask(question: str, otherwise: str) -> None:
@@ -22,27 +23,44 @@ def ask(question: str, otherwise: str) -> None:
 
 
 DECISION = "decision"  # the field by which a person consents or refuses; the form's other fields are beside it
-DENY = "deny"
-REASON = "reason"
+KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
+"""The answers that count for one call, with the key for each: an answer for the session would end with the call."""
+
+
+def is_consent(schema: Mapping[str, Any]) -> bool:
+    """Whether a form asks for consent, and not for what only a person knows."""
+    return DECISION in schema.get("properties", {}) and Decision.ONCE.value in dict(
+        _choices(schema["properties"][DECISION])
+    )
 
 
 async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Ask for each field of a flat form; its content, or `None` where the person has left it."""
-    sys.stderr.write(f"\n{visible(message)}\n")
+    show("", question_text(message), stream=sys.stderr)
     fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     required = set(cast("Sequence[str]", schema.get("required", ())))
     try:
-        if DECISION in fields:
-            # Another text in place of the proposed one does not fit in a line, so it is not asked for.
-            decision = await _value(fields[DECISION], is_required=True)
-            asks_why = decision == DENY and REASON in fields
-            reason = await _value(fields[REASON], is_required=False) if asks_why else ""
-            return {DECISION: decision, **({REASON: reason} if reason else {})}
-        sys.stderr.write("Ctrl-D leaves it unanswered.\n")
+        if is_consent(schema):
+            offered = {KEYS[value]: (value, title) for value, title in _choices(fields[DECISION]) if value in KEYS}
+            show("", *(f"  {key}  {visible_line(title)}" for key, (_, title) in offered.items()), stream=sys.stderr)
+            value, title = offered[await read_key(f"[{'/'.join(offered)}] ", offered)]
+            show(visible_line(title), stream=sys.stderr)
+            return {DECISION: value}
+        show("Ctrl-D leaves it unanswered.", stream=sys.stderr)
         given = {name: await _value(field, is_required=name in required) for name, field in fields.items()}
     except EOFError:
+        sys.stderr.write("\n")
         return None
     return {name: value for name, value in given.items() if value not in (None, "", [None])}
+
+
+def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The values that may be chosen, each with what a person reads; none where a text is asked for."""
+    items: Mapping[str, Any] = field.get("items", field)
+    titled: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
+    values: Sequence[str] = items.get("enum", ())
+    choices = [(each["const"], each.get("title", each["const"])) for each in titled]
+    return choices or list(zip(values, items.get("enumNames", values), strict=True))
 
 
 async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
@@ -52,12 +70,7 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
     if field.get("type") == "boolean":
         said = await _line(f"{title} [y/N] ", lambda line: line.lower() in ("", "y", "yes", "n", "no"))
         return said.lower() in ("y", "yes")
-    # The values that may be chosen, each with what a person reads; none where a text is asked for.
-    items: Mapping[str, Any] = field.get("items", field)
-    titled: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
-    values: Sequence[str] = items.get("enum", ())
-    choices = [(each["const"], each.get("title", each["const"])) for each in titled]
-    choices = choices or list(zip(values, items.get("enumNames", values), strict=True))
+    choices = _choices(field)
     if not choices:
         return await _line(f"{title}: ", lambda line: bool(line) or not is_required)
     for number, (_, shown) in enumerate(choices, start=1):
@@ -85,8 +98,5 @@ async def _line(prompt: str, is_accepted: Callable[[str], bool]) -> str:
     while True:
         sys.stderr.write(prompt)
         sys.stderr.flush()
-        line = await THREADS.run(sys.stdin.readline)
-        if not line:
-            raise EOFError
-        if is_accepted(line.strip()):
-            return line.strip()
+        if is_accepted(line := await read_line()):
+            return line

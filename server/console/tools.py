@@ -1,4 +1,4 @@
-"""`tools`: each tool under its published name, and whose it is where the name does not say so."""
+"""`tools`: each tool under its published name, whether it is asked for, and whose it is where the name does not say."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED
+from server.console.terminal import Spinner, show, show_table
+from server.console.upstream_waits import how_it_failed, last_words, quiet_log, wait_for
 from server.protocol_mapping import tool_to_wire
 from server.run_server import until_signal
 from server.settings import SettingsReport
@@ -21,35 +23,45 @@ from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tools.call.base_tool import BaseTool
 from tools.contract.display import visible_line
 from tools.contract.limits import ApprovalMode
+from tools.permissions.verdict import Verdict
 
 SENTENCE_CHARS = 160  # characters of what a tool says of itself in the table; those of other servers may be long (ours)
-LEGEND = "* may change something; coretools-mcp permissions explain tells what would be asked before a call"
+ASKED = {Verdict.ASK: "yes", Verdict.ALLOW: "no", Verdict.DENY: "refused"}
+LEGEND = "Rules and arguments can change what is asked: coretools-mcp permissions explain CALL tells of one call."
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
     """Print the tools that a client would see. Exit code 1 if an upstream, or the custom tools, cannot be reached."""
+    quiet_log(report.settings.log.level)
 
-    async def show() -> int:
-        app = App(report, "stdio")
+    async def list_tools() -> int:
+        app, spinner = App(report, "stdio"), Spinner()
         async with app.running():
-            app.start_upstreams()
-            await app.registry.discover_all_tools()
+            async with spinner.running():
+                app.start_upstreams()
+                await wait_for(app.pool.upstreams, spinner)
+                spinner.say("waiting for the custom tools")
+                await app.registry.discover_all_tools()
             settings = report.settings
             plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
             tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
             names = app.pool.catalog.names
-            sys.stdout.write((listing_as_json(tools, names) if as_json else listing_as_text(tools, names)) + "\n")
+            if as_json:
+                sys.stdout.write(f"{listing_as_json(tools, names)}\n")
+            else:
+                show_listing(tools, {tool.name: await app.asks_first(tool) for tool in tools}, names)
+            sys.stdout.flush()
             missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
             for upstream in missing:
-                how = f"{upstream.status.state}, {visible_line(upstream.status.problem)}"
-                sys.stderr.write(f"coretools-mcp: upstream {upstream.alias}: {how}\n")
+                show(f"coretools-mcp: upstream {upstream.alias}: {how_it_failed(upstream)}", stream=sys.stderr)
+                show(*(f"  it said: {line}" for line in last_words(upstream)), stream=sys.stderr)
             discovery = app.custom_tools.discovery
             problem = discovery.state.problem if discovery is not None else ""
             if problem:
-                sys.stderr.write(f"coretools-mcp: custom tools: {visible_line(problem)}\n")
+                show(f"coretools-mcp: custom tools: {visible_line(problem)}", stream=sys.stderr)
         return EXIT_FAILED if missing or problem else 0
 
-    return anyio.run(until_signal, show)
+    return anyio.run(until_signal, list_tools)
 
 
 def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap) -> str:
@@ -64,20 +76,17 @@ def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap) -> str:
     return json.dumps({"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}, indent=2)
 
 
-def listing_as_text(tools: Sequence[BaseTool[Any]], names: NameMap) -> str:
-    width = max((len(tool.name) for tool in tools), default=0)
-    lines: list[str] = []
+def show_listing(tools: Sequence[BaseTool[Any]], asked: Mapping[str, Verdict], names: NameMap) -> None:
+    rows: list[tuple[str, str, str]] = []
     for tool in tools:
-        mark = "  " if tool.behaviour.read_only else "* "
         sentence = re.split(r"(?<=[.:])\s", tool.description.strip(), maxsplit=1)[0].rstrip(".:")
         about = textwrap.shorten(visible_line(sentence), SENTENCE_CHARS, placeholder=" ...")
-        lines.append(f"{mark}{tool.name:<{width}}  {about}")
+        rows.append((tool.name, ASKED[asked[tool.name]], about))
         if isinstance(tool, DiscoveredMCPTool) and tool.aliases:  # its name is not the usual `alias__tool`
             change = next((entry.change for entry in names.changed if entry.name == tool.name), None)
             origin = f"{tool.upstream_name} of the server {tool.alias}"
-            said = visible_line(origin if change is None else f"{origin}; {change}")
-            lines.append(f"  {'':<{width}}  = {said}")
-    lines += ["", LEGEND]
+            rows.append(("", "", "= " + visible_line(origin if change is None else f"{origin}; {change}")))
+    show_table(("tool", "asked first", "what it does"), rows)
+    show("", LEGEND)
     if names.hidden:
-        lines += ["", "Not listed:", *(f"  {hidden}" for hidden in names.hidden)]
-    return "\n".join(lines)
+        show("", "Not listed:", *(f"  {visible_line(str(hidden))}" for hidden in names.hidden))

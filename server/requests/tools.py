@@ -165,8 +165,10 @@ class ToolRequests:
                 context = await self.contexts.of(client, ctx)
                 confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
                 outcome = await self.flow.run(call, context, confirmer)
-        except ToolNotRegisteredError as error:
+        except ToolNotRegisteredError:
             if (unused := self.relay.pool.why_not_used(name)) is None:
+                await self.relay.pool.wait_for_first_list()  # what was meant is perhaps a tool of a server
+                error = self.registry.not_registered(name)
                 is_of_agents = name == DELEGATING and self.is_built_in
                 raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
             outcome = ToolResult.failed(unused)

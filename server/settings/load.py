@@ -165,7 +165,8 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         except ValidationError as error:
             from server.settings.explanations import explain  # noqa: PLC0415 - needed only where something is wrong
 
-            raise SettingsError([*diagnostics.problems, *explain(error, merged.source_of)]) from None
+            problems = [*diagnostics.problems, *explain(error, merged.source_of)]
+            raise SettingsError(problems, diagnostics.warnings) from None
     settings = resolve(settings, environ, merged.source_of, diagnostics)
     of_workspaces = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
@@ -177,7 +178,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         starts_itself=lambda entry, source: _starts_itself(entry, inputs, of_workspace=source in of_workspaces),
     )
     if diagnostics.problems:
-        raise SettingsError(diagnostics.problems)
+        raise SettingsError(diagnostics.problems, diagnostics.warnings)
     own_file = user_file(environ)
     files_read = [
         layer.source for layer in layers if SettingsScope.CLI_DEFAULTS < layer.scope < SettingsScope.COMMAND_LINE
@@ -213,15 +214,20 @@ def _operator_layers(inputs: SettingsInputs, diagnostics: Diagnostics) -> tuple[
         if path is None:
             continue
         content = inputs.streams.get(path)
-        if content is None:
-            is_optional = scope is not SettingsScope.CONFIG
-            content = read_settings_file(inputs.links.get(path, path), is_optional=is_optional)
-        files.append(SettingsFile(path, scope, FileState.ABSENT if content is None else FileState.READ))
-        if content is not None:
+        try:
+            if content is None:
+                is_optional = scope is not SettingsScope.CONFIG
+                content = read_settings_file(inputs.links.get(path, path), is_optional=is_optional)
+            files.append(SettingsFile(path, scope, FileState.ABSENT if content is None else FileState.READ))
+            if content is None:
+                continue
             data = parse(content, path, diagnostics)
-            if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
-                data = translated(data, path, diagnostics)
-            layers.append(Layer(scope, path, data, os.path.dirname(path)))
+        except SettingsError as error:
+            diagnostics.problems += error.problems  # the others are looked at nevertheless
+            continue
+        if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
+            data = translated(data, path, diagnostics)
+        layers.append(Layer(scope, path, data, os.path.dirname(path)))
     given = json.loads(json.dumps(dict(inputs.overrides)))  # The caller's own stay as they are.
     layers.append(Layer(SettingsScope.COMMAND_LINE, COMMAND_LINE, given))
     for layer in layers:

@@ -86,8 +86,9 @@ def key_paths(table: str) -> tuple[tuple[str, ...], ...]:
 class SettingsError(Exception):
     """The settings cannot be used. A problem tells the file, the key, the value unless secret, and what is expected."""
 
-    def __init__(self, problems: Iterable[str]) -> None:
+    def __init__(self, problems: Iterable[str], warnings: Iterable[str] = ()) -> None:
         self.problems = tuple(problems)
+        self.warnings = tuple(warnings)  # what else was found until then
         super().__init__("\n".join(self.problems))
 
 

@@ -27,7 +27,7 @@ from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
 from server.upstreams.session.upstream_subscriptions import ChangeStream
 from server.upstreams.wire.http import NeedsAuthenticationError, UnreachableError
-from server.upstreams.wire.peer import ConnectionLostError, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.peer import ConnectionLostError, ProgramEnd, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.transports import Transport, transports_to
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -83,6 +83,7 @@ class UpstreamStatus:
     list_ms: float | None = None  # how long its lists took then
     since: float = field(default_factory=time.time)  # seconds since the epoch of the latest change of its state
     attempts: int = 0  # attempts to connect since it was connected last
+    program_end: ProgramEnd | None = None  # how its program ended, where it was one and has ended
     losses: int = 0  # how often a connection was lost soon after it was there, in a row
 
     def change(self, state: UpstreamState, problem: str = "") -> None:
@@ -109,7 +110,6 @@ class UpstreamStatus:
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
     (IsThisServerError, UpstreamState.LEFT_OUT, "it is this very server"),
-    (NeedsAuthenticationError, UpstreamState.NEEDS_AUTHENTICATION, "it requires a token or a login or a log-in"),
     (UnreachableError, UpstreamState.FAILED, "nobody answers at its address"),
     (FileNotFoundError, UpstreamState.FAILED, "its command was not found"),
     (NotADirectoryError, UpstreamState.FAILED, "its working folder was not found"),
@@ -128,6 +128,9 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     for kind, state, why in _FAILURES:
         if isinstance(error, kind):
             return state, why
+    if isinstance(error, NeedsAuthenticationError):
+        why = f"it requires a token or a login (HTTP status {error.status})"
+        return UpstreamState.NEEDS_AUTHENTICATION, why
     if isinstance(error, UnusableAnswerError):
         return UpstreamState.FAILED, f"it gave no usable answer: {error.why}"
     if isinstance(error, UpstreamError):
@@ -191,7 +194,7 @@ class Upstream:
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS
-        transports = transports_to(self.alias, self.entry, starter)
+        transports = transports_to(self.alias, self.entry, starter, self._program_ended)
         while True:
             self.status.attempts += 1
             self._hurry = anyio.Event()  # here, since somebody may want it while its loss is still being cleared up
@@ -218,6 +221,9 @@ class Upstream:
                 await anyio.sleep(respite)
                 await self._hurry.wait()
             pause = min(pause * 2, LAST_RETRY_SECONDS)
+
+    def _program_ended(self, end: ProgramEnd) -> None:
+        self.status.program_end = end
 
     async def _connect(self, transport: Transport, patience: float, audience: Audience) -> bool:
         """Hold one connection for as long as it lasts. True if it had been established."""

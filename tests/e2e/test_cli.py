@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import select
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import LAUNCHER, PEERS, command_line, stdio_upstream, write_config
+from tests.harness import PEERS, command_line, stdio_upstream, write_config
+from tests.terminals import at_terminal
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -91,7 +88,7 @@ def test_tools_are_chosen_on_the_command_line_and_calls_go_by_the_same_choice(ro
     assert not {"edit", "glob", "fail", "demo__echo"} & names
     assert "hi" in run("call", *options, *chosen, "echo", "text=hi").stdout
     refused = run("call", *options, *chosen, "fail")
-    assert refused.returncode == 1
+    assert refused.returncode == 77
     assert "it went wrong" not in refused.stdout
 
 
@@ -133,60 +130,9 @@ def test_call_takes_arguments_as_json(root: Path) -> None:
 def test_call_refuses_a_change_where_nobody_can_answer(root: Path) -> None:
     path = root / "new.txt"
     done = run("call", "write_file", f"file_path={path}", "content=x", "--workspace", str(root))
-    assert done.returncode == 1
+    assert done.returncode == 77
     assert "execution_denied" in done.stdout
-    assert not path.exists()
-
-
-def at_terminal(command: list[str], answers: Sequence[tuple[bytes, bytes]]) -> tuple[int, str]:
-    """The exit code and the output of a command at a terminal; each answer is given once its prompt has come."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(command[0], command)  # noqa: S606 - as a shell would
-    seen = b""
-    told = 0
-    left = list(answers)
-    for _ in range(600):
-        ready, _, _ = select.select([terminal], [], [], 0.1)
-        if not ready:
-            continue
-        try:
-            data = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        seen += data
-        while left and left[0][0] in seen[told:]:
-            prompt, answer = left.pop(0)
-            told = seen.index(prompt, told) + len(prompt)
-            os.write(terminal, answer)
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(status), seen.decode(errors="replace")
-
-
-@pytest.mark.requirement("cli.call")
-def test_call_asks_on_the_terminal_for_one_of_the_answers_offered_and_shows_the_diff(root: Path) -> None:
-    path = root / "new.txt"
-    call = ("call", "write_file", f"file_path={path}", "content=fresh", "--workspace", str(root))
-    started = [sys.executable, "-P", str(LAUNCHER), *call]
-    code, seen = at_terminal(started, answers=[(b"Decision [1-", b"99\n"), (b"Decision [1-", b"1\n")])
-    assert code == 0, seen
-    assert "1  Allow once" in seen
-    assert path.read_text() == "fresh"
-    assert "\x1b[32m+fresh" in seen
-
-
-@pytest.mark.requirement("cli.call")
-def test_a_refusal_at_the_terminal_is_told_with_its_reason(root: Path) -> None:
-    path = root / "new.txt"
-    call = ("call", "write_file", f"file_path={path}", "content=fresh", "--workspace", str(root))
-    code, seen = at_terminal(
-        command_line(*call), answers=[(b"Decision [1-", b"deny\n"), (b"Reason:", b""), (b"Reason: ", b"too soon\n")]
-    )
-    assert code == 1, seen
-    assert "too soon" in seen.rpartition("Reason: ")[2]
+    assert "Give --yes" in done.stderr
     assert not path.exists()
 
 
@@ -224,7 +170,7 @@ def test_a_form_that_is_left_answers_nothing(root: Path) -> None:
 @pytest.mark.requirement("cli.call")
 def test_task_without_agents_says_which_setting_is_missing(root: Path) -> None:
     done = run("call", "task", "prompt=x", "--workspace", str(root))
-    assert done.returncode == 1
+    assert done.returncode == 64
     assert "no agent is configured" in done.stderr
 
 
@@ -267,7 +213,7 @@ def test_call_tells_each_warning_of_the_settings_once(root: Path, tmp_path: Path
 @pytest.mark.requirement("cli.call")
 def test_call_of_an_unknown_tool_proposes_the_nearest(root: Path) -> None:
     done = run("call", "read_fil", "--workspace", str(root))
-    assert done.returncode == 1
+    assert done.returncode == 64
     assert "read_file" in done.stderr
 
 
@@ -275,13 +221,13 @@ def test_call_of_an_unknown_tool_proposes_the_nearest(root: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("call",), "required: tool\n"),
-        (("call", "read_file", "no-equals-sign"), "key=value"),
-        (("call", "read_file", "--json", "{"), "JSON"),
-        (("call", "read_file", "--json", "[]"), "object"),
         (("serve", "--workspace", "/no/such/folder/anywhere"), "not an existing folder"),
         (("serve", "--config", "/no/such/file.json"), "/no/such/file.json"),
-        (("unheard-of",), "invalid choice"),
+        (("unheard-of",), "there is no command 'unheard-of'"),
+        (("tols",), "Did you mean tools?"),
+        (("tools", "--include-tol", "x", "--jsn"), "--json"),
+        (("serve", "--port", "0"), "--port has no effect"),
+        (("trust", "--list", "--yes"), "--yes has no effect"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], expected: str) -> None:

@@ -73,13 +73,13 @@ async def test_a_client_is_told_what_there_is_lists_and_calls(connect: Connect, 
 
 
 @pytest.mark.requirement("protocol.unknown_tool")
-async def test_an_unknown_tool_is_a_protocol_error_that_proposes_the_nearest_three(connect: Connect) -> None:
+async def test_an_unknown_tool_is_a_protocol_error_that_proposes_the_nearest(connect: Connect) -> None:
     async with connect() as client:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("read_fil", {})
     assert caught.value.error.code == types.INVALID_PARAMS
     assert "read_file" in caught.value.error.message
-    assert len(caught.value.error.data["nearest"]) == 3
+    assert 1 <= len(caught.value.error.data["nearest"]) <= 3
 
 
 @pytest.mark.requirement("protocol.wrong_types")

@@ -54,11 +54,23 @@ def test_a_tool_is_found_by_its_name_and_by_the_names_of_both_systems(
 
 
 @pytest.mark.requirement("protocol.unknown_tool")
-def test_an_unknown_name_proposes_the_nearest_three(registry: ToolRegistry) -> None:
+@pytest.mark.parametrize(
+    ("name", "first"), [("read_files", "read_file"), ("sh", "run_shell_command"), ("READFILE", "read_file")]
+)
+def test_an_unknown_name_proposes_up_to_three_near_ones_what_it_means_elsewhere_first(
+    name: str, first: str, registry: ToolRegistry
+) -> None:
     with pytest.raises(ToolNotRegisteredError) as caught:
-        registry.get_tool("read_files")
-    assert len(caught.value.nearest) == 3
-    assert caught.value.nearest[0] == "read_file"
+        registry.get_tool(name)
+    assert 1 <= len(caught.value.nearest) <= 3
+    assert caught.value.nearest[0] == first
+
+
+@pytest.mark.requirement("protocol.unknown_tool")
+def test_where_no_name_is_near_none_is_proposed(registry: ToolRegistry) -> None:
+    with pytest.raises(ToolNotRegisteredError, match="List the tools") as caught:
+        registry.get_tool("xyzzy")
+    assert caught.value.nearest == ()
 
 
 @pytest.mark.requirement("registry.names")

@@ -100,6 +100,11 @@ class BaseTool(ABC, Generic[ParamsT]):
         """What this call will do, in one line for people. Pure, and cheap."""
 
     @property
+    def asks(self) -> bool:
+        """Whether a call of it is shown to a person where neither a rule nor the approval mode says otherwise."""
+        return type(self).should_confirm_execute is not BaseTool[Any].should_confirm_execute
+
+    @property
     def rule_names(self) -> tuple[str, ...]:
         """The names that permission rules may call it by, beside those for groups of built-in tools.
 

@@ -11,8 +11,24 @@ from typing import Any
 from tools.call.base_tool import BaseTool
 from tools.contract.errors import ToolNotRegisteredError
 from tools.contract.results import FunctionDeclaration
+from tools.permissions.tool_names import BETWEEN
 
 AnyTool = BaseTool[Any]
+
+NEAR = 0.55  # how alike a name has to be to be proposed, from 0 to 1 (ours)
+MEANT: Mapping[str, str] = {
+    **dict.fromkeys(("bash", "sh", "shell", "exec", "execute", "run", "command", "terminal"), "run_shell_command"),
+    **dict.fromkeys(("cat", "read", "open", "view"), "read_file"),
+    **dict.fromkeys(("ls", "dir", "list"), "list_directory"),
+    **dict.fromkeys(("find", "fd", "search_files"), "glob"),
+    **dict.fromkeys(("grep", "rg", "ripgrep", "search"), "grep_search"),
+    **dict.fromkeys(("write", "create", "create_file"), "write_file"),
+    **dict.fromkeys(("sed", "patch", "str_replace", "multiedit", "apply_patch"), "edit"),
+    **dict.fromkeys(("fetch", "curl", "wget", "browse"), "web_fetch"),
+    **dict.fromkeys(("remember", "memory"), "save_memory"),
+    **dict.fromkeys(("todo", "todos", "plan"), "todo_write"),
+}
+"""What names of other programs and habits mean here (ours); they are proposed and never followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +125,23 @@ class ToolRegistry:
         return tool
 
     def not_registered(self, name: str) -> ToolNotRegisteredError:
-        nearest = difflib.get_close_matches(name[:128], list(self._visible), n=3, cutoff=0.0)
-        return ToolNotRegisteredError(name[:128], tuple(nearest))
+        """The error for a name that nobody has, with up to three that were perhaps meant."""
+        name = name[:128]
+        folded, visible = name.casefold(), list(self._visible)
+        meant = {listed.casefold(): listed for listed in visible}
+        meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
+        meant.update(MEANT)
+        nearest = [meant[folded]] if meant.get(folded) in self._visible else []
+        # What a server calls it, whoever the server is; and the same tool of a server with nearly that name.
+        nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
+        alias, between, own = folded.partition(BETWEEN)
+        if between:
+            aliases = {listed.partition(BETWEEN)[0] for listed in visible if BETWEEN in listed}
+            for like in difflib.get_close_matches(alias, aliases, n=1):
+                there = [listed for listed in visible if listed.startswith(f"{like}{BETWEEN}")]
+                nearest += difflib.get_close_matches(f"{like}{BETWEEN}{own}", there, n=1, cutoff=NEAR)
+        nearest += difflib.get_close_matches(name, visible, n=3, cutoff=NEAR)
+        return ToolNotRegisteredError(name, tuple(dict.fromkeys(nearest))[:3])
 
     def canonical(self, name: str) -> str:
         """The wire name that an alias stands for; any other name as it is."""

@@ -28,7 +28,7 @@ from tools.contract.permission_subjects import (
 from tools.files.workspace import Workspace, is_inside
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.guarded_paths import GuardedPaths
-from tools.permissions.rules import CORE, INCLUDE, PROFILE, SESSION, Rule, Rules, parse_rule
+from tools.permissions.rules import CORE, PROFILE, SESSION, Rule, Rules, parse_rule
 from tools.permissions.tool_names import PROFILES, names_of_any_tool
 from tools.permissions.verdict import Permission, Verdict
 
@@ -79,8 +79,9 @@ class PermissionPolicy:
         """The verdict on a tool that is not there at all, or `None` if it is."""
         core, included = self.rules.core, self.rules.included
         if included is not None and not any(rule.names_tool(tool) for rule in included):
-            reason = f"{tool.name} is switched off, since {INCLUDE} does not name it"
-            return Permission(Verdict.DENY, reason, setting=INCLUDE)
+            setting = self.rules.include_setting
+            reason = f"{tool.name} is switched off, since {setting} does not name it"
+            return Permission(Verdict.DENY, reason, setting=setting)
         profile = self.rules.profile
         if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
             reason = f"{tool.name} is switched off, since it is not in the profile {profile} ({PROFILE})"

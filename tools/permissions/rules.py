@@ -255,6 +255,7 @@ class Rules:
     # The only built-in tools there are, or empty for all; the specifiers of a shell tool are the only commands.
     core: tuple[Rule, ...] = ()
     included: tuple[Rule, ...] | None = None  # the only tools there are, wherever they come from; `None` for all
+    include_setting: str = INCLUDE  # what to change where a tool is not among these
     profile: str = ""  # the profile that has the only built-in tools there are; any other than `PROFILES` has all
 
     @property
@@ -283,9 +284,14 @@ def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
 
 
 def read_rules(
-    lists: Mapping[str, Sequence[str]], canonical: Callable[[str], str], home: str
+    lists: Mapping[str, Sequence[str]],
+    canonical: Callable[[str], str],
+    home: str,
+    flags: Mapping[str, str] | None = None,
 ) -> tuple[Rules, list[str]]:
     """Read the lists of the settings, by their keys; a sentence tells of each rule that does not count as written.
+
+    Whoever reads of a list that an option of the command line has replaced is told of that option, by `flags`.
 
     A rule that cannot be read is left out with a warning where it allows. Where it asks or denies, it counts for every
     call of the tool that it names, or of every tool if it names none, so that a slip of the pen never opens what
@@ -294,9 +300,10 @@ def read_rules(
     found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []
     warnings: list[str] = []
-    for key, verdict in VERDICTS.items():
-        rules = core if key == CORE else found[verdict]
-        for text in lists.get(key, ()):
+    for list_key, verdict in VERDICTS.items():
+        key = (flags or {}).get(list_key, list_key)
+        rules = core if list_key == CORE else found[verdict]
+        for text in lists.get(list_key, ()):
             try:
                 rules.append(parse_rule(text, verdict, key, canonical, home))
             except MalformedRuleError as error:
@@ -324,4 +331,5 @@ def read_rules(
         tuple(found[Verdict.ALLOW]),
         tuple(core),
         tuple(included) if lists.get(INCLUDE) else None,
+        (flags or {}).get(INCLUDE, INCLUDE),
     ), warnings

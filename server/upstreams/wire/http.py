@@ -81,6 +81,10 @@ _SDK_MODELS: Mapping[type[Message], type[types.JSONRPCMessage]] = {
 class NeedsAuthenticationError(Exception):
     """The server answered 401 or 403."""
 
+    def __init__(self, status: int) -> None:
+        super().__init__("the server lets nobody in")
+        self.status = status
+
 
 class UnreachableError(Exception):
     """There is nobody at the address, or no way to it."""
@@ -96,6 +100,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
     def __init__(self, on_doubt: Callable[[], None]) -> None:
         self._on_doubt = on_doubt
         self.is_locked = False
+        self.status = 0  # of the latest answer
         self.is_unreachable = False
         lend_threads()
         self._inner = httpx2.AsyncHTTPTransport()
@@ -124,7 +129,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             self._on_doubt()
             return _refused(request, "it could not be reached")
         status, stream = response.status_code, response.stream
-        self.is_unreachable, self.is_locked = False, status in _LOCKED
+        self.is_unreachable, self.is_locked, self.status = False, status in _LOCKED, status
         # By GET nothing is known of the session: a server may have no stream of its own.
         if is_post and (self.is_locked or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers)):
             self._on_doubt()
@@ -203,7 +208,7 @@ async def _careful_client(
             yield client
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
         if transport.is_locked:
-            raise NeedsAuthenticationError from None
+            raise NeedsAuthenticationError(transport.status) from None
         raise (UnreachableError() if transport.is_unreachable else error) from None
 
 

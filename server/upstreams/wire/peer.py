@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
 import mcp_types as types
@@ -34,6 +34,9 @@ from server.json_rpc import (
 )
 from server.transports.lines import KEPT_OF_OVERSIZED, certain_id
 from server.upstreams.wire.own_meta import remove_own_keys
+
+if TYPE_CHECKING:
+    from tools.shell.process import ExitStatus  # loaded with the first program
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +92,14 @@ _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # nobody else can 
 def unusable(identity: RequestId, why: str) -> Failure:
     """What a transport gives in place of an answer that it could not take, with the reason in words of ours."""
     return Failure(identity, {"code": types.INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: True}})
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEnd:
+    """How the program of an upstream ended, where it is one."""
+
+    exit: ExitStatus | None  # `None` where it was ended by us
+    last_lines: tuple[str, ...]  # what it wrote last, beside messages
 
 
 class MessageReader(Protocol):

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from server.transports.lines import (
     OutgoingLines,
     enlarge,
 )
-from server.upstreams.wire.peer import MESSAGE_BYTES, Inbox, failure_for_ends, messages_in
+from server.upstreams.wire.peer import MESSAGE_BYTES, Inbox, ProgramEnd, failure_for_ends, messages_in
 from tools.contract.threads import THREADS
 from tools.shell.output import plain_text
 from tools.shell.process import ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
@@ -44,6 +45,7 @@ logger.setLevel(logging.INFO)
 
 LOG_LINE_BYTES = 1 << 14  # of a longer line only the beginning is looked at for the log
 LOG_LINE_CHARS = 2_000  # of a longer line only the beginning is shown in the log
+LAST_LINES = 5  # of what a program wrote that are remembered, for whoever asks why it ended (ours)
 LOG_LINES_PER_SECOND = 200  # so many lines are shown, which is more than a traceback; the others are counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
@@ -58,6 +60,7 @@ WAITING_BYTES = 4 << 20  # bytes of messages that wait for the session before re
 FLUSH_SECONDS = 0.5
 """How long an upstream may take to read what was sent before its input ends (the SDK's number, like the next two)."""
 
+ENDED_SECONDS = 0.2  # how long the exit status of a program that has closed its output is waited for (ours)
 LEAVING_SECONDS = 2.0  # how long it may take to end after its input has
 GRACE_SECONDS = 2.0  # how long it, and what it started, may take to end when asked to, before they are killed
 
@@ -69,6 +72,7 @@ class StderrLog:
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
         self._begun = -1.0
         self._shown = 0
         self._left_out = 0
@@ -88,7 +92,9 @@ class StderrLog:
         text = plain_text(line[:LOG_LINE_BYTES])
         is_cut = len(text) > LOG_LINE_CHARS or len(line) > LOG_LINE_BYTES
         cut = f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text
-        logger.info("upstream %s: %s%s", self._alias, what, " ".join(cut.split("\n")))
+        line_of_text = " ".join(cut.split("\n"))
+        self.last.append(line_of_text)
+        logger.info("upstream %s: %s%s", self._alias, what, line_of_text)
 
     def close(self) -> None:
         if self._left_out:
@@ -342,9 +348,12 @@ class UpstreamProgram:
 
 @asynccontextmanager
 async def stdio_streams(
-    alias: str, program: UpstreamProgram, starter: ProcessStarter
+    alias: str, program: UpstreamProgram, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None = None
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
-    """Start an upstream, or raise an `OSError`, and speak to it until the `with` ends: then nothing of it is left."""
+    """Start an upstream, or raise an `OSError`, and speak to it until the `with` ends: then nothing of it is left.
+
+    How it ended is told by `on_end`.
+    """
     standard_input, writing = os.pipe()
     try:
         path, folder = await THREADS.run(program.locate)
@@ -382,6 +391,10 @@ async def stdio_streams(
         yield output.inbox, writer
     finally:
         with anyio.CancelScope(shield=True):
+            own_end = None
+            if output.is_ended:
+                with anyio.move_on_after(ENDED_SECONDS):
+                    own_end = await process.wait()
             output.discard()
             with anyio.move_on_after(FLUSH_SECONDS):
                 await writer.flush()
@@ -395,3 +408,5 @@ async def stdio_streams(
             errors.end()
             log.close()
             process.close()
+            if on_end is not None:
+                on_end(ProgramEnd(own_end, tuple(log.last)))

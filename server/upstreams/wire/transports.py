@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from server.settings import UpstreamSettings
 from server.settings.variable_expansion import ABOVE_VARIABLE, servers_above
 from server.upstreams.wire.http import sdk_streams, sse_streams, streamable_streams
-from server.upstreams.wire.peer import MessageReader, MessageWriter
+from server.upstreams.wire.peer import MessageReader, MessageWriter, ProgramEnd
 
 if TYPE_CHECKING:
     from tools.shell.process import ProcessStarter  # loaded with the first upstream
@@ -35,8 +35,13 @@ class Transport:
     open: Callable[[Callable[[], None]], AbstractAsyncContextManager[Streams]]
 
 
-def transports_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> list[Transport]:
-    """The transports to try, in order: a bare `url` means Streamable HTTP first, then SSE."""
+def transports_to(
+    alias: str, entry: UpstreamSettings, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None = None
+) -> list[Transport]:
+    """The transports to try, in order: a bare `url` means Streamable HTTP first, then SSE.
+
+    How a program ends is told by `on_end`.
+    """
     url, headers = entry.endpoint or "", entry.headers
     http = Transport("http", lambda on_doubt: streamable_streams(url, headers, on_doubt))
     sse = Transport("sse", lambda on_doubt: sse_streams(url, headers, on_doubt))
@@ -48,10 +53,12 @@ def transports_to(alias: str, entry: UpstreamSettings, starter: ProcessStarter) 
         case "detect":
             return [http, sse]
         case _:
-            return [Transport("stdio", lambda _: _child(alias, entry, starter))]
+            return [Transport("stdio", lambda _: _child(alias, entry, starter, on_end))]
 
 
-def _child(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> AbstractAsyncContextManager[Any]:
+def _child(
+    alias: str, entry: UpstreamSettings, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None
+) -> AbstractAsyncContextManager[Any]:
     environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
@@ -71,4 +78,4 @@ def _child(alias: str, entry: UpstreamSettings, starter: ProcessStarter) -> Abst
     from server.upstreams.wire.stdio import UpstreamProgram, stdio_streams  # noqa: PLC0415 - with the first upstream
 
     program = UpstreamProgram(entry.command or "", tuple(entry.args), entry.cwd, environment)
-    return stdio_streams(alias, program, starter)
+    return stdio_streams(alias, program, starter, on_end)

@@ -1,0 +1,61 @@
+"""Names of tools, as rules and options write them, that nothing here can have: a slip of the pen, usually."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from server.settings import SettingsReport
+from server.tool_services import rule_lists
+from tools.builtin.all_tools import builtin_tools
+from tools.call.registry import MEANT, ToolRegistry
+from tools.contract.display import visible_line
+from tools.permissions.rules import fits_wildcards, read_rules
+from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool
+
+
+def rule_problems(report: SettingsReport) -> Iterator[str]:
+    """What is wrong with the rules of the settings, a sentence each: brackets, patterns, names of no tool."""
+    registry = ToolRegistry()
+    for tool in builtin_tools():
+        registry.register_tool(tool)
+    lists = rule_lists(report.settings)
+    yield from read_rules(lists, registry.canonical, report.home)[1]
+    for key, rules in lists.items():
+        yield from (f"{key}: {problem}" for problem in unknown_tools(rules, report))
+
+
+def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
+    """What is wrong with the names of `--include-tools`: nothing would be offered for them."""
+    return [f"--include-tools: {problem}" for problem in unknown_tools(names, report)]
+
+
+def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
+    """A sentence for each rule whose tool cannot be there, with the nearest one that can.
+
+    What custom tools and servers without a prefix are called is known only once they run, so nothing is said then of
+    names that could be theirs.
+    """
+    own = {name for tool in builtin_tools() for name in (tool.name, *tool.aliases)} | GROUPS.keys() | {DELEGATING}
+    prefixes = {entry.alias: names_of_any_tool(entry.alias) for entry in report.entries}
+    is_open = bool(report.settings.tools.discovery_command) or any(
+        entry.settings.prefix == "none" for entry in report.entries
+    )
+    for rule in rules:
+        name = rule.partition("(")[0].strip()
+        if not name or any(map(str.isspace, name)) or any(fits_wildcards(name, known) for known in own):
+            continue
+        beginnings = [each.partition("\0")[0] for names in prefixes.values() for each in names]
+        if any(name.startswith(each) or each.startswith(name.partition("*")[0]) for each in beginnings if each):
+            continue
+        alias, between, rest = name.removeprefix("mcp__").partition(BETWEEN)
+        if between or name.startswith("mcp_"):
+            like = difflib.get_close_matches(alias, prefixes, n=1)
+            told = f" Did you mean {like[0]}{BETWEEN}{rest}?" if like else ""
+            yield f"there is no server '{visible_line(alias)}', which '{visible_line(rule)}' names.{told}"
+        elif not is_open:
+            by_folded = {known.casefold(): known for known in sorted(own)}
+            near = difflib.get_close_matches(name.casefold(), by_folded, n=1)
+            like = [MEANT[name.casefold()]] if name.casefold() in MEANT else [by_folded[each] for each in near]
+            told = f" Did you mean {like[0]}?" if like else ""
+            yield f"there is no tool '{visible_line(name)}'.{told}"

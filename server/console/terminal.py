@@ -1,0 +1,253 @@
+"""The terminal of a command: what it can show, what is shown on it, and what a person presses.
+
+Texts are shown as they are and never read as markup. A text of somebody else is made visible by whoever has it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal, TextIO
+
+import anyio
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from tools.contract.display import visible
+from tools.contract.threads import THREADS
+
+ColourChoice = Literal["auto", "always", "never"]
+
+PATIENCE_SECONDS = 0.5  # what takes no longer than this is not announced (ours)
+FRAME_SECONDS = 0.1  # between two pictures of the line that says what is waited for
+FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
+ERASE = "\r\x1b[2K"  # what stands on the line of the cursor (ECMA-48)
+ENDLESS = 10_000  # columns of what is no terminal: programs read lines, which end where the text does
+
+_FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
+_choice: ColourChoice = "auto"
+
+
+def choose_colour(choice: ColourChoice) -> None:
+    """Take what the option `--color` says, for all that is shown from now on."""
+    global _choice  # noqa: PLW0603 - a process has one terminal
+    _choice = choice
+
+
+def has_colour(stream: TextIO, choice: ColourChoice, environ: Mapping[str, str]) -> bool:
+    """Whether a stream is shown in colour: by the option, else by what the environment wants, else at a terminal."""
+    if choice != "auto":
+        return choice == "always"
+    if forced := environ.get("FORCE_COLOR"):
+        return forced != "0"
+    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb" and stream.isatty()
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - called while the error is handled; the command decides how it ends
+
+
+def console(stream: TextIO) -> Console:
+    """What shows styled texts on a stream, as wide as it is."""
+    is_coloured = has_colour(stream, _choice, os.environ)
+    return _Console(
+        file=stream,
+        color_system="standard" if is_coloured else None,
+        force_terminal=is_coloured or stream.isatty(),
+        no_color=False,
+        width=None if stream.isatty() else ENDLESS,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        _environ={name: os.environ[name] for name in ("COLUMNS", "LINES", "TERM") if name in os.environ},
+    )
+
+
+def show(*lines: str | Text, stream: TextIO | None = None) -> None:
+    """Write lines, on standard output where no other stream is named. Nothing is wrapped."""
+    out = console(stream or sys.stdout)
+    for line in lines:
+        out.print(line, soft_wrap=True)
+
+
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+    """Write rows in columns on standard output; the last one is wrapped where the terminal is too narrow."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for head in heads[:-1]:
+        table.add_column(head, no_wrap=True)
+    table.add_column(heads[-1], overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    out = console(sys.stdout)
+    with out.capture() as captured:
+        out.print(table)
+    out.file.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))
+
+
+def linked(path: str, shown: str) -> Text:
+    """A path that can be followed, where there is colour."""
+    return Text(shown, Style(link="file://" + re.sub(r"[^\w/.~-]", lambda sign: _escaped(sign[0]), path)))
+
+
+def _escaped(sign: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogateescape"))
+
+
+def diff_text(diff: str) -> Text:
+    """A unified diff with its lines in colour."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    text = Text()
+    for line in diff.splitlines(keepends=True):
+        text.append(line, "bold" if line.startswith(("+++", "---")) else styles.get(line[:1], ""))
+    return text
+
+
+def question_text(message: str) -> Text:
+    """A question of the server: what it shows between marks of Markdown stands indented, without them, in colour."""
+    text, lines = Text(), message.splitlines()
+    at = 0
+    while at < len(lines):
+        line, opening = lines[at], _FENCE.fullmatch(lines[at])
+        at += 1
+        if opening is None or opening[1] not in lines[at:]:
+            text.append(f"{line}\n", "bold" if at == 1 else "yellow" if line.startswith("Asked because:") else "")
+            continue
+        end = lines.index(opening[1], at)
+        block = "\n".join(lines[at:end])
+        styled = diff_text(block) if opening[2] == "diff" else Text(block, "bold" if opening[2] == "bash" else "")
+        for part in styled.split("\n", allow_blank=True):
+            text.append("  ").append_text(part).append("\n")
+        at = end + 1
+    text.rstrip()
+    return text
+
+
+def can_move() -> bool:
+    """Whether a line on standard error can be written over."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class Spinner:
+    """A line on standard error that says what is waited for, after half a second, where a person can see it move.
+
+    Used by everything else that writes to standard error meanwhile, so that nothing stands on a line with it.
+    """
+
+    def __init__(self) -> None:
+        self.is_paused = False
+        self._text = ""
+        self._since = 0.0
+        self._frame = 0
+        self._is_shown = False
+        self._waiting: list[str] = []
+
+    @asynccontextmanager
+    async def running(self, text: str = "") -> AsyncGenerator[Spinner]:
+        self.say(text)
+        async with anyio.create_task_group() as group:
+            if can_move():
+                group.start_soon(self._turn)
+            try:
+                yield self
+            finally:
+                group.cancel_scope.cancel()
+                self.resume()
+                self.erase()
+
+    def say(self, text: str) -> None:
+        """Name what is waited for now; an empty text is nothing."""
+        if not self._text:
+            self._since = anyio.current_time()
+        self._text = text
+
+    def write(self, text: str) -> None:
+        """Write what is not part of the line, which is drawn anew below it; while a question is open, after that."""
+        if self.is_paused:
+            self._waiting.append(text)
+            return
+        self.erase()
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def erase(self) -> None:
+        if self._is_shown:
+            sys.stderr.write(ERASE)
+            sys.stderr.flush()
+            self._is_shown = False
+
+    def pause(self) -> None:
+        self.erase()
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self._since = anyio.current_time()
+        waiting, self._waiting = self._waiting, []
+        for text in waiting:
+            self.write(text)
+
+    async def _turn(self) -> None:
+        try:
+            "⠋".encode(sys.stderr.encoding or "ascii")
+            frames = FRAMES
+        except UnicodeEncodeError:
+            frames = ASCII_FRAMES
+        while True:
+            await anyio.sleep(FRAME_SECONDS)
+            if self._text and not self.is_paused and anyio.current_time() > self._since + PATIENCE_SECONDS:
+                self._frame += 1
+                shown = f"{frames[self._frame % len(frames)]} {visible(self._text.partition(chr(10))[0])}"
+                columns = console(sys.stderr).width - 1
+                sys.stderr.write(ERASE + (set_cell_size(shown, columns) if cell_len(shown) > columns else shown))
+                sys.stderr.flush()
+                self._is_shown = True
+
+
+async def read_line() -> str:
+    """A line from standard input; `EOFError` at its end. Ctrl-C ends the command, and leaves no thread behind."""
+    if sys.platform == "win32":
+        line = await THREADS.run(sys.stdin.readline)
+    else:
+        await anyio.wait_readable(0)  # at a terminal a line comes whole
+        line = os.read(0, io.DEFAULT_BUFFER_SIZE).decode("utf-8", "replace")
+    if not line:
+        raise EOFError
+    return line.strip()
+
+
+async def read_key(prompt: str, keys: Container[str]) -> str:
+    """One of these keys, in lower case, as soon as it is pressed; `EOFError` for Ctrl-D.
+
+    What was typed before the prompt counts for nothing: nobody answers a question that they have not seen.
+    """
+    if sys.platform == "win32":
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        while (line := (await read_line()).lower()[:1]) not in keys:
+            pass
+        return line
+    import termios  # noqa: PLC0415 - only there
+    import tty  # noqa: PLC0415
+
+    before = termios.tcgetattr(0)
+    try:
+        tty.setcbreak(0, termios.TCSAFLUSH)
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        while True:
+            await anyio.wait_readable(0)
+            pressed = os.read(0, 1)
+            if pressed in (b"", b"\x04"):
+                raise EOFError
+            if (key := pressed.decode("ascii", "replace").lower()) in keys:
+                return key
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)

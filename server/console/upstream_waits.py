@@ -1,0 +1,54 @@
+"""What a person at a terminal is told of the servers behind us: which one is waited for, and why one is not there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import anyio
+
+from server.console.terminal import Spinner
+from server.upstreams.connection import Upstream
+from tools.contract.display import visible_line
+from tools.contract.secrets import redact
+
+
+def quiet_log(level: str) -> None:
+    """Leave out of the log what the command itself tells, unless the person wants to see everything."""
+    if level not in ("debug", "info"):
+        logging.getLogger("server.upstreams.connection").setLevel(logging.ERROR)
+        logging.disable(logging.INFO)
+
+
+async def wait_for(upstreams: Sequence[Upstream], spinner: Spinner) -> None:
+    """Wait until it is clear where each stands, and say meanwhile which are waited for."""
+    waited = list(upstreams)
+
+    async def wait(upstream: Upstream) -> None:
+        await upstream.known.wait()
+        waited.remove(upstream)
+        spinner.say(f"waiting for {', '.join(each.alias for each in waited)}" if waited else "")
+
+    spinner.say(f"waiting for {', '.join(each.alias for each in waited)}" if waited else "")
+    async with anyio.create_task_group() as group:
+        for upstream in upstreams:
+            group.start_soon(wait, upstream)
+
+
+def how_it_failed(upstream: Upstream) -> str:
+    """Why a server is not there: its state, the command that was not found, how the program ended, what it said."""
+    status, end = upstream.status, upstream.status.program_end
+    told = f"{status.state}: {status.problem or 'it did not answer'}"
+    if upstream.entry.transport == "stdio":
+        told += f" (its command is '{visible_line(upstream.entry.command or '')}'"
+        if end is not None and end.exit is not None:
+            by = f"exit code {end.exit.code}" if end.exit.signal is None else end.exit.signal
+            told += f"; it ended with {by}"
+        told += ")"
+    return told
+
+
+def last_words(upstream: Upstream) -> tuple[str, ...]:
+    """What its program wrote last on standard error, without what looks like a secret."""
+    end = upstream.status.program_end
+    return tuple(visible_line(redact(line)) for line in end.last_lines) if end is not None else ()
