@@ -126,7 +126,7 @@ class App:
         self._tasks: TaskGroup | None = None
         self._is_started = False
         self.registry = ToolRegistry()
-        self._commands = Commands(report)
+        self.commands = Commands(report)
         self._fetcher, memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         built_in = builtin_tools(
@@ -135,16 +135,16 @@ class App:
             memory=memory,
             todos=self._todos,
             agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
-            programs=self._commands.programs,
+            programs=self.commands.programs,
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
         reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
-        self.custom_tools = CustomTools(settings, self._commands, self.registry, reserved)
+        self.custom_tools = CustomTools(settings, self.commands, self.registry, reserved)
         self.clients = clients.ClientTable(
             settings.approval_mode,
             settings.http.session_idle / 1000,
-            self._commands.output_folder,
+            self.commands.output_folder,
             on_new=self.start_upstreams,
             on_forget=self._forget,
         )
@@ -180,7 +180,7 @@ class App:
         self._contexts = clients.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
-            services=Services(self._commands.runner, self._commands.consented),
+            services=Services(self.commands.runner, self.commands.consented),
             media=settings.media,
         )
         self.tools = ToolRequests(
@@ -230,7 +230,7 @@ class App:
                 self._tasks = None
                 self._announcements.stop()
                 tasks.cancel_scope.cancel()
-                await self._commands.aclose(self.clients.job_tables())
+                await self.commands.aclose(self.clients.job_tables())
                 with anyio.CancelScope(shield=True):
                     await THREADS.run(self._audit.close)
 
@@ -246,7 +246,7 @@ class App:
             self._tasks.start_soon(self.live.follow, self._tasks, name="settings")
 
     async def _on_settings_changed(self, before: SettingsReport, now: SettingsReport) -> None:
-        self._commands.change(now.settings)
+        self.commands.change(now.settings)
         if self._tasks is not None:
             self.custom_tools.change(now.settings, self._tasks)
         self.server.instructions = instructions(now)  # for sessions that begin from now on
@@ -264,7 +264,7 @@ class App:
         self._todos.forget(state.key)
         self.proxy.relay.forget(state.key)
         if self._tasks is not None:
-            self._tasks.start_soon(self._commands.forget, state.key, state.jobs)
+            self._tasks.start_soon(self.commands.forget, state.key, state.jobs)
 
     def _tools_changed(self) -> None:
         self.tools.listings.clear()

@@ -144,16 +144,15 @@ class Commands:
 
         return StartQueue()
 
-    def runner(self) -> CommandRunner:
-        """What runs commands. Made for the first one, since many servers never run any."""
-        if self._runner is not None:
-            return self._runner
-        from tools.shell.process import NetworkAccess, command_environment  # noqa: PLC0415 - with the first command
-        from tools.shell.runner import CommandRunner, ShellOptions  # noqa: PLC0415
+    def confinement(self) -> BubblewrapConfinement:
+        """The sandbox that commands get, as the settings were at the start."""
+        if self._confinement is not None:
+            return self._confinement
+        from tools.shell.process import NetworkAccess  # noqa: PLC0415 - with the first command
         from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
 
-        report, shell = self._report, self._shell
+        report, shell = self._report, self._report.settings.shell
         site = Site(
             report.home,
             hidden=(report.own_folder,) if report.own_folder is not None else (),
@@ -161,17 +160,26 @@ class Commands:
             readable=shell.readable,
             writable=shell.writable,
         )
-        search_path = os.environ.get("PATH", os.defpath)
-        self._confinement = self._confinement or BubblewrapConfinement(
-            SandboxMode(shell.sandbox), NetworkAccess(shell.network), site, search_path, consented=self.consented
-        )
+        mode, network = SandboxMode(shell.sandbox), NetworkAccess(shell.network)
+        path = os.environ.get("PATH", os.defpath)
+        self._confinement = BubblewrapConfinement(mode, network, site, path, consented=self.consented)
+        return self._confinement
+
+    def runner(self) -> CommandRunner:
+        """What runs commands. Made for the first one, since many servers never run any."""
+        if self._runner is not None:
+            return self._runner
+        from tools.shell.process import command_environment  # noqa: PLC0415 - with the first command
+        from tools.shell.runner import CommandRunner, ShellOptions  # noqa: PLC0415
+
+        shell = self._shell
         options = ShellOptions(
             environment=command_environment(shell.env, os.environ),
             timeout_seconds=shell.timeout / 1000,
             silence_seconds=shell.silence_timeout / 1000,
             max_concurrent=shell.max_concurrent,
         )
-        self._runner = CommandRunner(self._starter, self._confinement, options, self._folders, self._queue)
+        self._runner = CommandRunner(self._starter, self.confinement(), options, self._folders, self._queue)
         return self._runner
 
     def programs(self) -> ProgramRunner:

@@ -25,6 +25,7 @@ from server.console.upstream_waits import how_it_failed, last_words, quiet_log
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.files import FileState, home_folder, real_path
+from server.settings.load import working_folder
 from server.settings.variable_expansion import HINT
 from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
 from tools.builtin.discovered_tools import DiscoveryStatus
@@ -32,9 +33,7 @@ from tools.contract.display import visible_line
 from tools.contract.threads import THREADS
 from tools.files.child_process import find_configured
 from tools.files.search.ripgrep import find_ripgrep
-from tools.shell.process import NetworkAccess, command_environment
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
-from tools.shell.sandbox.visible_file_system import Site
+from tools.shell.process import command_environment
 from tools.web.search_settings import SETUP
 
 CHECK_SECONDS = 40.0  # how long one check may take (ours); those that take long have a limit of their own below it
@@ -194,13 +193,7 @@ async def check_sandbox(app: App, found: Findings) -> None:
     if shell.sandbox == "off":
         found.absent("sandbox", "switched off by shell.sandbox")
         return
-    confinement = BubblewrapConfinement(
-        SandboxMode(shell.sandbox), NetworkAccess(shell.network), Site(report.home), os.environ.get("PATH", os.defpath)
-    )
-    try:
-        status = await confinement.status(report.settings.workspace.roots)
-    finally:
-        confinement.close()
+    status = await app.commands.confinement().status(report.settings.workspace.roots)
     remedy = "apt install bubblewrap; in a container, allow user namespaces"
     if status.failure is None:
         found.ok("sandbox", f"{status.program} works: commands run confined")
@@ -301,7 +294,7 @@ async def check_programs(app: App, found: Findings) -> None:
     roots = [real_path(root) for root in settings.workspace.roots]
     if settings.tools.call_command:
         environment = command_environment(settings.shell.env, os.environ)
-        folder = roots[0] if roots else os.getcwd()
+        folder = roots[0] if roots else working_folder() or os.sep
         await THREADS.run(partial(look, "tools.callCommand", settings.tools.call_command[0], environment, folder))
     elif _is_given(report, "callCommand"):
         found.broken("tools.callCommand", f"not used: {NO_VARIABLE}", HINT)

@@ -45,7 +45,7 @@ async def test_what_two_list_is_read_by_the_name_of_one_and_no_template_gets_it(
         assert "good+memo://secret" in await refusal(client, "completion/complete", reference)
         assert await read(client, "good+memo://secret") == "from good"
         assert await read(client, "evil+memo://secret") == "from evil"
-        assert "Nobody here" in await refusal(client, "resources/read", {"uri": "other://x"})
+        assert "No server has" in await refusal(client, "resources/read", {"uri": "other://x"})
         assert await read(client, "evil+other://x") == "from evil"
 
 
