@@ -105,7 +105,7 @@ class PermissionPolicy:
         What was found is remembered for the tool: looking through the rules would be most of the work of a small call.
         """
         tool, mode = request.tool, request.mode
-        rules = self._rules_with(request.grants)
+        rules = self._rules_with(request.grants) if request.grants else self.rules  # most calls have none
         known = self._judged_tools.get(tool)
         if known is not None and not request.asked_anew and known[0] is rules and known[1] is mode:
             return known[2], True
