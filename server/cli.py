@@ -225,6 +225,21 @@ def _run(arguments: argparse.Namespace) -> int:
             from server.console.completion import print_script  # noqa: PLC0415
 
             return print_script(arguments.shell, command_parser()[1])
+        case "config init" | "config add" | "config remove" | "config enable" | "config disable" as words:
+            from server.console import config_edits as edits  # noqa: PLC0415
+
+            wish = edits.Wish(arguments.config, is_sure=arguments.yes, is_dry=arguments.dry_run)
+            if words == "config init":
+                return edits.init(wish, os.environ)
+            if words != "config add":
+                return edits.change_server(words.removeprefix("config "), arguments.name, wish, os.environ)
+            about = {"description": arguments.description, "trust": arguments.trust}
+            entry = edits.entry_for(
+                arguments.server, arguments.transport, arguments.env, arguments.header, arguments.cwd
+            )
+            entry |= {key: value for key, value in about.items() if value}
+            force, connects = arguments.force, not arguments.no_check
+            return edits.add(arguments.name, entry, wish, os.environ, replaces=force, connects=connects)
         case words:
             from server.console.config import check, import_servers, show  # noqa: PLC0415
 
@@ -257,6 +272,10 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
             like = _nearest(" ".join(words), there)
             told = f"Did you mean {like}?" if like else f"There are {', '.join(there)}."
             parser.error(f"there is no command '{' '.join(words)}'. {told}")
+    command_words: list[str] = []  # of another program, whose options are none of ours
+    if list(given[:2]) == ["config", "add"] and "--" in given:
+        at = given.index("--")
+        given, command_words = given[:at], list(given[at + 1 :])
     arguments, after_options = parser.parse_known_args(given)
     command = commands[arguments.command]
     unknown = [word.partition("=")[0] for word in after_options if word.startswith("-")]
@@ -264,11 +283,14 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         options = re.findall(r"--[a-z-]+", command.format_help())
         like = [near for word in unknown if (near := _nearest(word, options))]
         told = f" Did you mean {', '.join(like)}?" if like else ""
+        told += " What belongs to the server's command stands behind --." if arguments.command == "config add" else ""
         command.error(f"there is no option {', '.join(unknown)} here.{told}")
-    if after_options and not hasattr(arguments, "pairs"):
+    # argparse takes the arguments of a call, and the words of a server, only where they stand together
+    words_of = {"call": "pairs", "permissions explain": "pairs", "config add": "server"}.get(arguments.command)
+    if after_options and words_of is None:
         command.error(f"too many words: {' '.join(after_options)}")
-    if after_options:  # argparse takes the arguments of a call only where they stand together
-        arguments.pairs += after_options
+    if words_of is not None:
+        getattr(arguments, words_of).extend([*after_options, *command_words])
     without_effect: list[tuple[str, str]] = []
     if arguments.command == "serve" and arguments.transport == "stdio":
         names = ("host", "port", "tls_cert", "tls_key")
@@ -392,7 +414,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     instead.add_argument("--remove", action="store_true", help="trust the folder no more")
     instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
     doctor = command(names, "doctor", "tell what works here, and what to do about the rest", is_shared=True)
-    what = "check, show or import settings"
+    what = "check, show or change settings"
     about = group(names.add_parser("config", help=what, description=f"{what.capitalize()}."))
     what = "tell problems and warnings; 1 if the server would not start"
     check = command(about, "config check", what, is_shared=True)
@@ -412,6 +434,42 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     take.add_argument("--print", action="store_true", help="print them as settings, and change nothing")
     take.add_argument("--force", action="store_true", help="replace servers that have the same name")
     take.add_argument("--yes", action="store_true", help="do not ask")
+    new = command(
+        about,
+        "config add",
+        "add a server, which stands behind this one from then on",
+        "A server is started by a command, or reached by its address. This shows what changes in the user's own "
+        "settings and asks, then connects to the server once. Texts that hold a secret of the environment name its "
+        "variable instead.",
+    )
+    new.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
+    new.add_argument("name", metavar="NAME", help="the name of the server, which its tools begin with")
+    new.add_argument("server", nargs="*", default=[], metavar="COMMAND", help="the command behind --, or the address")
+    what = "how it is reached (default: stdio for a command; for an address http, else sse)"
+    new.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=what)
+    what = "a variable for the command (repeatable); KEY alone refers to the one of the environment"
+    new.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=what)
+    what = "a header for the address, as 'Name: value' (repeatable)"
+    new.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=what)
+    new.add_argument("--cwd", metavar="DIR", help="the folder in which the command works")
+    new.add_argument("--description", metavar="TEXT", help="what the server is for; told to clients")
+    new.add_argument("--trust", action="store_true", help="let its tools run without a question")
+    new.add_argument("--force", action="store_true", help="replace a server that has the same name")
+    new.add_argument("--no-check", action="store_true", help="do not connect to it")
+    edits = [new]
+    for verb, what in (
+        ("remove", "take a server out of the settings"),
+        ("enable", "use a server again that is disabled"),
+        ("disable", "leave a server in the settings, and do not use it"),
+    ):
+        edits.append(command(about, f"config {verb}", what, "This shows what changes in the file, and asks."))
+        edits[-1].add_argument("name", metavar="NAME", help="the name of the server")
+    what = "write a settings file to start from, with the schema for editors beside it"
+    edits.append(command(about, "config init", what, "A file that is there only gets the schema, and is asked about."))
+    for each in edits:
+        each.add_argument("--config", metavar="FILE", help="another settings file than the user's own")
+        each.add_argument("--yes", action="store_true", help="do not ask")
+        each.add_argument("--dry-run", action="store_true", help="show the difference, and change nothing")
     what = "print a script that completes command lines in a shell"
     completion = command(names, "completion", what, 'For bash: eval "$(coretools-mcp completion bash)"')
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")

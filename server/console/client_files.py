@@ -310,20 +310,33 @@ def read_file(path: str) -> bytes | None:
     return content
 
 
-def _write(change: Change) -> None:
-    """Put the new content in place; a link stays one, and a file that was changed meanwhile stays as it is."""
+def replace_content(path: str, before: bytes | None, after: bytes) -> None:
+    """Put new content in place; a link stays one, and a file that was changed meanwhile stays as it is.
+
+    Raises:
+        Failure: It was changed, or cannot be written.
+    """
 
     def changed(content: bytes) -> bytes:
-        if content != (change.before or b""):
-            raise SettingsError(["it was changed in the meantime; run this again"])
-        return change.after or b""
+        _check_unchanged(content, before)
+        return after
 
+    _rewrite(path, changed)
+
+
+def _check_unchanged(content: bytes, before: bytes | None) -> None:
+    if content != (before or b""):
+        raise SettingsError(["it was changed in the meantime; run this again"])
+
+
+def _write(change: Change) -> None:
+    """Put the new content in place, or remove the file that was made, with its folders."""
     if change.after is not None:
-        _rewrite(change.path, changed)
+        replace_content(change.path, change.before, change.after)
         return
     real = os.path.realpath(change.path)
     try:
-        changed(read_regular(real, MAX_CLIENT_BYTES))
+        _check_unchanged(read_regular(real, MAX_CLIENT_BYTES), change.before)
         os.unlink(real)
     except SettingsError as error:
         raise Failure(f"nothing was changed in {visible_line(change.path)}: {error}.") from None

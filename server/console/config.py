@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
 from rich.text import Text
 
@@ -91,7 +91,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
 
     def with_servers(content: bytes) -> bytes:
         """The file with the servers in it. What somebody else added in the meantime stays."""
-        present = _names_by_alias(parse(content, own) if content.strip() else {})
+        present = names_by_alias(parse(content, own) if content.strip() else {})
         entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
         changed = with_entries(content, SECTION, entries)
         problems = _problems(changed, own, environ)
@@ -101,7 +101,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
 
     try:
         content = read_settings_file(own, is_optional=True)
-        present = _names_by_alias(parse(content, own) if content is not None else {})
+        present = names_by_alias(parse(content, own) if content is not None else {})
         for alias, entry in servers.items():
             if alias in present and not force:
                 sys.stdout.write(f"  stays as it is (--force replaces it): {visible_line(alias)}\n")
@@ -117,15 +117,9 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
             return 0
         if not is_sure:
             ask(f"Add this to {visible_line(own)}?", "nothing was added")
-        # Nobody else reads the file that is there, before anything secret comes into it. A new one is so anyway.
         given = [entry.get(key) for entry in added.values() for key in ("env", "headers")]
-        is_secret = any(given) or shown_value((SECTION,), added) != added
-        if os.name == "posix" and is_secret and os.path.exists(own):
-            mode = stat.S_IMODE(os.stat(own).st_mode)
-            if mode & ~PRIVATE_FILE & 0o077:
-                os.chmod(own, mode & ~0o077)
-                said = f"there may be secrets in what is added, so only you can read {visible_line(own)} from now on"
-                sys.stderr.write(f"coretools-mcp: {said}\n")
+        if any(given) or shown_value((SECTION,), added) != added:
+            keep_private(own)
         rewrite(own, with_servers, AbortSignal())
     except SettingsError as error:
         raise Failure(f"nothing was added: {visible_line(str(error))}") from None
@@ -133,6 +127,24 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         raise Failure(f"{visible_line(own)} cannot be written, so nothing was added.") from None
     sys.stdout.write(f"Added to {visible_line(own)}: {', '.join(added)}\n")
     return 0
+
+
+def keep_private(path: str) -> None:
+    """Let nobody else read a settings file that is there, before anything secret comes into it; a new one is so anyway.
+
+    Raises:
+        Failure: Its mode cannot be changed.
+    """
+    if os.name != "posix" or not os.path.exists(path):
+        return
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & ~PRIVATE_FILE & 0o077:
+        try:
+            os.chmod(path, mode & ~0o077)
+        except OSError:
+            raise Failure(f"{visible_line(path)} cannot be closed to others, so nothing was added.") from None
+        said = f"there may be secrets in what is added, so only you can read {visible_line(path)} from now on"
+        sys.stderr.write(f"coretools-mcp: {said}\n")
 
 
 def _usable_servers(
@@ -202,13 +214,26 @@ def _as_settings(servers: Tree) -> bytes:
 
 def _problems(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """What keeps the server from starting with these settings on top of the user's own."""
-    inputs = SettingsInputs([source], {}, environ, cli=None, working_folder=None, streams={source: content})
     try:
-        read_settings(inputs)
+        settings_with(content, source, environ)
     except SettingsError as error:
         return error.problems
     return ()
 
 
-def _names_by_alias(settings: Tree) -> dict[str, str]:
+def settings_with(
+    content: bytes, source: str, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> SettingsReport:
+    """The settings as they would be if this were in a file: the user's own, or one on top of that.
+
+    Raises:
+        SettingsError: The server would not start.
+    """
+    files = [source] if source != user_file(environ) else []
+    inputs = SettingsInputs(files, overrides or {}, environ, cli=None, working_folder=None, streams={source: content})
+    return read_settings(inputs)
+
+
+def names_by_alias(settings: Tree) -> dict[str, str]:
+    """The names of the servers in a settings file, as they are written there."""
     return {alias_of(name): name for name in table_at(settings, SECTION)}

@@ -36,7 +36,7 @@ from server.console.client_files import (
 )
 from server.console.config import own_ports, usable_servers
 from server.console.prompts import ask
-from server.console.settings_display import command_text, describe_entry
+from server.console.settings_display import command_text, describe_entry, show_difference
 from server.settings import SettingsError
 from server.settings.document_edits import toml_table
 from server.settings.files import Tree, home_folder, leaves, parse, read_settings_file, user_file
@@ -45,15 +45,12 @@ from server.settings.section import Diagnostics, dotted
 from server.settings.variable_expansion import alias_of
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
 from tools.contract.display import visible_line
-from tools.contract.secrets import redact
-from tools.files.change.diff import unified_diff
 from tools.web.search_settings import SETUP
 
 NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
 START_SECONDS = 30.0  # how long the entry may take to start and to list its tools (ours)
 Scope = Literal["user", "project"]
 _SEARCH_VARIABLES = re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join(SETUP.values()))
-_ONLY_REFERS = re.compile(r'": "\$(?:\{(?:env:)?\w+\}|\w+)",?$')  # a line that names a secret's variable, and no secret
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-[^}]*)?\}|([A-Za-z_]\w*))")
 
 
@@ -145,12 +142,7 @@ def _agreed(target: Target, change: Change, change_of: Callable[[bytes | None], 
 
     Some clients write their files all the time. Where that left the servers alone, the change is made anew.
     """
-    before, after = ((side or b"").decode("utf-8", "replace") for side in (change.before, change.after))
-    old, new = (target.path if side is not None else os.devnull for side in (change.before, change.after))
-    for line in [f"--- {old}", f"+++ {new}", *unified_diff(before, after).hunks.splitlines()]:
-        shown = line if _ONLY_REFERS.search(line) else redact(line)  # the file may hold secrets
-        sys.stdout.write(f"{visible_line(shown)}\n")
-    sys.stdout.flush()
+    show_difference(target.path, change.before, change.after)
     if wish.is_dry:
         return None
     if not wish.is_sure:

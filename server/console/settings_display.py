@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -12,9 +14,11 @@ from server.settings.models import UpstreamSettings
 from server.settings.section import KeyPath
 from tools.contract.display import visible_line
 from tools.contract.secrets import HIDDEN, is_secret_name, redact
+from tools.files.change.diff import unified_diff
 
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
 """A text that names where a secret is, and is none itself."""
+_ONLY_REFERS = re.compile(r'": "\$(?:\{(?:env:)?\w+\}|\w+)",?$')  # a line that names a secret's variable, and no secret
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # even behind one that takes a value
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # what would end a quoted word of a command line
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their value is hidden as in `headers`
@@ -154,3 +158,13 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
 def _settings(entry: Mapping[str, Any]) -> UpstreamSettings:
     """What decides the transport: values may still have a wrong type, so nothing is checked."""
     return UpstreamSettings.model_construct(**{key: entry[key] for key in _TRANSPORT_KEYS if key in entry})
+
+
+def show_difference(path: str, before: bytes | None, after: bytes | None) -> None:
+    """Write what changes in a file on standard output, line by line without secrets; `None` is no file."""
+    old, new = (path if side is not None else os.devnull for side in (before, after))
+    texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
+    for line in [f"--- {old}", f"+++ {new}", *unified_diff(*texts).hunks.splitlines()]:
+        shown = line if _ONLY_REFERS.search(line) else redact(line)
+        sys.stdout.write(f"{visible_line(shown)}\n")
+    sys.stdout.flush()

@@ -14,7 +14,7 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, show, show_table
-from server.console.upstream_waits import how_it_failed, last_words, quiet_log, wait_for
+from server.console.upstream_waits import quiet_log, show_failure, wait_for
 from server.protocol_mapping import tool_to_wire
 from server.run_server import until_signal
 from server.settings import SettingsReport
@@ -53,8 +53,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
             sys.stdout.flush()
             missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
             for upstream in missing:
-                show(f"coretools-mcp: upstream {upstream.alias}: {how_it_failed(upstream)}", stream=sys.stderr)
-                show(*(f"  it said: {line}" for line in last_words(upstream)), stream=sys.stderr)
+                show_failure(f"upstream {upstream.alias}", upstream)
             discovery = app.custom_tools.discovery
             problem = discovery.state.problem if discovery is not None else ""
             if problem:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 
 import anyio
 
-from server.console.terminal import Spinner
+from server.console.terminal import Spinner, show
 from server.upstreams.connection import Upstream
 from tools.contract.display import visible_line
 from tools.contract.secrets import redact
@@ -52,3 +53,9 @@ def last_words(upstream: Upstream) -> tuple[str, ...]:
     """What its program wrote last on standard error, without what looks like a secret."""
     end = upstream.status.program_end
     return tuple(visible_line(redact(line)) for line in end.last_lines) if end is not None else ()
+
+
+def show_failure(what: str, upstream: Upstream) -> None:
+    """Tell on standard error why a server is not there, with what its program wrote last."""
+    show(f"coretools-mcp: {what}: {how_it_failed(upstream)}", stream=sys.stderr)
+    show(*(f"  it said: {line}" for line in last_words(upstream)), stream=sys.stderr)

@@ -458,7 +458,8 @@ COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _coretools_mcp; echo "${COMPREPLY
     ("line", "expected"),
     [
         (["to"], "tools"),
-        (["config", ""], "check show import"),
+        (["config", ""], "check show import add remove enable disable init"),
+        (["config", "add", "docs", "-t", "s"], "stdio sse"),
         (["config", "check", "--co"], "--config --color"),
         (["call", "--output", ""], "text json"),
         (["completion", "z"], "zsh"),

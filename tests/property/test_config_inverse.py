@@ -1,0 +1,58 @@
+"""Whatever a settings file looks like: adding a server and removing it, disabling and enabling it, gives every byte."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from server.console.config_edits import Wish, add, change_server
+from server.settings.files import parse
+
+NAMES = st.sampled_from(["docs", "my files", "a.b", "ключ"])
+ARGS = st.lists(st.sampled_from(["-y", "// no comment", "/* nor */ this", "é,\u2028]", '"q"', "a,}"]), max_size=2)
+SERVERS = st.dictionaries(NAMES, st.fixed_dictionaries({"command": st.just("npx"), "args": ARGS}), min_size=1)
+
+
+@st.composite
+def settings_files(draw: st.DrawFn) -> str:
+    """A settings file as people and programs write it: on one line or indented, with comments and keys around."""
+    tree: dict[str, Any] = {"media": "notice"} if draw(st.booleans()) else {}
+    tree["mcpServers"] = draw(SERVERS)
+    if draw(st.booleans()):
+        tree["approvalMode"] = "plan"
+    indent = draw(st.sampled_from([None, "  ", "    ", "\t"]))
+    text = json.dumps(tree, indent=indent, ensure_ascii=draw(st.booleans()))
+    if indent is not None and draw(st.booleans()):
+        text = "\n".join(f"{line} // {{ why }}" if line.endswith(("{", "},")) else line for line in text.split("\n"))
+    text = text + draw(st.sampled_from(["", "\n", "\n// the end\n"]))
+    return text.replace("\n", draw(st.sampled_from(["\n", "\r\n"])))
+
+
+@pytest.mark.requirement("cli.config.edits.bytes")
+@settings(max_examples=60, database=None, deadline=None)
+@given(settings_files(), st.data())
+def test_what_is_added_and_removed_leaves_every_byte_as_it_was(text: str, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+        file = Path(folder).resolve() / "settings.json"
+        file.write_bytes(text.encode())
+        before = parse(file.read_bytes(), "before")
+        environ, wish = {"HOME": folder}, Wish(str(file), is_sure=True)
+        entry = {"command": "x", "args": data.draw(ARGS)}
+        assert add("new", dict(entry), wish, environ, connects=False) == 0
+        servers = {**before["mcpServers"], "new": entry}
+        assert parse(file.read_bytes(), "after") == {**before, "mcpServers": servers}
+        assert change_server("remove", "new", wish, environ) == 0
+        assert file.read_bytes() == text.encode()
+        name = data.draw(st.sampled_from(sorted(before["mcpServers"])))
+        assert change_server("disable", name, wish, environ) == 0
+        assert parse(file.read_bytes(), "disabled")["mcpServers"][name]["enabled"] is False
+        assert change_server("enable", name, wish, environ) == 0
+        assert file.read_bytes() == text.encode()
