@@ -11,7 +11,7 @@ PYTEST_ARGS :=
 # before it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long check format bench clean
+.PHONY: help demo test test-long check release-check format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,8 @@ help:
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
 	@echo 'make format     put the code into its format'
 	@echo 'make bench      the measurements'
+	@echo 'make release-check'
+	@echo '                whether what describes a release agrees, and nothing is left to fill in'
 	@echo 'make clean      remove what was built, .venv included'
 
 demo: $(INSTALLED)
@@ -44,6 +46,9 @@ check: $(INSTALLED)
 	$(VENV)/bin/basedpyright --pythonplatform Darwin server tools coretools_mcp.py
 	$(VENV)/bin/basedpyright --pythonplatform Windows server tools coretools_mcp.py
 	$(VENV)/bin/lint-imports
+
+release-check: $(INSTALLED)
+	@$(PY) -P docs/release_check.py
 
 format: $(INSTALLED)
 	$(VENV)/bin/ruff format .

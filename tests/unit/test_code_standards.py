@@ -16,13 +16,15 @@ from pathspec import GitIgnoreSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CODE_FOLDERS = ("server", "tools", "tests", "bench", "docs")
+CODE_FOLDERS = ("server", "tools", "tests", "bench", "docs", "packaging")
 
 TOP_LEVEL = {
     ".ci",
+    ".dockerignore",
     ".gitignore",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "Dockerfile",
     "LICENSE",
     "Makefile",
     "README.md",
@@ -31,8 +33,10 @@ TOP_LEVEL = {
     "coretools_mcp.py",
     "docs",
     "mcp.json.example",
+    "packaging",
     "pyproject.toml",
     "server",
+    "server.json",
     "tests",
     "tools",
 }

@@ -1,0 +1,77 @@
+"""Whether what describes a release agrees, and nothing is left to fill in. A line for each problem; 1 if there is any.
+
+python docs/release_check.py [FOLDER]     the checkout, unless another folder is named
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PYPROJECT, CHANGELOG, README = "pyproject.toml", "CHANGELOG.md", "README.md"
+REGISTRY, IMAGE = "server.json", "Dockerfile"
+MANIFEST, BUNDLE = "packaging/mcpb/manifest.json", "packaging/mcpb/pyproject.toml"
+DESCRIPTIONS = (PYPROJECT, README, CHANGELOG, REGISTRY, MANIFEST, BUNDLE, IMAGE)
+"""The files that tell others what this is, and where."""
+
+PLACEHOLDER = re.compile(r"example\.invalid|\bOWNER\b")
+"""What stands for the address of the repository and for who publishes it, until both are known."""
+
+
+def main(arguments: list[str]) -> int:
+    """Print what keeps a release back, and return 1 if anything does."""
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    texts = {name: (root / name).read_text(encoding="utf-8") for name in DESCRIPTIONS}
+    problems = [*disagreements(texts), *placeholders(texts)]
+    print("".join(f"{problem}\n" for problem in problems), end="")
+    return 1 if problems else 0
+
+
+def disagreements(texts: dict[str, str]) -> Iterator[str]:
+    """What two files say differently."""
+    project: dict[str, Any] = tomllib.loads(texts[PYPROJECT])["project"]
+    registry, manifest = json.loads(texts[REGISTRY]), json.loads(texts[MANIFEST])
+    bundle: dict[str, Any] = tomllib.loads(texts[BUNDLE])["project"]
+    (package,) = registry["packages"]
+    (needed,) = bundle["dependencies"]
+    version, name, address = project["version"], project["name"], project["urls"]["Repository"]
+    owned = registry["name"]
+    for what, said, expected in (
+        (f"the newest version in {CHANGELOG}", _first(r"^## \[(\d.*?)\]", texts[CHANGELOG]), version),
+        (f"the version in {REGISTRY}", registry["version"], version),
+        (f"the version of the package in {REGISTRY}", package["version"], version),
+        (f"the version in {MANIFEST}", manifest["version"], version),
+        (f"the version in {BUNDLE}", bundle["version"], version),
+        (f"what {BUNDLE} installs", needed, f"{name}[full]=={version}"),
+        (f"the package in {REGISTRY}", package["identifier"], name),
+        (f"the name in {MANIFEST}", manifest["name"], name),
+        (f"the name in {REGISTRY}, behind the slash", owned.rpartition("/")[2], name),
+        (f"the mcp-name in {README}", _first(r"<!-- mcp-name: (\S+) -->", texts[README]), owned),
+        (f"the label in {IMAGE}", _first(r'server\.name="(.*?)"', texts[IMAGE]), owned),
+        (f"the repository in {REGISTRY}", registry["repository"]["url"], address),
+        (f"the repository in {MANIFEST}", manifest["repository"]["url"], address),
+    ):
+        if said != expected:
+            yield f"{what} is '{said}'; it has to be '{expected}'"
+
+
+def _first(pattern: str, text: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
+    return found[1] if found else "not there"
+
+
+def placeholders(texts: dict[str, str]) -> Iterator[str]:
+    """Where the address or the owner is still to be filled in."""
+    for name, text in texts.items():
+        for number, line in enumerate(text.splitlines(), start=1):
+            if PLACEHOLDER.search(line):
+                yield f"{name}:{number} has a placeholder: {line.strip()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,91 @@
+"""The Dockerfile: what it is made of, and that what it starts works. No image is built here."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.harness import listening
+from tests.packaging.building import ROOT
+
+LINES = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text(encoding="utf-8")).splitlines()
+STEPS = [(line.split()[0], line.partition(" ")[2]) for line in LINES if line and not line.startswith("#")]
+TOKEN = "a-token-of-a-test-that-is-long-enough"
+
+
+def arguments(instruction: str) -> list[str]:
+    """What the only instruction of this kind is given."""
+    (found,) = [rest for name, rest in STEPS if name == instruction]
+    return json.loads(found.removeprefix("CMD "))
+
+
+@pytest.mark.requirement("project.container")
+def test_the_python_is_pinned_to_a_minor_version_that_is_supported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (base,) = [rest for name, rest in STEPS if name == "FROM"]
+    pinned = re.fullmatch(r"python:(3\.\d+)-slim", base)
+    assert pinned is not None
+    assert f"Programming Language :: Python :: {pinned[1]}" in project["classifiers"]
+
+
+@pytest.mark.requirement("project.container")
+def test_it_ends_as_a_user_without_rights_that_it_has_made() -> None:
+    names = [name for name, _ in STEPS]
+    (user,) = [rest for name, rest in STEPS if name == "USER"]
+    assert user not in {"root", "0"}
+    assert any(name == "RUN" and f" {user} " in rest and "useradd" in rest for name, rest in STEPS)
+    assert not {"RUN", "COPY", "ADD"} & set(names[names.index("USER") :])
+
+
+@pytest.mark.requirement("project.container")
+def test_no_secret_goes_into_the_image() -> None:
+    assert [rest for name, rest in STEPS if name in {"ENV", "ARG"}] == []
+    assert not re.search(r"(?i)(token|key|secret|password)\w*[ =]", "\n".join(rest for _, rest in STEPS))
+
+
+@pytest.mark.requirement("project.container")
+def test_only_what_is_shipped_is_copied() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    shipped = set(config["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+    copied = {source for name, rest in STEPS if name == "COPY" for source in rest.split()[:-1]}
+    assert copied == shipped | {"pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+    assert all((ROOT / source).exists() for source in copied)
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert ignored[1] == "*"
+    assert {line[1:] for line in ignored if line.startswith("!")} == copied
+    assert "ADD" not in {name for name, _ in STEPS}
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("project.container")
+async def test_with_a_token_it_serves_and_is_healthy_only_while_it_does(tmp_path: Path) -> None:
+    (command,) = arguments("ENTRYPOINT")
+    given = [str(tmp_path) if word == "/workspace" else word for word in arguments("CMD")]
+    start = ["env", f"CORETOOLS_MCP_TOKEN={TOKEN}", str(Path(sys.executable).with_name(command)), *given, "--port", "0"]
+    python, *check = arguments("HEALTHCHECK")
+    assert python == "python"
+    assert check[0] == "-I"  # what stands in the workspace is not imported
+    (tmp_path / "urllib.py").write_text("raise SystemExit(3)\n")
+
+    def health(port: str) -> int:
+        words = [word.replace("8808", port) for word in check]
+        return subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, check=False).returncode
+
+    async with listening(start, r"serving MCP at http://0\.0\.0\.0:(\d+),") as port:
+        assert health(port) == 0
+    assert health(port) == 1
+
+
+@pytest.mark.requirement("project.container")
+def test_without_a_token_it_does_not_start(tmp_path: Path) -> None:
+    given = [str(tmp_path) if word == "/workspace" else word for word in arguments("CMD")]
+    start = ["env", "-u", "CORETOOLS_MCP_TOKEN", sys.executable, "-P", str(ROOT / "coretools_mcp.py"), *given]
+    done = subprocess.run(start, capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 3
+    assert "CORETOOLS_MCP_TOKEN" in done.stderr
