@@ -5,10 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from docs.demo.record import COLUMNS, picture
+
 DEMO = Path(__file__).resolve().parents[2] / "docs" / "demo" / "run.py"
+RECORD = DEMO.with_name("record.py")
 
 
 @pytest.mark.requirement("project.fresh-machine")
@@ -36,3 +40,20 @@ def test_the_demo_fails_loudly_where_the_command_is_missing(tmp_path: Path) -> N
     done = subprocess.run([python, "-P", "-c", code], capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 1
     assert "The demo failed" in done.stderr
+
+
+@pytest.mark.requirement("project.recording")
+def test_the_picture_shows_what_the_demo_prints() -> None:
+    done = subprocess.run([sys.executable, "-P", RECORD, "--check"], check=False)
+    assert done.returncode == 0, "run .venv/bin/python -P docs/demo/record.py"
+
+
+@pytest.mark.requirement("project.recording")
+def test_a_picture_of_another_conversation_is_another_one() -> None:
+    shown = picture("== Search\n\n    > grep_search <&>\n    | -old\n" + "    word" * 60)
+    assert shown != picture("== Search\n")
+    drawn = ET.fromstring(shown)  # noqa: S314 - drawn here, a line above
+    texts = [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:3] == ["== Search", "    > grep_search <&>", "    | -old"]
+    assert len(texts) > 4
+    assert max(len(text) for text in texts) <= COLUMNS

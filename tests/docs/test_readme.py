@@ -18,6 +18,7 @@ from mcp.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
+from bench import filesystem_server_rows
 from server.console.client_configs import client_configs
 from server.settings import load_settings
 from tests.harness import listening
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAPERS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
-MAX_LINES = 165
+MAX_LINES = 200
 
 FENCES = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^    (coretools-mcp\b[^#\n]*)", README, flags=re.MULTILINE)
@@ -42,6 +43,35 @@ def test_the_table_of_tools_is_the_one_the_code_writes() -> None:
     done = subprocess.run([sys.executable, "-P", ROOT / "docs" / "tool_tables.py", "--check"], check=False)
     assert done.returncode == 0, "run .venv/bin/python -P docs/tool_tables.py"
     assert "| `read_many_files` |" in README
+
+
+def compared() -> dict[str, str]:
+    """What the comparison says of us, by its subject."""
+    found = re.search(r"^## Beside others\n\n(.*?)\n\n", README, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in found[1].splitlines()]
+    assert rows[0][1] == "coretools-mcp"
+    assert {len(row) for row in rows} == {len(rows[0])}
+    return {row[0]: row[1] for row in rows[2:]}
+
+
+@pytest.mark.requirement("project.comparison")
+def test_whatever_the_comparison_says_of_us_is_a_link_to_its_proof() -> None:
+    assert len(compared()) >= 8
+    for subject, said in compared().items():
+        link = re.fullmatch(r"\[[^\]]+\]\((tests/\S+/test_\w+\.py|bench/\w+_rows\.py)\)", said)
+        assert link is not None, subject
+        proof = (ROOT / link[1]).read_text(encoding="utf-8")
+        assert re.search(r"^(async )?def test_|^ROWS\b", proof, re.MULTILINE), link[1]
+
+
+@pytest.mark.requirement("project.comparison")
+def test_the_comparison_claims_no_more_speed_than_the_bench_holds() -> None:
+    assert "at most the time of server-filesystem" in compared()["files found by their names"]
+    (row,) = [row for row in filesystem_server_rows.ROWS if re.match("glob among", row.name)]
+    assert row.bar <= 1
+    assert not row.at_least
+    assert not row.informative
 
 
 @pytest.mark.requirement("project.readme")
@@ -125,6 +155,7 @@ def test_the_settings_in_the_guide_are_settings(tmp_path: Path) -> None:
 @pytest.mark.requirement("project.readme")
 def test_every_client_is_named_with_its_file() -> None:
     places = [
+        ("Claude Code", ".mcp.json"),
         ("VS Code", ".vscode/mcp.json"),
         ("Cursor", ".cursor/mcp.json"),
         ("Claude Desktop", "claude_desktop_config.json"),

@@ -1,0 +1,75 @@
+"""Write docs/demo/demo.svg: what the demo prints, as a picture. `--check` only says whether it is current."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from html import escape
+from pathlib import Path
+
+DEMO = Path(__file__).resolve().with_name("run.py")
+PICTURE = DEMO.with_name("demo.svg")
+
+COLUMNS = 104
+CELL = 7.9, 19  # pixels of a character and of a line, in the size and the font below
+MARGIN = 20
+COLOURS = {
+    r"== ": "#7ee0ff",
+    r"\s+\$ |\s+> ": "#ffd479",
+    r"\s+\| -": "#ff8f8f",
+    r"\s+\| \+": "#93e6a0",
+    r"\s+(\| |The (server|person) )": "#d3b8ff",
+}
+"""Headings, calls, what a question removes and adds, questions; by how a line begins, the first that fits."""
+
+
+def main(arguments: list[str]) -> int:
+    """Bring the picture up to date, or with `--check` return 1 if it is not."""
+    drawn = picture(printed())
+    if arguments == ["--check"]:
+        return int(not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != drawn)
+    PICTURE.write_text(drawn, encoding="utf-8")
+    return 0
+
+
+def printed() -> str:
+    """What the demo prints on a machine without settings or keys; its folder, another one each time, is `/tmp/demo`."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder).resolve()
+        (place / "home").mkdir()
+        variables = {"PATH": os.environ["PATH"], "HOME": str(place / "home"), "TMPDIR": str(place)}
+        command = [sys.executable, "-P", str(DEMO)]
+        done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, encoding="utf-8", check=True)
+    return re.sub(re.escape(str(place)) + r"/coretools-demo-\w+", "/tmp/demo", done.stdout)  # noqa: S108 - only shown
+
+
+def picture(text: str) -> str:
+    """A terminal with this text, as SVG."""
+    rows = [
+        row
+        for line in text.strip("\n").splitlines()
+        for row in textwrap.wrap(line, COLUMNS, subsequent_indent=" " * 15, break_on_hyphens=False) or [""]
+    ]
+    width, height = round(COLUMNS * CELL[0] + 2 * MARGIN), len(rows) * CELL[1] + 2 * MARGIN
+    drawn = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" viewBox="0 0 {width} {height}" role="img">',
+        "<title>What make demo prints</title>",
+        '<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13" fill="#e6e6e6">',
+        f'<rect width="{width}" height="{height}" rx="8" fill="#1c2128"/>',
+    ]
+    for number, row in enumerate(rows):
+        colour = next((f' fill="{each}"' for start, each in COLOURS.items() if re.match(start, row)), "")
+        bottom = MARGIN + number * CELL[1] + 14
+        if row:
+            drawn.append(
+                f'<text x="{MARGIN}" y="{bottom}" xml:space="preserve"{colour}>{escape(row, quote=False)}</text>'
+            )
+    return "\n".join([*drawn, "</g>", "</svg>\n"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
