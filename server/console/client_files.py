@@ -173,18 +173,22 @@ def uninstall_change(target: Target, content: bytes | None, environ: Mapping[str
     try:
         servers = target.servers(content)
         ours = starting_us(servers)
-        if name not in servers:
-            hint = f" We are there as {visible_line(ours[0])}: give --name." if ours else ""
-            raise Failure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
-        if name not in ours:
-            said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
-            raise Failure(f"{said}. Where ours has another name, give it with --name.")
         record = Record(os.path.realpath(target.path), name)
         record = _find(record, environ) or record
+        if name not in servers and not record.moved:
+            hint = f" We are there as {visible_line(ours[0])}: give --name." if ours else ""
+            raise Failure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
+        if name in servers and name not in ours:
+            said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
+            raise Failure(f"{said}. Where ours has another name, give it with --name.")
         backup = _backup(record, environ)
         if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
             return Change(target.path, content, backup, record)
-        after = target.without_entry(content or b"", name)
+        if record.moved and _digest(backup) != record.before:
+            said = "the copy of the file as it was is gone or damaged, so its servers cannot be put back"
+            raise Failure(f"{said}. They stand in your settings; take the entry {name} out by hand. ({shown})")
+        # Somebody may have taken it out already, and what went behind it is to come back all the same.
+        after = target.without_entry(content or b"", name) if name in servers else content or b""
         moved = target.servers(backup) if record.moved else {}
         for each in record.moved:
             if each in moved and each not in servers:
@@ -209,11 +213,19 @@ def write_install(change: Change, moved: Tree, environ: Mapping[str, str]) -> No
         file = backup_file(record, environ)
         try:
             os.makedirs(os.path.dirname(file), PRIVATE_FOLDER, exist_ok=True)
-            with suppress(FileExistsError):  # its name says what it holds
+            # One that is there may be the half of what was to be written when the disk was full.
+            if _digest(_backup(record, environ)) != record.before:
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{file}.new")
                 flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
-                with os.fdopen(os.open(file, flags, PRIVATE_FILE), "wb") as stream:
+                with os.fdopen(os.open(f"{file}.new", flags, PRIVATE_FILE), "wb") as stream:
                     stream.write(change.before)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(f"{file}.new", file)
         except OSError:
+            with suppress(OSError):
+                os.unlink(f"{file}.new")
             raise Failure(f"{visible_line(file)} cannot be written, so nothing was changed.") from None
     added: Tree = {}
     own = user_file(environ) or ""
@@ -241,7 +253,17 @@ def write_uninstall(change: Change, environ: Mapping[str, str]) -> None:
     record = change.record
     _write(change)
     if record.moved:
-        _drop(user_file(environ) or "", {alias: digest for alias, digest in record.moved.values() if digest})
+        added = {alias: digest for alias, digest in record.moved.values() if digest}
+        for other in _records(environ):
+            # Another client may have moved a server of this name, too, and has it only here.
+            shared = {
+                name: (alias, added.pop(alias))
+                for name, (alias, _) in other.moved.items()
+                if alias in added and (other.file, other.name) != (record.file, record.name)
+            }
+            if shared:
+                _remember(replace(other, moved={**other.moved, **shared}), environ)
+        _drop(user_file(environ) or "", added)
     if _find(record, environ) is None:
         return
     _remember(record, environ, forget=True)

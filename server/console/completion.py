@@ -18,6 +18,7 @@ _coretools_mcp() {{
             {commands}) command="${{command:+$command }}$word" ;;
         esac
     done
+    if [[ -z "$command" && COMP_CWORD -gt 1 && "${{COMP_WORDS[1]}}" == -* ]]; then command=serve; fi
     case "$command:$prev" in
 {values}
     esac

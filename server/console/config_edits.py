@@ -291,7 +291,7 @@ def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> Non
 
 def _write(path: str, before: bytes | None, after: bytes, wish: Wish, *, holds_secrets: bool = False) -> bool:
     """Show a change, and make it once a person has agreed; whether it is made."""
-    show_difference(path, before, after)
+    show_difference(path, before, after, [parse(side, path) for side in (before, after) if side])
     if wish.is_dry:
         return False
     if not wish.is_sure:

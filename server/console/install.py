@@ -6,6 +6,7 @@ and some replace what they cannot read. Here one entry is spliced in, and every 
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from server.console import EXIT_FAILED, Failure, UsageError
 from server.console.call import LAUNCHER
-from server.console.client_configs import ClientConfig, client_configs, read_servers
+from server.console.client_configs import ClientConfig, client_configs, read_document, read_servers
 from server.console.client_files import (
     Change,
     Target,
@@ -142,7 +143,10 @@ def _agreed(target: Target, change: Change, change_of: Callable[[bytes | None], 
 
     Some clients write their files all the time. Where that left the servers alone, the change is made anew.
     """
-    show_difference(target.path, change.before, change.after)
+    documents = [
+        read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
+    ]
+    show_difference(target.path, change.before, change.after, documents)
     if wish.is_dry:
         return None
     if not wish.is_sure:
@@ -195,7 +199,9 @@ def _target(wish: Wish, environ: Mapping[str, str]) -> Target:
     clients = client_configs(environ)
     client = clients.get(wish.client)
     if client is None:
-        raise UsageError(f"'{wish.client}' is not a client that is known here. Known are {', '.join(clients)}.")
+        meant = difflib.get_close_matches(wish.client, clients, n=1)
+        hint = f" Did you mean {meant[0]}?" if meant else ""
+        raise UsageError(f"'{wish.client}' is not a client that is known here.{hint} Known are {', '.join(clients)}.")
     name = wish.name if wish.name is not None else NAME
     if wish.scope == "project":
         if not client.project_file:

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from server.settings.models import UpstreamSettings
@@ -18,6 +18,8 @@ from tools.files.change.diff import unified_diff
 
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
 """A text that names where a secret is, and is none itself."""
+MIN_HIDDEN = 4  # characters of the shortest text that is hidden wherever it stands (ours)
+_REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
 _ONLY_REFERS = re.compile(r'": "\$(?:\{(?:env:)?\w+\}|\w+)",?$')  # a line that names a secret's variable, and no secret
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # even behind one that takes a value
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # what would end a quoted word of a command line
@@ -160,11 +162,40 @@ def _settings(entry: Mapping[str, Any]) -> UpstreamSettings:
     return UpstreamSettings.model_construct(**{key: entry[key] for key in _TRANSPORT_KEYS if key in entry})
 
 
-def show_difference(path: str, before: bytes | None, after: bytes | None) -> None:
-    """Write what changes in a file on standard output, line by line without secrets; `None` is no file."""
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a value, in order, each value that is none as an empty one."""
+    if isinstance(value, dict | list):
+        items = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+        for item in items:
+            yield from _texts(item)
+    else:
+        yield value if isinstance(value, str) else ""
+
+
+def show_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> None:
+    """Write what changes in a file on standard output, without the secrets in it.
+
+    Args:
+        path: The file, as it is shown.
+        before: What it holds; `None` is no file.
+        after: What it will hold.
+        documents: What both say: a line of text does not tell all that is secret in it.
+    """
     old, new = (path if side is not None else os.devnull for side in (before, after))
     texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
+    ways: dict[str, str] = {}
+    for document in documents:
+        for given, shown in zip(_texts(document), _texts(shown_value((), document)), strict=True):
+            if given != shown and not _REFERENCE.fullmatch(given):
+                # As JSON writes it; a text over several lines stands there by its lines.
+                spelled = {
+                    json.dumps(given, ensure_ascii=False)[1:-1]: shown,
+                    **dict.fromkeys(given.splitlines(), HIDDEN),
+                }
+                ways |= {one: other for one, other in {**spelled, given: shown}.items() if len(one) >= MIN_HIDDEN}
     for line in [f"--- {old}", f"+++ {new}", *unified_diff(*texts).hunks.splitlines()]:
-        shown = line if _ONLY_REFERS.search(line) else redact(line)
-        sys.stdout.write(f"{visible_line(shown)}\n")
+        text = line
+        for spelled in sorted(ways, key=len, reverse=True):
+            text = text.replace(spelled, ways[spelled])
+        sys.stdout.write(f"{visible_line(text if _ONLY_REFERS.search(text) else redact(text))}\n")
     sys.stdout.flush()

@@ -326,7 +326,7 @@ def toml_tree(content: bytes, source: str) -> Tree:
         return tomllib.loads(content.removeprefix(BOM_UTF8).decode())
     except UnicodeDecodeError:
         raise SettingsError([f"{source}: this file is not UTF-8."]) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of a number with thousands of digits, too
         place = re.search(r"at line \d+, column \d+", str(error))
         where = f" {place[0]}" if place else ""
         raise SettingsError([f"{source}: this file is not valid TOML{where}."]) from None
@@ -415,6 +415,6 @@ def _is_below(section: str, path: Path) -> bool:
 def _is_toml(text: str) -> bool:
     try:
         tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return False
     return True

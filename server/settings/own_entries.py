@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 PROGRAM = "coretools-mcp"
 DEFAULT_PORT = 8808  # that of `http.port` where the settings name none
+_DEFAULTS = re.compile(r"\$\{\w+:-([^{}]*)\}")  # what counts where a variable is not set
 _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?|py")
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "fish", "cmd", "powershell", "pwsh"})
 _WRAPPERS = frozenset({"env", "nice", "nohup", "exec", "command", "time", "stdbuf", "setsid"})
+_RUNNERS = frozenset(
+    {"timeout", "sudo", "doas", "su", "ionice", "chrt", "taskset", "poetry", "hatch", "pdm", "pixi"}
+    | {"mise", "asdf", "direnv", "nix", "wsl", "docker", "podman"}
+)
+"""Programs that run what is named among their words, behind words of their own."""
 _TAKES_VALUE = re.compile(
     r"--(?:from|with|with-editable|with-requirements|python|index|index-url|default-index|extra-index-url|find-links"
     r"|directory|project|cache-dir|config-file|env-file|refresh-package|spec|pip-args|package|constraints|overrides"
@@ -27,7 +36,9 @@ def options_for_us(command: Any, args: Any) -> list[str] | None:
     """What a command line hands to this program that it starts, perhaps through others; `None` if it starts another."""
     given = cast("list[Any]", args) if isinstance(args, list) else []
     words = [str(word) for word in given]
-    if not isinstance(command, str) or "coretools" not in " ".join([command, *words]).casefold():
+    if not isinstance(command, str):
+        return None
+    if "coretools" not in " ".join([command, *words]).casefold() and not os.path.islink(command):
         return None
     return _options([command, *words])
 
@@ -36,7 +47,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
     if not words:
         return None
     program, rest = _name_of(words[0]), list(words[1:])
-    if program in _NAMES:
+    if program in _NAMES or (os.path.isabs(words[0]) and _name_of(os.path.realpath(words[0])) in _NAMES):
         return rest
     if program in _SHELLS:
         option = next((at for at, word in enumerate(rest) if re.fullmatch(r"-\w*c|/[cCkK]|-Command", word)), None)
@@ -46,6 +57,11 @@ def _options(words: Sequence[str]) -> list[str] | None:
         line = rest[option + 1 :]
         return _options_in_line(line[0] if len(line) == 1 or program not in ("cmd", "powershell") else " ".join(line))
     if _PYTHON.fullmatch(program):
+        joined = next(
+            (at for at, word in enumerate(rest) if word.startswith("-m") and _name_of(word[2:]) in _NAMES), None
+        )
+        if joined is not None:
+            return rest[joined + 1 :]
         if "-m" in rest[:-1] and _name_of(rest[rest.index("-m") + 1]) in _NAMES:
             return rest[rest.index("-m") + 2 :]
         script = _first_argument(rest)
@@ -59,6 +75,15 @@ def _options(words: Sequence[str]) -> list[str] | None:
             rest.pop(0)
     elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
         return _options_in_line(" ".join(words))  # a whole command line where only a program can stand
+    elif program in _RUNNERS:
+        # A folder of that name, or what an option names, is another thing.
+        named = (
+            at
+            for at, word in enumerate(rest)
+            if _name_of(word.rpartition("#")[2]) in _NAMES and not (at and re.match("--.", rest[at - 1]))
+        )
+        at = next(named, None)
+        return rest[at + 1 :] if at is not None else None
     else:
         return None
     at = _first_argument(rest)
@@ -96,7 +121,7 @@ def _first_argument(words: Sequence[str]) -> int | None:
 def _name_of(word: str) -> str:
     """The name of a program in a path, or of a package with its version and extras."""
     name = _ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
-    return re.split(r"[\[@=<>~!]", name)[0]
+    return re.split(r"[\[@=<>~!:]", name)[0]
 
 
 def reaches_us(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
@@ -106,24 +131,28 @@ def reaches_us(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
         entry: A server in the form of any client.
         ports: On which this program may listen.
     """
-    given = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
     args: Any = entry.get("args")
-    words = [entry.get("command"), *(cast("list[Any]", args) if isinstance(args, list) else [])]
-    if any(isinstance(word, str) and "mcp-remote" in word for word in words):
-        given += words
+    # A bridge, whichever it is, is given the address among its words.
+    given = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
+    given += cast("list[Any]", args) if isinstance(args, list) else []
     return any(isinstance(address, str) and _is_our_address(address, ports) for address in given)
 
 
 def _is_our_address(address: str, ports: Sequence[int]) -> bool:
     try:
-        parts = urlsplit(address.strip())
+        parts = urlsplit(_DEFAULTS.sub(r"\1", address.strip()))
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
         return False
     host = (parts.hostname or "").rstrip(".")
-    is_here = host in ("localhost", "::1", "0.0.0.0", "::", "0:0:0:0:0:0:0:1") or re.fullmatch(r"127(\.\d+){3}", host)  # noqa: S104 - compared only
+    is_here = host == "localhost"
+    with suppress(OSError, ValueError):
+        # As the C library reads numbers: `127.1`, `2130706433`.
+        found = ip_address(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host)))
+        found = getattr(found, "ipv4_mapped", None) or found
+        is_here = found.is_loopback or found.is_unspecified
     is_ours = parts.path.rstrip("/") in ("/mcp", "/sse")
-    return parts.scheme in ("http", "https") and bool(is_here) and port in ports and is_ours
+    return parts.scheme in ("http", "https") and is_here and port in ports and is_ours
 
 
 def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:

@@ -418,3 +418,73 @@ def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
         assert f"{name} starts or reaches this very server, and is left out." in done.stderr
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": ours}))
     assert run(home, "config", "import", "cursor", "--yes").returncode == 1
+
+
+SECRETS = """{
+  "mcpServers": {
+    "a": {"command": "a", "args": ["--api-key", "hunter2-one"], "env": {"API_KEY": "hunter2-two", "DIR": "$HOME"
+    }},
+    "b": {"command": "b", "env": {"API_K\\u0045Y":
+      "hunter2-three"}}
+  }
+}
+"""
+
+
+@pytest.mark.requirement("install.asked")
+def test_no_secret_of_other_servers_is_shown_however_it_is_written(home: Path) -> None:
+    write(home / ".cursor/mcp.json", SECRETS)
+    done = run(home, "install", "cursor", "--import", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    changes = done.stdout[done.stdout.index("--- ") :]
+    assert "--api-key" in changes
+    assert "[hidden]" in changes
+    assert "hunter2" not in changes
+
+
+@pytest.mark.requirement("install.bytes")
+def test_half_a_copy_of_the_file_is_not_taken_for_the_file_as_it_was(home: Path) -> None:
+    file = write(home / ".cursor/mcp.json", CURSOR)
+    assert run(home, "install", "cursor", "--yes").returncode == 0
+    (kept,) = (home / ".config/coretools-mcp/installs").glob("*.bak")
+    assert run(home, "uninstall", "cursor", "--yes").returncode == 0
+    kept.write_text(CURSOR[:20])
+    assert run(home, "install", "cursor", "--import", "--yes").returncode == 0
+    assert kept.read_text() == CURSOR
+    assert run(home, "uninstall", "cursor", "--yes").returncode == 0
+    assert file.read_text() == CURSOR
+
+
+@pytest.mark.requirement("install.import")
+def test_a_server_that_another_client_has_moved_too_stays_until_that_has_it_back(home: Path, root: Path) -> None:
+    servers = json.dumps({"mcpServers": {"a": {"command": "python3"}}})
+    cursor = write(home / ".cursor/mcp.json", servers)
+    windsurf = write(home / ".codeium/windsurf/mcp_config.json", servers)
+    assert run(home, "install", "cursor", "--import", "--yes").returncode in (0, 1)
+    assert run(home, "install", "windsurf", "--import", "--yes", "--workspace", str(root)).returncode in (0, 1)
+    assert run(home, "uninstall", "cursor", "--yes").returncode == 0
+    assert json.loads(settings_of(home).read_text())["mcpServers"] == {"a": {"command": "python3"}}
+    assert run(home, "uninstall", "windsurf", "--yes").returncode == 0
+    assert cursor.read_text() == windsurf.read_text() == servers
+    assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
+
+
+@pytest.mark.requirement("install.import")
+def test_moved_servers_come_back_though_somebody_took_our_entry_out(home: Path) -> None:
+    file = write(home / ".cursor/mcp.json", json.dumps({"mcpServers": {"a": {"command": "python3"}}}))
+    assert run(home, "install", "cursor", "--import", "--yes").returncode in (0, 1)
+    file.write_text('{"mcpServers": {}}')
+    done = run(home, "uninstall", "cursor", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(file.read_text()) == {"mcpServers": {"a": {"command": "python3"}}}
+    assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
+
+
+@pytest.mark.requirement("install.refused")
+def test_a_number_of_thousands_of_digits_in_a_file_of_codex_is_told(home: Path) -> None:
+    file = write(home / ".codex/config.toml", "a = " + "1" * 6_000 + "\n")
+    done = run(home, "install", "codex", "--yes")
+    assert done.returncode == 1
+    assert "is not valid TOML" in done.stderr
+    assert file.read_text().startswith("a = 1")
+    assert run(home, "install").stdout.count("\n") == 9

@@ -463,6 +463,7 @@ COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _coretools_mcp; echo "${COMPREPLY
         (["config", "check", "--co"], "--config --color"),
         (["call", "--output", ""], "text json"),
         (["completion", "z"], "zsh"),
+        (["--transport", "s"], "stdio sse"),
     ],
 )
 def test_the_script_completes_commands_options_and_their_values(line: list[str], expected: str) -> None:

@@ -32,6 +32,13 @@ OURS: list[tuple[str, list[str]]] = [
     ("cmd", ["/c", "uvx", "coretools-mcp"]),
     ("env", ["A=1", "coretools-mcp"]),
     ("uvx coretools-mcp", []),
+    ("timeout", ["60", "coretools-mcp"]),
+    ("sudo", ["-u", "me", "/usr/bin/coretools-mcp"]),
+    ("poetry", ["run", "coretools-mcp"]),
+    ("mise", ["exec", "--", "coretools-mcp"]),
+    ("nix", ["run", "github:x/y#coretools-mcp"]),
+    ("docker", ["run", "-i", "coretools-mcp:latest"]),
+    ("python3", ["-mcoretools_mcp"]),
 ]
 OTHERS: list[tuple[str, list[str]]] = [
     ("npx", ["-y", "@modelcontextprotocol/server-filesystem", "/home/x/coretools-mcp"]),
@@ -42,6 +49,7 @@ OTHERS: list[tuple[str, list[str]]] = [
     ("bash", ["-c", "grep coretools-mcp notes"]),
     ("/src/coretools-mcp/bin/another", []),
     ("coretools-mcp-extra", []),
+    ("docker", ["run", "--name", "coretools-mcp", "another"]),
 ]
 
 
@@ -69,6 +77,12 @@ def test_what_only_names_this_program_is_another(command: str, args: list[str]) 
         ({"url": "http://127.0.0.1:9000/mcp"}, True),
         ({"command": "npx", "args": ["-y", "mcp-remote", "http://127.0.0.1:8808/mcp", "--allow-http"]}, True),
         ({"command": "npx", "args": ["-y", "mcp-remote@0.1", "https://example.org:8808/mcp"]}, False),
+        ({"command": "npx", "args": ["-y", "supergateway", "--sse", "http://localhost:8808/sse"]}, True),
+        ({"url": "http://127.1:8808/mcp"}, True),
+        ({"url": "http://2130706433:8808/mcp"}, True),
+        ({"url": "http://[::ffff:127.0.0.1]:8808/mcp"}, True),
+        ({"url": "${BASE:-http://localhost:8808}/mcp"}, True),
+        ({"url": "http://10.0.0.1:8808/mcp"}, False),
         ({"url": "http://127.0.0.1:8809/mcp"}, False),
         ({"url": "http://127.0.0.1:8808/other"}, False),
         ({"url": "https://example.org:8808/mcp"}, False),
@@ -78,6 +92,13 @@ def test_what_only_names_this_program_is_another(command: str, args: list[str]) 
 )
 def test_what_reaches_this_program_on_this_machine_is_known(entry: dict[str, Any], is_ours: bool) -> None:
     assert is_own(entry, [8808, 9000]) is is_ours
+
+
+@pytest.mark.requirement("install.own")
+def test_a_link_to_this_program_is_this_program(tmp_path: Path) -> None:
+    (tmp_path / "coretools-mcp").write_text("")
+    (tmp_path / "mine").symlink_to("coretools-mcp")
+    assert is_own({"command": str(tmp_path / "mine"), "args": []}, [])
 
 
 @pytest.mark.requirement("install.own")
