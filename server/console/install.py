@@ -37,7 +37,7 @@ from server.console.client_files import (
 )
 from server.console.config import own_ports, usable_servers
 from server.console.prompts import ask
-from server.console.settings_display import command_text, describe_entry, show_difference
+from server.console.settings_display import command_text, describe_entry, show_difference, shown_value
 from server.settings import SettingsError
 from server.settings.document_edits import toml_table
 from server.settings.files import Tree, home_folder, leaves, parse, read_settings_file, user_file
@@ -96,7 +96,8 @@ def install(wish: Wish, environ: Mapping[str, str]) -> int:
         sys.stdout.write(f"{client.title} has this entry already, so nothing was changed: {path}\n")
     else:
         for each, server in moved.items():
-            shown = f"{visible_line(alias_of(each))}, {describe_entry(server)}"
+            words = shown_value(("args",), [server.get("command") or "", *(server.get("args") or [])])
+            shown = f"{visible_line(alias_of(each))}, {describe_entry({**server, 'args': words[1:]})}"
             sys.stdout.write(f"  would move behind this server: {shown}\n")
         agreed = _agreed(target, change, change_of, wish)
         if agreed is None:

@@ -436,10 +436,10 @@ def test_no_secret_of_other_servers_is_shown_however_it_is_written(home: Path) -
     write(home / ".cursor/mcp.json", SECRETS)
     done = run(home, "install", "cursor", "--import", "--dry-run")
     assert done.returncode == 0, done.stderr
-    changes = done.stdout[done.stdout.index("--- ") :]
-    assert "--api-key" in changes
-    assert "[hidden]" in changes
-    assert "hunter2" not in changes
+    assert "would move behind this server: a" in done.stdout
+    assert "--api-key" in done.stdout
+    assert "[hidden]" in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
 
 
 @pytest.mark.requirement("install.bytes")
