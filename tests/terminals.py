@@ -6,7 +6,11 @@ import os
 import pty
 import select
 import signal
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.harness import command_line
 
 Answers = Sequence[tuple[bytes, bytes]]
 
@@ -43,3 +47,54 @@ def at_terminal(
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     return os.waitstatus_to_exitcode(status), seen.decode(errors="replace")
+
+
+def run_alone(
+    home: Path, *arguments: str, cwd: Path | None = None, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours with a home of its own, where nobody can be asked."""
+    return subprocess.run(
+        command_line(*arguments),
+        cwd=cwd or home,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], **(variables or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def answer_at_terminal(
+    home: Path, *arguments: str, answer: bytes = b"y\n", meanwhile: Callable[[], object] = lambda: None
+) -> tuple[int, str, str]:
+    """The same for somebody who answers; once the question is there, something else happens, and then the answer comes.
+
+    Returns:
+        The exit code, standard output and standard error.
+    """
+    terminal, stdin = pty.openpty()
+    process = subprocess.Popen(
+        command_line(*arguments),
+        cwd=home,
+        env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        os.close(stdin)
+        assert process.stderr is not None
+        asked = b""
+        while not asked.endswith(b"[y/N] "):
+            found = process.stderr.read(1)
+            assert found, asked
+            asked += found
+        meanwhile()
+        os.write(terminal, answer)
+        stdout, stderr = process.communicate(timeout=100)
+        return process.returncode, stdout.decode(), (asked + stderr).decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,8 @@ from jsonschema import Draft202012Validator
 
 from server.settings import models
 from server.settings.files import parse
-from tests.harness import command_line, stdio_upstream
+from tests.harness import stdio_upstream
+from tests.terminals import answer_at_terminal, run_alone
 
 UPSTREAM = stdio_upstream()
 COMMAND = [UPSTREAM["command"], *UPSTREAM["args"]]
@@ -39,53 +37,8 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def environment(home: Path, **variables: str) -> dict[str, str]:
-    return {"HOME": str(home), "PATH": os.environ["PATH"], **variables}
-
-
 def run(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of `config` where nobody can be asked."""
-    return subprocess.run(
-        command_line("config", *arguments),
-        cwd=home,
-        env=environment(home, **variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-
-
-def at_terminal(
-    home: Path, *arguments: str, answer: bytes = b"y\n", meanwhile: Callable[[], object] = lambda: None
-) -> tuple[int, str, str]:
-    """Run a command of `config` at a terminal; once it asks, something else happens, and then the person answers."""
-    terminal, stdin = pty.openpty()
-    process = subprocess.Popen(
-        command_line("config", *arguments),
-        cwd=home,
-        env=environment(home),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        os.close(stdin)
-        assert process.stderr is not None
-        asked = b""
-        while not asked.endswith(b"[y/N] "):
-            found = process.stderr.read(1)
-            assert found, asked
-            asked += found
-        meanwhile()
-        os.write(terminal, answer)
-        stdout, stderr = process.communicate(timeout=100)
-        return process.returncode, stdout.decode(), (asked + stderr).decode()
-    finally:
-        process.kill()
-        process.wait()
-        os.close(terminal)
+    return run_alone(home, "config", *arguments, variables=variables)
 
 
 def settings_of(home: Path) -> Path:
@@ -108,7 +61,7 @@ def servers_of(file: Path) -> dict[str, Any]:
 @pytest.mark.requirement("cli.config.add")
 def test_a_person_sees_what_is_added_agrees_and_hears_that_the_server_works(home: Path) -> None:
     file = write(settings_of(home), OWN)
-    code, shown, said = at_terminal(home, "add", "demo", "--description", "for trials", "--", *COMMAND)
+    code, shown, said = answer_at_terminal(home, "config", "add", "demo", "--description", "for trials", "--", *COMMAND)
     assert code == 0, said
     assert f"--- {file}" in shown
     assert '+\t\t"demo": {' in shown
@@ -352,7 +305,7 @@ def test_this_server_is_not_put_behind_itself_but_one_with_other_settings_is(hom
 @pytest.mark.parametrize("arguments", [["add", "new", "--", "x"], ["remove", "files"], ["disable", "files"]])
 def test_without_a_yes_the_file_stays_as_it_is(home: Path, arguments: list[str]) -> None:
     file = write(settings_of(home), OWN)
-    code, shown, said = at_terminal(home, *arguments, answer=b"\n")
+    code, shown, said = answer_at_terminal(home, "config", *arguments, answer=b"\n")
     assert (code, file.read_text(), "nothing was changed" in said) == (1, OWN, True)
     assert f"+++ {file}" in shown
     unasked = run(home, *arguments)
@@ -365,7 +318,7 @@ def test_without_a_yes_the_file_stays_as_it_is(home: Path, arguments: list[str])
 @pytest.mark.requirement("cli.config.edits.asked")
 def test_a_file_that_changes_while_the_person_thinks_is_not_written(home: Path) -> None:
     file = write(settings_of(home), OWN)
-    code, _, said = at_terminal(home, "remove", "files", meanwhile=lambda: file.write_text("{}"))
+    code, _, said = answer_at_terminal(home, "config", "remove", "files", meanwhile=lambda: file.write_text("{}"))
     assert (code, file.read_text()) == (1, "{}")
     assert "was changed in the meantime" in said
 
@@ -457,7 +410,7 @@ def test_a_new_file_names_the_schema_beside_it_and_each_of_its_keys_can_count(ho
 def test_a_file_that_is_there_is_asked_about_and_only_the_schema_is_brought_up_to_date(home: Path) -> None:
     file = write(settings_of(home), OWN)
     copy = write(file.with_name("settings.schema.json"), '{"title": "Settings of coretools-mcp"}')
-    code, shown, said = at_terminal(home, "init", answer=b"n\n")
+    code, shown, said = answer_at_terminal(home, "config", "init", answer=b"n\n")
     assert (code, file.read_text()) == (1, OWN)
     assert '+\t"$schema": "./settings.schema.json"' in shown
     assert "nothing was changed" in said

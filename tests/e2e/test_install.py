@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import stat
-import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import command_line, stdio_upstream
+from tests.harness import stdio_upstream
+from tests.terminals import answer_at_terminal, run_alone
 
 KEY = {"TAVILY_API_KEY": "tvly-hunter2hunter2"}
 CURSOR = """{
@@ -34,55 +32,6 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def environment(home: Path) -> dict[str, str]:
-    return {"HOME": str(home), "PATH": os.environ["PATH"]}
-
-
-def run(
-    home: Path, *arguments: str, cwd: Path | None = None, variables: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command where nobody can be asked."""
-    return subprocess.run(
-        command_line(*arguments),
-        cwd=cwd or home,
-        env={**environment(home), **(variables or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-
-
-def at_terminal(home: Path, *arguments: str, meanwhile: Callable[[], object]) -> tuple[int, str, str]:
-    """Run a command at a terminal; once it asks, something else happens, and then the person says yes."""
-    terminal, stdin = pty.openpty()
-    process = subprocess.Popen(
-        command_line(*arguments),
-        cwd=home,
-        env=environment(home),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        os.close(stdin)
-        assert process.stderr is not None
-        asked = b""
-        while not asked.endswith(b"[y/N] "):
-            found = process.stderr.read(1)
-            assert found, asked
-            asked += found
-        meanwhile()
-        os.write(terminal, b"y\n")
-        stdout, stderr = process.communicate(timeout=100)
-        return process.returncode, stdout.decode(), (asked + stderr).decode()
-    finally:
-        process.kill()
-        process.wait()
-        os.close(terminal)
-
-
 def write(path: Path, content: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -96,7 +45,7 @@ def settings_of(home: Path) -> Path:
 @pytest.mark.requirement("install.entry")
 def test_a_person_sees_what_changes_agrees_and_gets_an_entry_that_works(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", CURSOR)
-    code, shown, said = at_terminal(home, "install", "cursor", meanwhile=lambda: None)
+    code, shown, said = answer_at_terminal(home, "install", "cursor")
     assert code == 0, said
     assert f"--- {file}" in shown
     assert '+\t\t"core": {' in shown
@@ -112,10 +61,10 @@ def test_a_person_sees_what_changes_agrees_and_gets_an_entry_that_works(home: Pa
     assert kept.read_text() == CURSOR
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert "hunter2" not in (kept.parent / "installs.json").read_text()
-    again = run(home, "install", "cursor", "--yes")
+    again = run_alone(home, "install", "cursor", "--yes")
     assert "has this entry already, so nothing was changed" in again.stdout
     assert (again.returncode, file.read_text()) == (0, text)
-    out = run(home, "uninstall", "cursor", "--yes")
+    out = run_alone(home, "uninstall", "cursor", "--yes")
     assert (out.returncode, file.read_text()) == (0, CURSOR)
     assert not kept.exists()
 
@@ -126,7 +75,7 @@ def test_the_entry_is_started_with_what_its_client_hands_to_a_server(home: Path,
     write(settings_of(home), json.dumps({"mcpServers": {"demo": upstream}, "proxy": {"firstListWait": 30_000}}))
     counts: dict[str, int] = {}
     for client in ("codex", "claude-desktop"):
-        done = run(home, "install", client, "--yes", "--workspace", str(root), variables={"NEEDED": "1", **KEY})
+        done = run_alone(home, "install", client, "--yes", "--workspace", str(root), variables={"NEEDED": "1", **KEY})
         assert done.returncode == 0, done.stderr
         counts[client] = int(done.stdout.partition("it has ")[2].split()[0])
         assert ("hands TAVILY_API_KEY, NEEDED to no server" in done.stderr) is (client == "claude-desktop")
@@ -139,7 +88,7 @@ def test_the_entry_is_started_with_what_its_client_hands_to_a_server(home: Path,
 @pytest.mark.requirement("install.works")
 def test_an_entry_that_does_not_start_is_told_with_the_command_to_look(home: Path) -> None:
     write(settings_of(home), '{"limits": {"readLines": "many"}}')
-    done = run(home, "install", "gemini", "--yes")
+    done = run_alone(home, "install", "gemini", "--yes")
     assert done.returncode == 1
     assert "the entry does not work as Gemini CLI would start it" in done.stderr
     assert "coretools-mcp" in done.stderr.rpartition("by hand: ")[2]
@@ -156,7 +105,7 @@ def test_an_entry_that_does_not_start_is_told_with_the_command_to_look(home: Pat
     ],
 )
 def test_without_a_yes_nothing_is_written(home: Path, options: tuple[str, ...], code: int, told: str) -> None:
-    done = run(home, "install", "gemini", *options, variables=KEY)
+    done = run_alone(home, "install", "gemini", *options, variables=KEY)
     assert done.returncode == code
     assert told in done.stdout + done.stderr
     assert "hunter2" not in done.stdout + done.stderr
@@ -165,10 +114,10 @@ def test_without_a_yes_nothing_is_written(home: Path, options: tuple[str, ...], 
 
 @pytest.mark.requirement("install.asked")
 def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
-    printed = run(home, "install", "codex", "--print", "--name", "my.core").stdout
+    printed = run_alone(home, "install", "codex", "--print", "--name", "my.core").stdout
     entry = tomllib.loads(printed)["mcp_servers"]["my.core"]
     assert entry["startup_timeout_sec"] == 30
-    printed = run(home, "install", "vscode", "--print", "--workspace", str(home)).stdout
+    printed = run_alone(home, "install", "vscode", "--print", "--workspace", str(home)).stdout
     assert json.loads(printed)["servers"]["core"]["args"] == ["--workspace", str(home)]
 
 
@@ -186,7 +135,7 @@ def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
     ],
 )
 def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments: tuple[str, ...], told: str) -> None:
-    done = run(home, *arguments, "--yes")
+    done = run_alone(home, *arguments, "--yes")
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
     assert list(home.iterdir()) == []
@@ -243,7 +192,7 @@ def test_a_file_that_cannot_be_changed_for_certain_stays_as_it_is(
 ) -> None:
     file = write(home / path, content)
     before = file.read_bytes()
-    done = run(home, command, client, "--yes")
+    done = run_alone(home, command, client, "--yes")
     assert (done.returncode, file.read_bytes()) == (1, before)
     assert told in done.stderr
     assert "Traceback" not in done.stderr
@@ -267,7 +216,7 @@ def test_what_is_no_file_of_the_person_is_left_alone(home: Path, what: str) -> N
     else:
         file.write_text("{}")
         os.chown(file, 12345, -1)
-    done = run(home, "install", "cursor", "--yes")
+    done = run_alone(home, "install", "cursor", "--yes")
     assert done.returncode == 1
     assert "stay as it is" in done.stderr.replace("stays", "stay")
     assert [entry.name for entry in file.parent.iterdir()] == ["mcp.json"]
@@ -279,10 +228,10 @@ def test_the_file_that_a_link_leads_to_is_changed_and_the_link_stays(home: Path)
     link = home / ".cursor/mcp.json"
     link.parent.mkdir()
     link.symlink_to(real)
-    assert run(home, "install", "cursor", "--yes").returncode == 0
+    assert run_alone(home, "install", "cursor", "--yes").returncode == 0
     assert link.is_symlink()
     assert "core" in json.loads(real.read_text())["mcpServers"]
-    assert run(home, "uninstall", "cursor", "--yes").returncode == 0
+    assert run_alone(home, "uninstall", "cursor", "--yes").returncode == 0
     assert link.is_symlink()
     assert real.read_text() == "{}\n"
 
@@ -291,7 +240,7 @@ def test_the_file_that_a_link_leads_to_is_changed_and_the_link_stays(home: Path)
 def test_a_file_whose_servers_change_while_the_person_thinks_is_not_written(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", "{}")
     other = '{"mcpServers": {"new": {"command": "x"}}}'
-    code, _, said = at_terminal(home, "install", "cursor", meanwhile=lambda: file.write_text(other))
+    code, _, said = answer_at_terminal(home, "install", "cursor", meanwhile=lambda: file.write_text(other))
     assert (code, file.read_text()) == (1, other)
     assert "was changed in the meantime, so nothing was written" in said
 
@@ -299,20 +248,22 @@ def test_a_file_whose_servers_change_while_the_person_thinks_is_not_written(home
 @pytest.mark.requirement("install.meanwhile")
 def test_what_a_client_writes_beside_its_servers_is_not_lost(home: Path) -> None:
     file = write(home / ".claude.json", '{"history": 1}')
-    code, _, said = at_terminal(home, "install", "claude-code", meanwhile=lambda: file.write_text('{"history": 2}'))
+    code, _, said = answer_at_terminal(
+        home, "install", "claude-code", meanwhile=lambda: file.write_text('{"history": 2}')
+    )
     assert code == 0, said
     assert json.loads(file.read_text())["history"] == 2
-    assert run(home, "uninstall", "claude-code", "--yes").returncode == 0
+    assert run_alone(home, "uninstall", "claude-code", "--yes").returncode == 0
     assert file.read_text() == '{"history": 2}'
 
 
 @pytest.mark.requirement("install.bytes")
 def test_a_file_that_was_changed_since_loses_our_entry_alone(home: Path) -> None:
-    assert run(home, "install", "gemini", "--yes").returncode == 0
+    assert run_alone(home, "install", "gemini", "--yes").returncode == 0
     file = home / ".gemini/settings.json"
     changed = file.read_text().replace('{\n  "mcpServers"', '{\n  "theme": "dark",\n  "mcpServers"')
     file.write_text(changed)
-    assert run(home, "uninstall", "gemini", "--yes").returncode == 0
+    assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
     assert file.read_text() == '{\n  "theme": "dark"\n}\n'
 
 
@@ -320,22 +271,22 @@ def test_a_file_that_was_changed_since_loses_our_entry_alone(home: Path) -> None
 def test_what_a_person_added_to_our_entry_stays_when_it_is_installed_anew(home: Path) -> None:
     ours: dict[str, Any] = {"command": "/old/coretools-mcp", "args": [], "timeout": 5, "env": {"MODE": "x"}}
     file = write(home / ".gemini/settings.json", json.dumps({"mcpServers": {"core": ours}}))
-    assert run(home, "install", "gemini", "--yes", variables=KEY).returncode == 0
+    assert run_alone(home, "install", "gemini", "--yes", variables=KEY).returncode == 0
     entry = json.loads(file.read_text())["mcpServers"]["core"]
     assert entry["command"] != ours["command"]
     assert (entry["timeout"], entry["env"]) == (5, {"MODE": "x", "TAVILY_API_KEY": "$TAVILY_API_KEY"})
-    assert run(home, "uninstall", "gemini", "--yes").returncode == 0
+    assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
     assert json.loads(file.read_text()) == {"mcpServers": {}}
 
 
 @pytest.mark.requirement("install.project")
 def test_a_projects_file_is_written_for_others_and_removed_again(home: Path, root: Path) -> None:
-    done = run(home, "install", "zed", "--scope", "project", "--yes", cwd=root)
+    done = run_alone(home, "install", "zed", "--scope", "project", "--yes", cwd=root)
     assert done.returncode == 0, done.stderr
     file = root / ".zed/settings.json"
     assert json.loads(file.read_text())["context_servers"]["core"]["args"] == ["--workspace", str(root)]
     assert "This file is the project's" in done.stdout
-    assert run(home, "uninstall", "zed", "--scope", "project", "--yes", cwd=root).returncode == 0
+    assert run_alone(home, "uninstall", "zed", "--scope", "project", "--yes", cwd=root).returncode == 0
     assert list(root.iterdir()) == []
 
 
@@ -352,7 +303,7 @@ def test_the_clients_other_servers_move_behind_us_and_come_back(home: Path, is_c
     before = json.dumps({"mcpServers": SERVERS}, indent=4) + "\n"
     file = write(home / ".cursor/mcp.json", before)
     own = write(settings_of(home), '{"mcpServers": {"taken": {"command": "ours"}}}')
-    done = run(home, "install", "cursor", "--import", "--yes")
+    done = run_alone(home, "install", "cursor", "--import", "--yes")
     assert done.returncode == 0, done.stderr
     assert set(json.loads(file.read_text())["mcpServers"]) == {"bad", "taken", "core"}
     moved = json.loads(own.read_text())["mcpServers"]
@@ -363,7 +314,7 @@ def test_the_clients_other_servers_move_behind_us_and_come_back(home: Path, is_c
     assert "hunter2" not in (own.parent / "installs/installs.json").read_text()
     if is_changed_since:
         file.write_text(file.read_text() + "\n")
-    back = run(home, "uninstall", "cursor", "--yes")
+    back = run_alone(home, "uninstall", "cursor", "--yes")
     assert "Back in Cursor: good one" in back.stdout
     after = json.loads(file.read_text())
     assert after == {"mcpServers": SERVERS}
@@ -374,17 +325,17 @@ def test_the_clients_other_servers_move_behind_us_and_come_back(home: Path, is_c
 @pytest.mark.requirement("install.import")
 def test_servers_that_came_later_move_only_where_all_of_them_can_come_back(home: Path) -> None:
     file = write(home / ".gemini/settings.json", json.dumps({"mcpServers": {"first": {"command": "x"}}}))
-    assert run(home, "install", "gemini", "--yes").returncode == 0
+    assert run_alone(home, "install", "gemini", "--yes").returncode == 0
     servers = json.loads(file.read_text())["mcpServers"]
     write(file, json.dumps({"mcpServers": {**servers, "second": {"command": "y"}}}))
-    assert run(home, "install", "gemini", "--import", "--yes").returncode == 0
+    assert run_alone(home, "install", "gemini", "--import", "--yes").returncode == 0
     assert list(json.loads(file.read_text())["mcpServers"]) == ["core"]
     servers = json.loads(file.read_text())["mcpServers"]
     write(file, json.dumps({"mcpServers": {**servers, "third": {"command": "z"}}}))
-    refused = run(home, "install", "gemini", "--import", "--yes")
+    refused = run_alone(home, "install", "gemini", "--import", "--yes")
     assert refused.returncode == 1
     assert "was changed since its servers were moved. Give it back first" in refused.stderr
-    assert run(home, "uninstall", "gemini", "--yes").returncode == 0
+    assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
     assert set(json.loads(file.read_text())["mcpServers"]) == {"first", "second", "third"}
     assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
 
@@ -394,7 +345,9 @@ def test_without_a_name_it_tells_which_clients_are_here_and_where_we_are(home: P
     write(home / ".codex/config.toml", '[mcp_servers.tools]\ncommand = "uvx"\nargs = ["coretools-mcp"]\n')
     write(home / ".cursor/mcp.json", CURSOR)
     write(home / ".gemini/settings.json", "{")
-    lines = dict(line.split(maxsplit=1) for line in run(home, "install", variables={"PATH": "/"}).stdout.splitlines())
+    lines = dict(
+        line.split(maxsplit=1) for line in run_alone(home, "install", variables={"PATH": "/"}).stdout.splitlines()
+    )
     assert lines["codex"] == f"there as tools, {home}/.codex/config.toml"
     assert lines["cursor"] == "on this machine: coretools-mcp install cursor"
     assert "not valid JSON" in lines["gemini"]
@@ -411,13 +364,13 @@ def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
         "port": {"url": "http://127.0.0.1:9100/mcp"},
     }
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": {**ours, "docs": {"command": "x"}}}))
-    done = run(home, "config", "import", "cursor", "--yes")
+    done = run_alone(home, "config", "import", "cursor", "--yes")
     assert done.returncode == 0
     assert list(json.loads(settings_of(home).read_text())["mcpServers"]) == ["docs"]
     for name in ours:
         assert f"{name} starts or reaches this very server, and is left out." in done.stderr
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": ours}))
-    assert run(home, "config", "import", "cursor", "--yes").returncode == 1
+    assert run_alone(home, "config", "import", "cursor", "--yes").returncode == 1
 
 
 SECRETS = """{
@@ -434,7 +387,7 @@ SECRETS = """{
 @pytest.mark.requirement("install.asked")
 def test_no_secret_of_other_servers_is_shown_however_it_is_written(home: Path) -> None:
     write(home / ".cursor/mcp.json", SECRETS)
-    done = run(home, "install", "cursor", "--import", "--dry-run")
+    done = run_alone(home, "install", "cursor", "--import", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "would move behind this server: a" in done.stdout
     assert "--api-key" in done.stdout
@@ -445,13 +398,13 @@ def test_no_secret_of_other_servers_is_shown_however_it_is_written(home: Path) -
 @pytest.mark.requirement("install.bytes")
 def test_half_a_copy_of_the_file_is_not_taken_for_the_file_as_it_was(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", CURSOR)
-    assert run(home, "install", "cursor", "--yes").returncode == 0
+    assert run_alone(home, "install", "cursor", "--yes").returncode == 0
     (kept,) = (home / ".config/coretools-mcp/installs").glob("*.bak")
-    assert run(home, "uninstall", "cursor", "--yes").returncode == 0
+    assert run_alone(home, "uninstall", "cursor", "--yes").returncode == 0
     kept.write_text(CURSOR[:20])
-    assert run(home, "install", "cursor", "--import", "--yes").returncode == 0
+    assert run_alone(home, "install", "cursor", "--import", "--yes").returncode == 0
     assert kept.read_text() == CURSOR
-    assert run(home, "uninstall", "cursor", "--yes").returncode == 0
+    assert run_alone(home, "uninstall", "cursor", "--yes").returncode == 0
     assert file.read_text() == CURSOR
 
 
@@ -460,11 +413,11 @@ def test_a_server_that_another_client_has_moved_too_stays_until_that_has_it_back
     servers = json.dumps({"mcpServers": {"a": {"command": "python3"}}})
     cursor = write(home / ".cursor/mcp.json", servers)
     windsurf = write(home / ".codeium/windsurf/mcp_config.json", servers)
-    assert run(home, "install", "cursor", "--import", "--yes").returncode in (0, 1)
-    assert run(home, "install", "windsurf", "--import", "--yes", "--workspace", str(root)).returncode in (0, 1)
-    assert run(home, "uninstall", "cursor", "--yes").returncode == 0
+    assert run_alone(home, "install", "cursor", "--import", "--yes").returncode in (0, 1)
+    assert run_alone(home, "install", "windsurf", "--import", "--yes", "--workspace", str(root)).returncode in (0, 1)
+    assert run_alone(home, "uninstall", "cursor", "--yes").returncode == 0
     assert json.loads(settings_of(home).read_text())["mcpServers"] == {"a": {"command": "python3"}}
-    assert run(home, "uninstall", "windsurf", "--yes").returncode == 0
+    assert run_alone(home, "uninstall", "windsurf", "--yes").returncode == 0
     assert cursor.read_text() == windsurf.read_text() == servers
     assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
 
@@ -472,9 +425,9 @@ def test_a_server_that_another_client_has_moved_too_stays_until_that_has_it_back
 @pytest.mark.requirement("install.import")
 def test_moved_servers_come_back_though_somebody_took_our_entry_out(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", json.dumps({"mcpServers": {"a": {"command": "python3"}}}))
-    assert run(home, "install", "cursor", "--import", "--yes").returncode in (0, 1)
+    assert run_alone(home, "install", "cursor", "--import", "--yes").returncode in (0, 1)
     file.write_text('{"mcpServers": {}}')
-    done = run(home, "uninstall", "cursor", "--yes")
+    done = run_alone(home, "uninstall", "cursor", "--yes")
     assert done.returncode == 0, done.stderr
     assert json.loads(file.read_text()) == {"mcpServers": {"a": {"command": "python3"}}}
     assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
@@ -483,8 +436,8 @@ def test_moved_servers_come_back_though_somebody_took_our_entry_out(home: Path) 
 @pytest.mark.requirement("install.refused")
 def test_a_number_of_thousands_of_digits_in_a_file_of_codex_is_told(home: Path) -> None:
     file = write(home / ".codex/config.toml", "a = " + "1" * 6_000 + "\n")
-    done = run(home, "install", "codex", "--yes")
+    done = run_alone(home, "install", "codex", "--yes")
     assert done.returncode == 1
     assert "is not valid TOML" in done.stderr
     assert file.read_text().startswith("a = 1")
-    assert run(home, "install").stdout.count("\n") == 9
+    assert run_alone(home, "install").stdout.count("\n") == 9
