@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -124,7 +125,8 @@ class App:
     def __init__(self, report: SettingsReport, served_over: ServedOver) -> None:
         self._settings = settings = report.settings
         self._tasks: TaskGroup | None = None
-        self._is_started = False
+        self.started = anyio.Event()
+        """Set when a client is really there."""
         self.registry = ToolRegistry()
         self.commands = Commands(report)
         self._fetcher, memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
@@ -223,7 +225,7 @@ class App:
     async def running(self) -> AsyncGenerator[None]:
         """Hold what outlives a request: the upstreams' owner tasks and background questions."""
         async with anyio.create_task_group() as tasks:
-            self._tasks, self._is_started = tasks, False
+            self._tasks, self.started = tasks, anyio.Event()
             try:
                 yield
             finally:
@@ -239,8 +241,8 @@ class App:
 
         Some start a server only to probe it. Upstreams are told what the one client over stdio can do.
         """
-        if self._tasks is not None and not self._is_started:
-            self._is_started = True
+        if self._tasks is not None and not self.started.is_set():
+            self.started.set()
             self.proxy.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
             self._tasks.start_soon(self.live.follow, self._tasks, name="settings")
@@ -289,6 +291,30 @@ class App:
             await clients.ask_roots(client, ctx, related=False)
 
         await clients.follow_roots(client, ctx, take)
+
+    def status(self) -> dict[str, Any]:
+        """What there is to know of this server while it runs, in the shape of JSON."""
+        report = self.live.report
+        custom = self.custom_tools.discovery
+        return {
+            "approvalMode": report.settings.approval_mode.value,
+            "settings": list(report.files),
+            "logLevel": report.settings.log.level,
+            "clients": [
+                {
+                    "name": client.name,
+                    "protocolVersion": client.version,
+                    "folders": list(self._workspaces.workspace(client.roots, client.readable).roots),
+                    "calls": client.calls,
+                    "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
+                    "silentSeconds": round(time.monotonic() - client.last_seen, 1),
+                }
+                for client in self.clients.all()
+            ],
+            "servers": self.pool.report(),
+            "leftOut": dict(self.pool.left_out),
+            "customTools": custom.state.problem or "found" if custom is not None else "none",
+        }
 
     async def asks_first(self, tool: BaseTool[Any]) -> Verdict:
         """What would be decided on a call of a tool, as far as its arguments do not matter."""

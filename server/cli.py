@@ -221,6 +221,14 @@ def _run(arguments: argparse.Namespace) -> int:
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(lambda: _settings(arguments), os.environ, as_json=arguments.json)
+        case "status" | "logs" as command:
+            if sys.platform == "win32":
+                raise UsageError(f"there is no {command} on Windows, where running servers cannot be asked")
+            from server.console.status import show_logs, show_status  # noqa: PLC0415
+
+            if command == "status":
+                return show_status(os.environ, as_json=arguments.json)
+            return show_logs(os.environ, arguments.server, arguments.pid, follows=arguments.follow)
         case "completion":
             from server.console.completion import print_script  # noqa: PLC0415
 
@@ -414,6 +422,13 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     instead.add_argument("--remove", action="store_true", help="trust the folder no more")
     instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
     doctor = command(names, "doctor", "tell what works here, and what to do about the rest", is_shared=True)
+    what = "tell what the servers do that are running"
+    status = command(names, "status", what, "Each with its clients, their folders, and the servers behind it.")
+    what = "print the latest lines of a running server's log"
+    logs = command(names, "logs", what, "It is the one that works in this folder, where several run.")
+    logs.add_argument("server", nargs="?", metavar="SERVER", help="only what is about this server behind it")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with each new line, until Ctrl-C")
+    logs.add_argument("--pid", type=int, help="the process of the running server, as status tells it")
     what = "check, show or change settings"
     about = group(names.add_parser("config", help=what, description=f"{what.capitalize()}."))
     what = "tell problems and warnings; 1 if the server would not start"
@@ -421,7 +436,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     check.add_argument("file", nargs="?", metavar="FILE", help="one more settings file, as with --config")
     what = "show every value that is given, and where; secrets are hidden"
     show = command(about, "config show", what, is_shared=True)
-    for each in (tools, doctor, show):
+    for each in (tools, doctor, status, show):
         each.add_argument("--json", action="store_true", help="as JSON")
     take = command(
         about,

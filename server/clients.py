@@ -36,6 +36,7 @@ from server.settings.files import real_path
 from server.settings.models import WorkspaceSettings
 from server.upstreams.call_relay import CallContext
 from tools.call.context import ClientState, Services, ToolContext
+from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
 from tools.files.workspace import Forbidden, Workspace, contains
@@ -51,6 +52,7 @@ SESSION_KEYS = ("http:", "sse:")  # what the keys of clients begin with that sho
 ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits for the client's answer to `roots/list`
 QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
+MAX_NAME_CHARS = 100  # of the name that a client gives itself, and its version
 MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
 MAX_KEPT_WORKSPACES = 1_000  # workspaces kept by the roots of their clients; clients of one project share one
 
@@ -74,6 +76,8 @@ class Client:
     """One client between its requests."""
 
     state: ClientState
+    name: str = ""  # and version, as it says; empty where it does not
+    version: str = ""  # of the protocol, in its first request
     readable: tuple[str, ...] = ()  # folders whose files it may read beside its workspace
     roots: ClientRoots | None = None  # the folders it works in, while they are known
     roots_changes: int = 0  # how often it said that those are other ones
@@ -119,7 +123,8 @@ class ClientTable:
             if key != STDIO_KEY:
                 self._look_later(self.idle_seconds)
             state = ClientState(key, self.approval_mode, jobs=JobTable())
-            client = self._clients[key] = Client(state, self.readable(key))
+            client = Client(state, _name_of(ctx), ctx.protocol_version, self.readable(key))
+            self._clients[key] = client
             if key.startswith(SESSION_KEYS):
                 # From its first request on: it may never say that it is initialized.
                 connection_of(ctx.session).exit_stack.callback(self._forget, client)
@@ -141,8 +146,11 @@ class ClientTable:
             del self._clients[client.state.key]
             self.on_forget(client.state)
 
+    def all(self) -> Sequence[Client]:
+        return tuple(self._clients.values())
+
     def sessions(self) -> Iterator[ServerSession]:
-        for client in tuple(self._clients.values()):
+        for client in self.all():
             yield from tuple(client.sessions.values())
 
     def job_tables(self) -> list[JobTable]:
@@ -172,6 +180,11 @@ class ClientTable:
                 self._clients.move_to_end(key)
                 continue
             self._forget(oldest)
+
+
+def _name_of(ctx: RequestContext) -> str:
+    params = ctx.session.client_params
+    return visible_line(f"{params.client_info.name} {params.client_info.version}"[:MAX_NAME_CHARS]) if params else ""
 
 
 def client_key(ctx: RequestContext) -> str | None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import sys
+import threading
+from collections import deque
 from typing import Any
 
 from tools.contract.display import visible, visible_line
@@ -16,11 +19,44 @@ from tools.contract.process_limits import start_thread
 
 QUEUED_RECORDS = 1_000  # records waiting for standard error
 FLUSH_SECONDS = 0.5  # how long the end of the process waits for the last records to be written
+HISTORY_LINES = 500  # the latest lines of the log that are remembered, of each server behind us and of our own (ours)
+HISTORY_CHARS = 2_000  # of a longer line only the beginning is
+MOST_SOURCES = 1_000  # servers whose lines are remembered
 NOISY = ("mcp.client.stdio", "mcp.server.sse")  # they write a traceback for every line a peer gets wrong
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
 """Loggers that write addresses and headers, or errors that hold them: keys stand in both."""
 TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
 """Loggers of the SDK that do so in warnings and tracebacks too. What fails is told by the upstream's own connection."""
+
+
+class LogHistory:
+    """The latest lines of the log, for a person who looks at a server that is running. Used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._lines: dict[str, deque[tuple[int, str]]] = {}
+
+    def add(self, message: str, line: str) -> None:
+        about = _UPSTREAM.search(message)
+        source = about[1] if about is not None else ""
+        with self._lock:
+            if source not in self._lines and len(self._lines) >= MOST_SOURCES:
+                return
+            self._count += 1
+            lines = self._lines.setdefault(source, deque(maxlen=HISTORY_LINES))
+            lines.append((self._count, line[:HISTORY_CHARS]))
+
+    def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
+        """The lines behind that number, of one server behind us or, with `None`, of all; and the number of the last."""
+        with self._lock:
+            sources = self._lines.values() if alias is None else [self._lines.get(alias, ())]
+            found = sorted(entry for lines in sources for entry in lines if entry[0] > number)
+        return (found[-1][0] if found else number), [line for _, line in found]
+
+
+_UPSTREAM = re.compile(r"\bupstream ([^\s:,]+)")  # what records say that are about one, before any text of others
+HISTORY = LogHistory()
 
 
 class _QueueHandler(logging.Handler):
@@ -32,8 +68,10 @@ class _QueueHandler(logging.Handler):
         start_thread(self._write)
 
     def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        HISTORY.add(record.getMessage(), line)
         try:
-            self._lines.put_nowait(self.format(record))
+            self._lines.put_nowait(line)
         except queue.Full:
             self._dropped += 1
 

@@ -12,7 +12,7 @@ from typing import Literal, NoReturn
 
 import anyio
 
-from server.app import App, ServedOver
+from server.app import App
 from server.log import flush_log
 from server.settings import SettingsReport
 from server.transports.http_options import HttpOptions, open_socket, read_tokens
@@ -43,7 +43,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
             await serve_stdio(app.server, settings.limits.request_bytes, runs_command)
 
-        return anyio.run(_serve, report, "stdio", watchdog, serve_client)
+        return anyio.run(_serve, report, transport, watchdog, serve_client)
     tokens = read_tokens(settings.http.tokens, os.environ)
     options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, with_streamable=transport == "http")
     with open_socket(options) as listener:
@@ -57,12 +57,12 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
                 app.server, options, listener, stopping, is_ready=lambda: app.pool.is_settled, descriptors=descriptors
             )
 
-        return anyio.run(_serve, report, "network", watchdog, serve_network, stopping.set)
+        return anyio.run(_serve, report, transport, watchdog, serve_network, stopping.set)
 
 
 async def _serve(
     report: SettingsReport,
-    served_over: ServedOver,
+    transport: Transport,
     watchdog: Watchdog,
     work: Callable[[App], Awaitable[None]],
     stop: Callable[[], None] | None = None,
@@ -72,7 +72,7 @@ async def _serve(
     # Before anything else: what is needed when there is too little of something.
     THREADS.start()
     watchdog.attach(asyncio.get_running_loop())
-    app = App(report, served_over)
+    app = App(report, "stdio" if transport == "stdio" else "network")
     async with anyio.create_task_group() as group:
 
         def end(number: int) -> None:
@@ -82,10 +82,19 @@ async def _serve(
 
         group.start_soon(_stop_on_signal, end)
         async with app.running():
+            group.start_soon(_answer_person, app, transport)
             await work(app)
             watchdog.leaving()
         group.cancel_scope.cancel()
     return ended_by
+
+
+async def _answer_person(app: App, transport: Transport) -> None:
+    await app.started.wait()
+    if sys.platform != "win32":
+        from server.control import serve_control  # noqa: PLC0415 - the answer to the first request comes first
+
+        await serve_control(app, transport)
 
 
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:

@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.settings import Settings, SettingsReport
-from server.settings.files import real_path
+from server.settings.files import real_path, runtime_folders
 from server.settings.load import COMMAND_LINE, working_folder
 from server.settings.section import dotted
 from server.settings.tool_models import WebSettings
@@ -155,7 +155,7 @@ class Commands:
         report, shell = self._report, self._report.settings.shell
         site = Site(
             report.home,
-            hidden=(report.own_folder,) if report.own_folder is not None else (),
+            hidden=(*([report.own_folder] if report.own_folder is not None else []), *runtime_folders(os.environ)),
             read_only=tuple(real_path(path) for path in report.files),
             readable=shell.readable,
             writable=shell.writable,

@@ -50,6 +50,21 @@ def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str |
     return os.path.join(folder, "settings.json") if folder is not None else None
 
 
+def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) -> list[str]:
+    """Where the control socket of a running server may lie, the best place first; whether or not there is a folder.
+
+    Not every client passes `XDG_RUNTIME_DIR` on to the servers that it starts.
+    """
+    if platform == "win32":
+        return []
+    user = os.getuid()
+    bases = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]
+    found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
+    bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the folder in it has to be ours, and closed to others
+    found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
+    return list(dict.fromkeys(map(real_path, found)))
+
+
 def home_folder(environ: Mapping[str, str]) -> str:
     """The user's home folder; some clients start servers without `HOME`."""
     return environ.get("HOME") or os.path.expanduser("~")

@@ -1,0 +1,118 @@
+"""`status` and `logs`: what the servers of this person that are running do, asked over their control sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import cast
+
+from server.console import EXIT_FAILED, Failure, UsageError
+from server.console.terminal import show, show_table
+from server.json_rpc import Json
+from server.settings.files import real_path
+from tools.contract.display import visible_line
+from tools.contract.secrets import redact
+from tools.files.find.walk import count
+from tools.files.workspace import contains
+
+if sys.platform == "win32":
+    raise ImportError("there is no control socket on Windows")
+
+from server.control import ask_servers, follow_answer
+
+NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp install lists those that do."
+STUCK = "One server does not answer; its client can start it anew."
+
+
+def show_status(environ: Mapping[str, str], *, as_json: bool) -> int:
+    """Tell of each server that runs its clients and the servers behind it. Exit code 1 if there is none."""
+    found = list(ask_servers({"ask": "status"}, environ))
+    told = [each for each in found if each is not None]
+    if as_json:
+        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+    for at, each in enumerate(told):
+        if not as_json:
+            show(*[""][:at])
+            _show_server(each)
+    if len(told) < len(found):
+        show(f"coretools-mcp: {STUCK}", stream=sys.stderr)
+    if not found and not as_json:
+        show(NONE_RUNS, stream=sys.stderr)
+    return 0 if told else EXIT_FAILED
+
+
+def _show_server(about: Json) -> None:
+    mode = f"approval mode {about['approvalMode']}"
+    since = _lasting(about["seconds"])
+    show(f"process {about['pid']}, version {about['version']}, over {about['transport']} for {since}, {mode}")
+    for path in about["settings"]:
+        show(f"  settings: {visible_line(path)}")
+    for client in cast("list[Json]", about["clients"]):
+        name = visible_line(client["name"]) or "a client without a name"
+        work = [count(client["calls"], "call")] if client["calls"] else []
+        work += [count(client["jobs"], "background job")] if client["jobs"] else []
+        doing = f"{' and '.join(work)} running" if work else f"silent for {_lasting(client['silentSeconds'])}"
+        show(f"  client: {name} ({client['protocolVersion']}), {doing}")
+        for folder in client["folders"] or ["no folder"]:
+            show(f"    works in {visible_line(folder)}")
+    if about["customTools"] not in ("none", "found"):
+        show(f"  custom tools: {visible_line(about['customTools'])}")
+    servers = cast("list[Json]", about["servers"])
+    rows = [
+        (f"  {visible_line(each['alias'])}", each["state"], str(each["tools"]), visible_line(each.get("problem", "")))
+        for each in servers
+    ]
+    rows += [(f"  {visible_line(alias)}", "not used", "", why) for alias, why in about["leftOut"].items()]
+    if rows:
+        show_table(("  server", "state", "tools", "why"), rows)
+
+
+def _lasting(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def show_logs(environ: Mapping[str, str], alias: str | None, pid: int | None, *, follows: bool) -> int:
+    """Print the latest lines of a server's log, or what it has of one server behind it; on and on where followed."""
+    about = _chosen(environ, pid)
+    servers = [each["alias"] for each in about["servers"]]
+    if alias is not None and alias not in servers:
+        there = f"It has {', '.join(servers)}." if servers else "There is none behind it."
+        raise UsageError(f"the running server has no server '{alias}' behind it. {there}")
+    question = {"ask": "logs", "server": alias, "follow": follows}
+    is_empty = True
+    for said in follow_answer(question, about["pid"], environ):
+        lines = [visible_line(redact(line)) for line in said["lines"]]
+        if lines:
+            show(*lines)
+            sys.stdout.flush()
+        elif is_empty:
+            level = about["logLevel"]
+            show(f"coretools-mcp: nothing was logged so far (log.level is {level})", stream=sys.stderr)
+        is_empty = False
+    if follows:
+        show("coretools-mcp: the server has ended", stream=sys.stderr)
+    return 0
+
+
+def _chosen(environ: Mapping[str, str], pid: int | None) -> Json:
+    """The server with this process id; else the only one, or the only one that works in the working folder."""
+    found = [each for each in ask_servers({"ask": "status"}, environ) if each is not None]
+    here = real_path(os.getcwd())
+    fitting = [each for each in found if pid is None or each["pid"] == pid]
+    if len(fitting) > 1:
+        fitting = [each for each in fitting if any(contains(folder, here) for folder in _folders(each))] or fitting
+    if len(fitting) == 1:
+        return fitting[0]
+    if not found:
+        raise Failure(NONE_RUNS)
+    listed = "".join(f"\n  --pid {each['pid']}: {', '.join(_folders(each)) or 'no folder'}" for each in found)
+    raise UsageError(f"{'several servers are running' if pid is None else 'no server has that pid'}:{listed}")
+
+
+def _folders(about: Json) -> list[str]:
+    return [visible_line(folder) for client in about["clients"] for folder in client["folders"]]

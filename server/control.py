@@ -1,0 +1,171 @@
+"""The control socket of a running server: by it the commands of the same person ask what it does.
+
+It lies in a folder that nobody else may enter, of which commands in the sandbox see nothing. A question is one line of
+JSON; the answer is lines of JSON until the end. It is there from the first request of a client on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import socket
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from importlib import metadata
+from typing import Any, cast
+
+import anyio
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from server.app import App
+from server.json_rpc import Json
+from server.log import HISTORY
+from server.settings.files import runtime_folders
+from tools.contract.threads import THREADS
+
+if sys.platform == "win32":
+    raise ImportError("there is no control socket on Windows")
+
+logger = logging.getLogger(__name__)
+
+MOST_QUESTIONERS = 16  # at once; others are turned away
+QUESTION_BYTES = 1 << 16
+QUESTION_SECONDS = 5.0  # how long a question may take to come
+ANSWER_SECONDS = 3.0  # how long a server may take to begin its answer, until it is told to be stuck
+PATH_BYTES = 100  # the longest path that a socket may have is 103 bytes on macOS, 107 on Linux
+LOOK_SECONDS = 0.2  # between two looks at the log for somebody who follows it
+SUFFIX = ".sock"  # of a socket that is served, or was
+
+Answer = Callable[[Json], AsyncIterator[Json]]
+
+
+def _is_private(folder: str) -> bool:
+    """Whether it is a folder of ours that nobody else may enter."""
+    try:
+        about = os.lstat(folder)
+    except OSError:
+        return False
+    is_closed = stat.S_ISDIR(about.st_mode) and not stat.S_IMODE(about.st_mode) & 0o077
+    return is_closed and about.st_uid == os.getuid()
+
+
+def _make_room(environ: Mapping[str, str]) -> str | None:
+    """A path for a new socket, if there is a folder for it; what servers that were killed have left there goes."""
+    for folder in runtime_folders(environ):
+        path = os.path.join(folder, f"{secrets.token_hex(8)}{SUFFIX}")
+        if len(os.fsencode(path)) > PATH_BYTES:
+            continue
+        with suppress(OSError):
+            os.mkdir(folder, 0o700)
+        if _is_private(folder):
+            for _ in _connections(folder):
+                pass
+            return path
+    return None
+
+
+def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
+    """The socket of each server in a folder of ours, with a connection. Those that nobody serves are removed."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.endswith(SUFFIX):
+                continue
+            with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+                connection.settimeout(ANSWER_SECONDS)
+                try:
+                    connection.connect(entry.path)
+                except ConnectionRefusedError:
+                    os.unlink(entry.path)
+                else:
+                    yield entry.path, connection
+
+
+async def serve_control(app: App, transport: str) -> None:
+    """Answer questions until cancelled. Without a socket the server goes on."""
+    path = await THREADS.run(lambda: _make_room(os.environ))
+    if path is None:
+        logger.info("no control socket: there is no folder for it that is closed to others")
+        return
+    began = time.time()
+
+    async def status(_: Json) -> AsyncIterator[Json]:
+        about = {"pid": os.getpid(), "version": metadata.version("coretools-mcp"), "transport": transport}
+        yield {**about, "seconds": round(time.time() - began, 1), **app.status()}
+
+    async def logs(question: Json) -> AsyncIterator[Json]:
+        alias, follows = question.get("server"), question.get("follow") is True
+        last = 0
+        while True:
+            last, lines = HISTORY.since(last, alias if isinstance(alias, str) else None)
+            yield {"lines": lines}
+            if not follows:
+                return
+            await anyio.sleep(LOOK_SECONDS)
+
+    answers: dict[str, Answer] = {"status": status, "logs": logs}
+    questioners = 0
+
+    async def answer(stream: SocketStream) -> None:
+        nonlocal questioners
+        questioners += 1
+        try:
+            async with stream:
+                if questioners > MOST_QUESTIONERS:
+                    return
+                with anyio.fail_after(QUESTION_SECONDS):
+                    line = await BufferedByteReceiveStream(stream).receive_until(b"\n", QUESTION_BYTES)
+                question = json.loads(line)
+                async for said in answers[question["ask"]](question):
+                    await stream.send(json.dumps(said).encode() + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
+            pass  # whoever asked has gone
+        except (anyio.DelimiterNotFound, TimeoutError, ValueError, LookupError, TypeError):
+            logger.info("the control socket was asked what is not understood")
+        finally:
+            questioners -= 1
+
+    unheard = path.removesuffix(SUFFIX)  # the name that others look for appears when it is served
+    try:
+        async with await anyio.create_unix_listener(unheard, mode=0o600) as listener:
+            os.rename(unheard, path)
+            await listener.serve(answer)
+    except OSError as error:
+        logger.info("no control socket (%s)", error.errno)
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[Json | None]:
+    """The first line of the answer of each server of this person that runs; `None` for one that is stuck. Blocks."""
+    for folder in filter(_is_private, runtime_folders(environ)):
+        for _, connection in _connections(folder):
+            yield next(_lines(connection, question), None)
+
+
+def follow_answer(question: Json, pid: int, environ: Mapping[str, str]) -> Iterator[Json]:
+    """All lines of the answer of one server, until it ends. Blocks."""
+    for folder in filter(_is_private, runtime_folders(environ)):
+        for path, connection in _connections(folder):
+            if (about := next(_lines(connection, {"ask": "status"}), None)) is None or about["pid"] != pid:
+                continue
+            with socket.socket(socket.AF_UNIX) as own, suppress(OSError):
+                own.settimeout(ANSWER_SECONDS)
+                own.connect(path)
+                yield from _lines(own, question)
+            return
+
+
+def _lines(connection: socket.socket, question: Json) -> Iterator[Json]:
+    """What is answered, line by line; nothing where it does not begin in time, or the server ends."""
+    with suppress(OSError, ValueError), connection.makefile("rwb") as stream:
+        stream.write(json.dumps(question).encode() + b"\n")
+        stream.flush()
+        for line in stream:
+            yield cast("dict[str, Any]", json.loads(line))

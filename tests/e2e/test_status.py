@@ -1,0 +1,253 @@
+"""`status` and `logs`: a person asks the servers that are running, and nobody else can."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import anyio
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from server.log import HISTORY_LINES, LogHistory
+from tests.fork_server import forked
+from tests.harness import (
+    HANDSHAKE,
+    MODERN,
+    command_line,
+    server_arguments,
+    speaking,
+    stdio_upstream,
+    write_config,
+)
+from tests.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+if sys.platform == "win32":
+    pytest.skip("not run: there is no control socket on Windows", allow_module_level=True)
+
+
+LEFT = "left.sock"
+
+
+@pytest.fixture
+def runtime() -> Generator[Path]:
+    """A folder for control sockets with a short path, as a system gives one to each of its users."""
+    folder = Path(tempfile.mkdtemp(prefix="run-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@asynccontextmanager
+async def served(
+    runtime: Path, root: Path, *, revision: str = HANDSHAKE, settings: dict[str, object] | None = None
+) -> AsyncGenerator[Client]:
+    """A client of a server of its own, once its control socket is there."""
+    config = write_config(root.parent, settings or {})
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=forked(server_arguments(root, config)),
+        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
+    )
+    async with speaking(revision, stdio_client(parameters)) as client:
+        await client.list_tools()
+        await until(lambda: [path for path in sockets(runtime) if path.name != LEFT])
+        yield client
+
+
+def sockets(runtime: Path) -> list[Path]:
+    return list(runtime.glob("coretools-mcp/*.sock"))
+
+
+async def ask(runtime: Path, *words: str, cwd: Path | None = None) -> CompletedProcess[str]:
+    """A command of a person, in a folder."""
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+    with anyio.fail_after(100):
+        done = await anyio.run_process(command_line(*words), cwd=cwd or runtime, env=environ, check=False)
+    return CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.mark.requirement("cli.status")
+@pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
+async def test_status_tells_of_clients_with_their_folders_and_of_the_servers_behind(
+    runtime: Path, tmp_path: Path, revision: str
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    upstreams = {"good": stdio_upstream(), "bad": {"command": "there-is-no-such-command"}}
+    async with served(runtime, root, revision=revision, settings={"mcpServers": upstreams}):
+        told = await ask(runtime, "status", "--json")
+        about = next(each for each in json.loads(told.stdout) if str(root) in str(each["clients"]))
+        (client,) = about["clients"]
+        assert client["name"] == "mcp 0.1.0"
+        assert client["folders"] == [str(root)]
+        assert {each["alias"]: (each["state"], each["tools"]) for each in about["servers"]} == {
+            "good": ("connected", 10),
+            "bad": ("failed", 0),
+        }
+        shown = await ask(runtime, "status")
+        assert shown.returncode == 0
+        assert f"client: mcp 0.1.0 ({about['clients'][0]['protocolVersion']})" in shown.stdout
+        assert "its command was not found" in shown.stdout
+
+
+@pytest.mark.requirement("cli.logs")
+async def test_logs_are_of_the_server_that_works_in_the_folder_and_of_one_server_behind_it_where_named(
+    runtime: Path, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    speaks = {"command": sys.executable, "args": ["-c", "import sys; print('token=ghp_' + 'a' * 36, file=sys.stderr)"]}
+    settings: dict[str, object] = {"mcpServers": {"speaks": speaks, "absent": {"command": "there-is-no-such-command"}}}
+    async with served(runtime, one, settings=settings), served(runtime, other):
+        everything = await ask(runtime, "logs", cwd=one)
+        assert "upstream absent is not available" in everything.stdout
+        alone = await ask(runtime, "logs", "speaks", cwd=one)
+        assert "upstream speaks: token=" in alone.stdout
+        assert "ghp_" not in alone.stdout
+        assert "absent" not in alone.stdout
+        nothing = await ask(runtime, "logs", cwd=other)
+        assert nothing.stdout == ""
+        assert "nothing was logged so far (log.level is warning)" in nothing.stderr
+        unknown = await ask(runtime, "logs", "speak", cwd=one)
+        assert unknown.returncode == 2
+        assert "It has speaks, absent." in unknown.stderr
+        several = await ask(runtime, "logs", cwd=runtime)
+        assert several.returncode == 2
+        assert several.stderr.count("--pid") >= 2
+
+
+@pytest.mark.requirement("cli.logs")
+async def test_followed_logs_go_on_until_the_server_ends(runtime: Path, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+    async with (
+        served(runtime, root, settings={"mcpServers": {"good": stdio_upstream()}}) as client,
+        await anyio.open_process(command_line("logs", "-f"), cwd=root, env=environ) as following,
+    ):
+        assert following.stdout is not None
+        assert following.stderr is not None
+        assert b"nothing was logged" in await following.stderr.receive()
+        await client.call_tool("good__die", {})
+        assert b"upstream good" in await following.stdout.receive()
+        about = next(
+            each
+            for each in json.loads((await ask(runtime, "status", "--json")).stdout)
+            if str(root) in str(each["clients"])
+        )
+        os.kill(about["pid"], 15)
+        with anyio.fail_after(60):
+            assert b"the server has ended" in await following.stderr.receive()
+            assert await following.wait() == 0
+
+
+@pytest.mark.requirement("control.socket")
+async def test_the_socket_is_there_from_the_first_request_to_the_end_and_closed_to_others(
+    runtime: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    async with served(runtime, root):
+        (path,) = sockets(runtime)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert sockets(runtime) == []
+
+
+@pytest.mark.requirement("control.socket")
+async def test_a_folder_that_others_may_enter_is_not_used(runtime: Path, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    (runtime / "coretools-mcp").mkdir(mode=0o755)
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=forked(server_arguments(root, None)),
+        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(runtime)},
+    )
+    private = runtime / f"coretools-mcp-of-{os.getuid()}"
+    async with speaking(HANDSHAKE, stdio_client(parameters)) as client:
+        await client.list_tools()
+        if not Path(f"/run/user/{os.getuid()}").is_dir():
+            await until(lambda: list(private.glob("*.sock")))
+        assert sockets(runtime) == []
+
+
+@pytest.mark.requirement("control.socket")
+async def test_what_a_killed_server_has_left_is_removed(runtime: Path, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    folder = runtime / "coretools-mcp"
+    folder.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(folder / LEFT))
+    async with served(runtime, root):
+        assert not (folder / LEFT).exists()
+
+
+@pytest.mark.requirement("control.socket")
+@pytest.mark.parametrize(
+    "said", [b"", b"\n", b"[]\n", b'{"ask": "money"}\n', b'{"ask": ["status"]}\n', b"\xff\n", b"x" * 70_000]
+)
+async def test_a_question_that_makes_no_sense_changes_nothing(runtime: Path, tmp_path: Path, said: bytes) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    async with served(runtime, root) as client:
+        (path,) = sockets(runtime)
+        async with await anyio.connect_unix(path) as stream:
+            await stream.send(said)
+            await stream.send_eof()
+            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await stream.receive()
+        assert (await client.list_tools()).tools
+        assert (await ask(runtime, "status")).returncode == 0
+
+
+@pytest.mark.requirement("control.socket")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: bubblewrap is Linux only")
+@pytest.mark.parametrize("network", ["none", "host"])
+async def test_a_command_in_the_sandbox_does_not_reach_the_socket(tmp_path: Path, network: str) -> None:
+    root = tmp_path / "project"
+    # Where no wise person has it: in the workspace.
+    with tempfile.TemporaryDirectory(prefix="ws-") as workspace:
+        root = Path(workspace) / "ws"
+        runtime = root / "run"
+        runtime.mkdir(parents=True)
+        settings: dict[str, object] = {"approvalMode": "yolo", "shell": {"sandbox": "required", "network": network}}
+        async with served(runtime, root, settings=settings) as client:
+            (path,) = sockets(runtime)
+            program = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('reached')"
+            command = f'python3 -c "{program}" {path}; ls -A {path.parent}; echo done'
+            result = await client.call_tool("run_shell_command", {"command": command})
+            said = str(result.content)
+            if "bubblewrap" in said and "done" not in said:
+                pytest.skip("not run: bubblewrap does not run here")
+            assert "done" in said
+            assert "reached" not in said
+            assert path.name not in said.replace(str(path), "")
+
+
+@pytest.mark.requirement("cli.logs")
+def test_a_server_that_writes_much_pushes_out_its_own_lines_alone() -> None:
+    history = LogHistory()
+    history.add("settings are odd", "WARNING settings are odd")
+    for number in range(2 * HISTORY_LINES):
+        history.add(f"upstream loud: {number}", f"INFO upstream loud: {number}")
+    _, lines = history.since(0, None)
+    assert len(lines) == HISTORY_LINES + 1
+    assert lines[0] == "WARNING settings are odd"
+    last, of_loud = history.since(0, "loud")
+    assert of_loud[-1].endswith(str(2 * HISTORY_LINES - 1))
+    assert history.since(last, None) == (last, [])
