@@ -67,7 +67,6 @@ class CoreServer(Server[dict[str, Any]]):
                 "coretools-mcp",
                 version=metadata.version("coretools-mcp"),
                 title=OUR_TITLE,
-                instructions=instructions(report),
                 **handlers,
             )
         self._has_upstreams = bool(report.upstreams)
@@ -219,6 +218,7 @@ class App:
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         self.server.middleware.clear()
         self.server.middleware += [self.tools.answer_as_it_is, self.proxy]
+        self._instruct(report)
         self.registry.on_change(self._tools_changed)
 
     @asynccontextmanager
@@ -251,7 +251,6 @@ class App:
         self.commands.change(now.settings)
         if self._tasks is not None:
             self.custom_tools.change(now.settings, self._tasks)
-        self.server.instructions = instructions(now)  # for sessions that begin from now on
         search = now.settings.web.search
         if search != before.settings.web.search and self.tools.is_built_in:
             self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
@@ -261,6 +260,12 @@ class App:
         if has_rules:
             self._workspaces.built.clear()  # rules hide other files now
             self._tools_changed()
+        self._instruct(now)
+
+    def _instruct(self, report: SettingsReport) -> None:
+        """Tell what holds for all tools to the sessions that begin from now on."""
+        offered = {tool.name for tool in self.tools.offered_tools(plans=False, shows_forms=False)}
+        self.server.instructions = instructions(report, offered)
 
     def _forget(self, state: ClientState) -> None:
         self._todos.forget(state.key)

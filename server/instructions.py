@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from server.settings import SettingsReport
 from server.settings.models import WorkspaceSettings
@@ -14,11 +14,12 @@ from tools.contract.limits import ApprovalMode
 
 MAX_SHOWN_ROOTS = 5  # folders of the operator that are named; others are counted
 
-_CORE = (
-    "Tools for the files of the workspace: list_directory, glob and grep_search find, read_file and read_many_files "
-    "read, edit and write_file change; run_shell_command runs commands, in the background too."
-)
-_BEYOND = "save_memory keeps facts for later conversations, todo_write the plan of this one."
+_FOR_FILES: Mapping[str, Sequence[str]] = {
+    "find": ("list_directory", "glob", "grep_search"),
+    "read": ("read_file", "read_many_files"),
+    "change": ("edit", "write_file"),
+}
+_COMMANDS = "run_shell_command"
 _RESULTS = "Large results are cut, and say how to get the rest."
 _ASKED: Mapping[ApprovalMode, str] = {
     ApprovalMode.PLAN: "only reading and searching are possible",
@@ -33,20 +34,23 @@ _CONFINED = (
 )
 
 
-def instructions(report: SettingsReport) -> str | None:
-    """Our own text, and for each server behind us what the operator says it is for; `None` if there is neither."""
+def instructions(report: SettingsReport, offered: Collection[str]) -> str | None:
+    """Our own text, and for each server behind us what the operator says it is for; `None` if there is neither.
+
+    Args:
+        report: The settings.
+        offered: The names of the tools that clients see; no other one is spoken of.
+    """
     settings, texts = report.settings, list[str]()
     if settings.tools.built_in:
         mode = settings.approval_mode
-        sentences = [_CORE]
-        if settings.tools.profile == "full":
-            has_search = bool(settings.web.search.configured)
-            sentences += [
-                "web_search and web_fetch reach the web." if has_search else "web_fetch reads the web.",
-                _BEYOND,
-            ]
-        sentences += [_workspace(settings.workspace), _RESULTS]
-        sentences += [f"Approval mode {mode}: {_ASKED[mode]}. {_REFUSED}", _commands(settings.shell)]
+        sentences = [
+            *_purposes(offered),
+            _workspace(settings.workspace),
+            _RESULTS,
+            f"Approval mode {mode}: {_ASKED[mode]}. {_REFUSED}",
+            _confinement(settings.shell) if _COMMANDS in offered else "",
+        ]
         texts.append(" ".join(filter(None, sentences)))
     about = [
         f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
@@ -56,6 +60,27 @@ def instructions(report: SettingsReport) -> str | None:
     if about:
         texts += ["Tools of other servers:", *about]
     return "\n".join(texts) or None
+
+
+def _purposes(offered: Collection[str]) -> Iterator[str]:
+    """What the tools are for, a sentence for each kind."""
+    names = {verb: [name for name in named if name in offered] for verb, named in _FOR_FILES.items()}
+    parts = [f"{_listed(found)} {verb if len(found) > 1 else f'{verb}s'}" for verb, found in names.items() if found]
+    if parts:
+        yield f"Tools for the files of the workspace: {', '.join(parts)}."
+    if _COMMANDS in offered:
+        yield f"{_COMMANDS} runs commands, in the background too."
+    web = [name for name in ("web_search", "web_fetch") if name in offered]
+    if web:
+        yield f"{_listed(web)} {'reach' if len(web) > 1 else 'reaches'} the web."
+    kept = {"save_memory": "facts for later conversations", "todo_write": "the plan of this one"}
+    keeps = [f"{name} keeps {what}" for name, what in kept.items() if name in offered]
+    if keeps:
+        yield f"{', '.join(keeps)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _workspace(settings: WorkspaceSettings) -> str:
@@ -70,7 +95,7 @@ def _workspace(settings: WorkspaceSettings) -> str:
     return f"The workspace: {which}. Paths are absolute or relative to its first folder."
 
 
-def _commands(shell: ShellSettings) -> str:
+def _confinement(shell: ShellSettings) -> str:
     """Whether commands run confined. The sandbox is tried out with the first one, so where it may be it is a may."""
     if shell.sandbox == "required":
         return f"Commands run confined: they {_CONFINED}"

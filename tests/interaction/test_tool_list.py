@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from server.app import App
-from server.instructions import MAX_SHOWN_ROOTS, instructions
+from server.instructions import MAX_SHOWN_ROOTS
 from server.settings import load_settings
 from tests.e2e.test_live_settings import rewrite, until_listed
 from tests.harness import HANDSHAKE, MODERN, connected, in_memory, write_config
@@ -176,6 +176,12 @@ async def test_the_list_follows_the_providers_of_a_running_server(root: Path, tm
     [
         ({}, ["Approval mode default", "folders that the client opens", "web_fetch"], ["web_search"]),
         (SEARXNG, ["web_search and web_fetch"], []),
+        (
+            {"tools": {"include": ["read_file", "edit"]}},
+            ["read_file reads, edit changes."],
+            ["run_shell_command", "save_memory", "web_fetch", "glob", "confined"],
+        ),
+        ({"permissions": {"deny": ["web_fetch"]}}, ["save_memory keeps"], ["web_fetch"]),
         ({"approvalMode": "plan"}, ["Approval mode plan: only reading"], []),
         ({"approvalMode": "auto-edit"}, ["Approval mode auto-edit"], ["Approval mode default"]),
         ({"shell": {"sandbox": "required"}}, ["Commands run confined"], ["may run confined"]),
@@ -193,7 +199,7 @@ async def test_the_list_follows_the_providers_of_a_running_server(root: Path, tm
 def test_the_instructions_say_once_what_holds_for_all_tools(
     settings: dict[str, Any], said: list[str], unsaid: list[str]
 ) -> None:
-    text = instructions(load_settings([], settings, {})) or ""
+    text = App(load_settings([], settings, {}), "stdio").server.instructions or ""
     assert [words for words in said if words not in text] == []
     assert [words for words in unsaid if words in text] == []
     assert len(text) <= 1_000
