@@ -7,12 +7,11 @@ import re
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from server.settings.agent_cli import AGENT_CLIS, FILE, TRANSPORT_ALIASES, CliName
-from server.settings.document_edits import Path, toml_tree
+from server.settings.document_edits import JsonDocument, Path, toml_tree
 from server.settings.files import (
     Tree,
     home_folder,
@@ -20,8 +19,6 @@ from server.settings.files import (
     read_regular,
     table_at,
     value_at,
-    without_comments,
-    without_trailing_commas,
 )
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
@@ -247,7 +244,7 @@ def _packaged(local: str, name: str) -> list[str]:
 
 
 def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
-    """What a client's file holds, read as that client reads it; an empty file holds nothing.
+    """What a client's file holds, read as that client reads it, for nobody to change; an empty file holds nothing.
 
     Raises:
         SettingsError: It is not valid.
@@ -256,13 +253,12 @@ def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
         return {}
     if dialect == "toml":
         return toml_tree(content, path)
-    if dialect == "jsonc":
-        with suppress(UnicodeDecodeError):  # parsing says so
-            content = without_trailing_commas(without_comments(content.decode(), path)).encode()
-    tree = parse(content, path, max_bytes=MAX_CLIENT_BYTES)
-    if dialect == "json" and without_comments(content.decode(), path) != content.decode():
+    document = JsonDocument.of(content, path, MAX_CLIENT_BYTES)
+    if dialect != "jsonc" and document.strict != document.plain:
+        parse(content, path, max_bytes=MAX_CLIENT_BYTES)  # which says where the comma is
+    if dialect == "json" and document.plain != document.text:
         raise SettingsError([f"{path}: this file has comments, with which its program does not read it."])
-    return tree
+    return document.tree
 
 
 def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:

@@ -6,12 +6,14 @@ Each change is checked: what the file holds after it has to be what it held befo
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, cast
 
@@ -27,13 +29,14 @@ from server.settings.files import (
 from server.settings.section import SettingsError, dotted
 
 INDENT = "  "  # where a file has no indentation that could be followed
+_LAST = 4  # texts that are remembered as read, for the next step of a change: a client's file may be large (ours)
 _SOURCE = "settings"  # how errors call a file whose path is not known
 Path = tuple[str, ...]
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
     """The content of a settings file with texts added to the list `section.key`; none is added twice."""
-    document = _Document.of(content, _SOURCE, MAX_FILE_BYTES)
+    document = JsonDocument.of(content, _SOURCE, MAX_FILE_BYTES)
     inner: Any = document.tree.get(section, {})
     present: Any = cast("Tree", inner).get(key, []) if isinstance(inner, dict) else None
     if not isinstance(present, list):
@@ -64,7 +67,7 @@ def with_member(
     Raises:
         SettingsError: It is not a JSON object, or something else than an object stands on the way.
     """
-    document = _Document.of(content, source, max_bytes)
+    document = JsonDocument.of(content, source, max_bytes)
     containers = document.containers(path[:-1])
     above, key = containers[-1], path[len(containers) - 1]
     expected = _changed(document.tree, path, value)
@@ -85,19 +88,19 @@ def with_member(
 
 def without_member(content: bytes, path: Path, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """The content of a JSON file without what stands at `path`, its comma and the blanks around it."""
-    document = _Document.of(content, source, max_bytes)
+    document = JsonDocument.of(content, source, max_bytes)
     containers = document.containers(path[:-1])
     if len(containers) < len(path) or path[-1] not in containers[-1].keys:
         return content
-    expected = deepcopy(document.tree)
-    cast("Tree", parent_at(expected, path)).pop(path[-1])
+    members = cast("Tree", parent_at(document.tree, path))
+    expected = _changed(document.tree, path[:-1], {key: item for key, item in members.items() if key != path[-1]})
     above = containers[-1]
     return document.checked([document.without_item(above, above.keys.index(path[-1]))], expected)
 
 
 def doubtful_key(content: bytes, path: Path, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
     """The first key on the way to `path` that the file has twice, or in two spellings; `None` where all are clear."""
-    document = _Document.of(content, source, max_bytes)
+    document = JsonDocument.of(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
         here = dotted(path[: depth + 1])
         if container.keys.count(path[depth]) > 1:
@@ -110,9 +113,8 @@ def doubtful_key(content: bytes, path: Path, source: str, max_bytes: int = MAX_F
 
 
 def _changed(tree: Tree, path: Path, value: Any) -> Tree:
-    changed = deepcopy(tree)
-    cast("Tree", parent_at(changed, path, create=True))[path[-1]] = value
-    return changed
+    """A tree with another value at a path; it shares what is beside that."""
+    return {**tree, path[0]: _changed(tree.get(path[0], {}), path[1:], value)} if path else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class _Container:
         return {key: start for key, (_, start, _) in zip(self.keys, self.items, strict=True)}
 
     @classmethod
+    @lru_cache(maxsize=_LAST)
     def at(cls, text: str, start: int) -> _Container:
         """Read the container that begins here; the text is valid JSON, without comments and trailing commas."""
         decoder, position = json.JSONDecoder(), start + 1
@@ -152,7 +155,7 @@ class _Container:
 
 
 @dataclass(frozen=True, slots=True)
-class _Document:
+class JsonDocument:
     """A JSON file: its text, the same with what JSON does not have blanked out, and what it holds."""
 
     source: str
@@ -164,7 +167,8 @@ class _Document:
     tree: Tree
 
     @classmethod
-    def of(cls, content: bytes, source: str, max_bytes: int) -> _Document:
+    @lru_cache(maxsize=_LAST)
+    def of(cls, content: bytes, source: str, max_bytes: int) -> JsonDocument:
         body = content.removeprefix(BOM_UTF8)
         try:
             text = body.decode() if body.strip() else "{}\n"
@@ -180,7 +184,7 @@ class _Document:
         for text in candidates:
             changed = self.mark + text.encode()
             try:
-                if _Document.of(changed, self.source, self.max_bytes).tree == expected:
+                if JsonDocument.of(changed, self.source, self.max_bytes).tree == expected:
                     return changed
             except SettingsError:
                 continue
@@ -316,14 +320,17 @@ _COMMENTS_AT_END = re.compile(r"(?:^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\r?\n)*)?\Z", re
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
+@lru_cache(maxsize=_LAST)
 def toml_tree(content: bytes, source: str) -> Tree:
-    """What a TOML file holds.
+    """What a TOML file holds, for nobody to change.
 
     Raises:
         SettingsError: It is not valid, as TOML or as UTF-8.
     """
     try:
-        return tomllib.loads(content.removeprefix(BOM_UTF8).decode())
+        # Not a number is the same one each time, so that what was read twice is equal.
+        text = content.removeprefix(BOM_UTF8).decode()
+        return tomllib.loads(text, parse_float=lambda digits: math.nan if "nan" in digits else float(digits))
     except UnicodeDecodeError:
         raise SettingsError([f"{source}: this file is not UTF-8."]) from None
     except (ValueError, RecursionError) as error:  # of a number with thousands of digits, too

@@ -19,9 +19,12 @@ from server.settings.section import Diagnostics, KeyPath, SettingsError, dotted,
 
 MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else (ours)
 MAX_DEPTH = 50  # objects and arrays inside each other (ours)
-_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-"""Strings are matched only to be left alone. Every alternative succeeds where it begins, so this is linear."""
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\[^\n])*")|,(?=\s*[}\]])')
+_STRING = r'"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"?'  # or the rest of a line, where none ends it
+_TEXT_OR_COMMENT = re.compile(rf'(?:[^"/]++|{_STRING}|/(?![/*]))++|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+"""What is no comment is matched only to be left alone, as much of it as there is. Nothing is looked at twice."""
+_TEXT_OR_COMMA = re.compile(rf'((?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))++)|,')
+"""A comma that ends a list stands alone; one with nothing before it is left for the parser to refuse."""
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 _REASONS = {
     errno.ENOENT: "it does not exist",
@@ -120,7 +123,7 @@ def parse(
     try:
         text = without_comments(content.decode().removeprefix("\ufeff"), source)
         tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
-        if "\\u" in text:  # An escape can be half of a character, which nothing could be done with.
+        if _SURROGATE.search(text):  # An escape can be half of a character, which nothing could be done with.
             json.dumps(tree, ensure_ascii=False).encode()
         repeated = list(_repeated_keys(tree, ()))
     except UnicodeDecodeError as error:
@@ -148,19 +151,19 @@ def without_comments(text: str, source: str) -> str:
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]
-        if found.startswith('"'):
+        if not found.startswith(("//", "/*")):
             return found
         if found.startswith("/*") and (len(found) < len("/**/") or not found.endswith("*/")):
             line = text.count("\n", 0, match.start()) + 1
             raise SettingsError([f"{source}: the comment that begins in line {line} is never closed with */."])
         return re.sub(r"[^\n]", " ", found)
 
-    return _STRING_OR_COMMENT.sub(blank, text)
+    return _TEXT_OR_COMMENT.sub(blank, text)
 
 
 def without_trailing_commas(text: str) -> str:
     """A text without comments, with every comma before a closing bracket blanked out; other clients write such."""
-    return _TRAILING_COMMA.sub(lambda match: match[1] or " ", text)
+    return _TEXT_OR_COMMA.sub(lambda match: match[1] or " ", text)
 
 
 class _ObjectWithRepeatedKeys(dict[str, Any]):
@@ -177,7 +180,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _repeated_keys(node: Any, path: KeyPath) -> Iterator[KeyPath]:
-    if len(path) > MAX_DEPTH:
+    if len(path) >= MAX_DEPTH:
         raise RecursionError
     if isinstance(node, _ObjectWithRepeatedKeys):
         yield from ((*path, key) for key in node.repeated)
@@ -187,7 +190,8 @@ def _repeated_keys(node: Any, path: KeyPath) -> Iterator[KeyPath]:
     elif isinstance(node, list):
         items = enumerate(cast("list[Any]", node))
     for step, value in items:
-        yield from _repeated_keys(value, (*path, step))
+        if isinstance(value, dict | list):
+            yield from _repeated_keys(value, (*path, step))
 
 
 def _finite(written: str) -> float:

@@ -150,7 +150,10 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
     ("command", "client", "path", "content", "told"),
     [
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": ', "not valid JSON at line 1"),
+        ("install", "cursor", ".cursor/mcp.json", "{,}", "not valid JSON at line 1, column 2"),
+        ("install", "cursor", ".cursor/mcp.json", '{"a": [1,,]}', "not valid JSON"),
         ("install", "cursor", ".cursor/mcp.json", "[]", "one JSON object"),
+        ("install", "claude-code", ".claude.json", '{"mcpServers": {"core": {}, "core": {}}}', "more than once"),
         ("install", "cursor", ".cursor/mcp.json", b'{"a": "\xff"}', "not UTF-8"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": []}', "mcpServers is not an object"),
         ("install", "cursor", ".cursor/mcp.json", OTHER, "another entry of the name core"),
@@ -441,3 +444,37 @@ def test_a_number_of_thousands_of_digits_in_a_file_of_codex_is_told(home: Path) 
     assert "is not valid TOML" in done.stderr
     assert file.read_text().startswith("a = 1")
     assert run_alone(home, "install").stdout.count("\n") == 9
+
+
+@pytest.mark.requirement("install.splice")
+def test_what_is_odd_elsewhere_in_a_file_of_megabytes_stays_byte_for_byte(home: Path) -> None:
+    before = '{"a": {"x": 1, "x": 2}, "history": [' + ", ".join(['{"text": "a\\"//b,]", "at": 1.50}'] * 60_000) + "]"
+    file = write(home / ".claude.json", before + ', "a": 1.0 }')
+    done = run_alone(home, "install", "claude-code", "--yes")
+    assert (done.returncode, done.stderr) == (0, "")
+    text = file.read_text()
+    assert text.startswith(before + ', "a": 1.0')
+    assert list(json.loads(text)) == ["a", "history", "mcpServers"]
+    assert run_alone(home, "uninstall", "claude-code", "--yes").returncode == 0
+    assert file.read_text() == before + ', "a": 1.0 }'
+
+
+@pytest.mark.requirement("install.splice")
+def test_a_file_of_codex_may_hold_what_is_not_a_number(home: Path) -> None:
+    file = write(home / ".codex/config.toml", "a = nan\nb = [-nan, inf, 1.50]\n")
+    before = file.read_text()
+    assert run_alone(home, "install", "codex", "--yes").returncode == 0
+    assert file.read_text().startswith(before)
+    write(file, file.read_text() + "# mine\n")
+    assert run_alone(home, "uninstall", "codex", "--yes").returncode == 0
+    assert file.read_text().startswith(before)
+    assert "core" not in file.read_text()
+
+
+@pytest.mark.requirement("install.asked")
+@pytest.mark.parametrize(("choice", "has_colour"), [("always", True), ("auto", False)])
+def test_the_difference_is_in_colour_where_there_is_colour(home: Path, choice: str, has_colour: bool) -> None:
+    write(home / ".cursor/mcp.json", CURSOR)
+    done = run_alone(home, "install", "cursor", "--dry-run", "--color", choice)
+    assert ('\x1b[32m+\t\t"core": {' in done.stdout) is has_colour
+    assert '+\t\t"core": {' in done.stdout

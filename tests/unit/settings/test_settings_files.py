@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from server.settings import SettingsError, load_settings
 from server.settings.files import MAX_FILE_BYTES, user_file
 from tests.settings_cases import load, refusal, sources, write
+from tests.waiting import CEILING
 from tools.contract.limits import MediaHandling
 
 
@@ -149,3 +151,17 @@ def test_a_repeated_key_gets_a_warning_with_its_path(environ: dict[str, str], fi
         f"{file}: http.port is given more than once; the last one counts.",
         f"{file}: memory.list[0].a is given more than once; the last one counts.",
     )
+
+
+COSTLY = """
+import sys
+from server.settings.files import without_comments, without_trailing_commas
+for piece in ('\\\\"', '\\"\\\\', '/', '/*/', ',', ', ', '{', '\\"\\n', '[ ,'):
+    text = without_comments('"' + piece * 500_000 + '*/', "")
+    assert without_trailing_commas(text)
+"""
+
+
+@pytest.mark.requirement("settings.json")
+def test_texts_that_were_made_to_cost_much_are_read_in_linear_time() -> None:
+    subprocess.run([sys.executable, "-c", COSTLY], timeout=CEILING, check=True)
