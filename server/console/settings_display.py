@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from server.console.terminal import diff_text, show
 from server.settings.models import UpstreamSettings
 from server.settings.section import KeyPath
 from tools.contract.display import visible_line
@@ -183,19 +184,37 @@ def show_difference(path: str, before: bytes | None, after: bytes | None, docume
     """
     old, new = (path if side is not None else os.devnull for side in (before, after))
     texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
+    lines = [f"--- {old}", f"+++ {new}", *unified_diff(*texts).hunks.splitlines()]
+    whole = "\n".join(lines)
     ways: dict[str, str] = {}
     for document in documents:
-        for given, shown in zip(_texts(document), _texts(shown_value((), document)), strict=True):
+        part = _part_in(whole, document)
+        for given, shown in zip(_texts(part), _texts(shown_value((), part)), strict=True):
             if given != shown and not _REFERENCE.fullmatch(given):
-                # As JSON writes it; a text over several lines stands there by its lines.
-                spelled = {
-                    json.dumps(given, ensure_ascii=False)[1:-1]: shown,
-                    **dict.fromkeys(given.splitlines(), HIDDEN),
-                }
-                ways |= {one: other for one, other in {**spelled, given: shown}.items() if len(one) >= MIN_HIDDEN}
-    for line in [f"--- {old}", f"+++ {new}", *unified_diff(*texts).hunks.splitlines()]:
-        text = line
+                # A text over several lines stands there by its lines.
+                by_lines = dict.fromkeys(given.splitlines(), HIDDEN)
+                ways |= {one: by_lines.get(one, shown) if one != given else shown for one in _spellings(given)}
+    for number, text in enumerate(lines):
+        line = text
         for spelled in sorted(ways, key=len, reverse=True):
-            text = text.replace(spelled, ways[spelled])
-        sys.stdout.write(f"{visible_line(text if _ONLY_REFERS.search(text) else redact(text))}\n")
+            line = line.replace(spelled, ways[spelled])
+        lines[number] = visible_line(line if _ONLY_REFERS.search(line) else redact(line))
+    show(diff_text("\n".join(lines)))
     sys.stdout.flush()
+
+
+def _spellings(text: str) -> list[str]:
+    """A text as it may stand in the lines of a file: as it is, as JSON writes it, line by line."""
+    spelled = [json.dumps(text, ensure_ascii=False)[1:-1], *text.splitlines(), text]
+    return [each for each in spelled if len(each) >= MIN_HIDDEN]
+
+
+def _part_in(whole: str, document: Any) -> Any:
+    """What of a document stands in a text, to look at nothing else; a list as a whole, as its items tell of others."""
+    if isinstance(document, dict):
+        parts = ((key, _part_in(whole, item)) for key, item in cast("dict[str, Any]", document).items())
+        return {key: part for key, part in parts if part} or None
+    if isinstance(document, list):
+        items = cast("list[Any]", document)
+        return items if any(_part_in(whole, item) for item in items) else None
+    return document if isinstance(document, str) and any(each in whole for each in _spellings(document)) else None

@@ -16,6 +16,7 @@ from typing import Literal, TextIO
 import anyio
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.segment import Segments
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -72,10 +73,10 @@ def console(stream: TextIO) -> Console:
 
 
 def show(*lines: str | Text, stream: TextIO | None = None) -> None:
-    """Write lines, on standard output where no other stream is named. Nothing is wrapped."""
+    """Write lines, on standard output where no other stream is named. Nothing is wrapped, and a tab stays one."""
     out = console(stream or sys.stdout)
     for line in lines:
-        out.print(line, soft_wrap=True)
+        out.print(Segments(Text(line).render(out, "\n") if isinstance(line, str) else line.render(out, "\n")))
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
