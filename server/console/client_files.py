@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from server.console import Failure
 from server.console.client_configs import MAX_CLIENT_BYTES, ClientConfig, read_document
-from server.console.config import SECTION, own_ports
+from server.console.config import SECTION, keep_private, own_ports
 from server.settings import SettingsError
 from server.settings.document_edits import (
     doubtful_key,
@@ -41,11 +40,12 @@ from server.settings.files import (
 )
 from server.settings.own_entries import is_own
 from server.settings.section import dotted
-from server.settings.settings_writer import PRIVATE_FILE, PRIVATE_FOLDER, rewrite
+from server.settings.settings_writer import rewrite
 from server.settings.variable_expansion import alias_of
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
+from tools.files.workspace import explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +149,18 @@ def install_change(
         raise Failure(f"nothing was changed: {visible(str(error))}") from None
     record = Record(os.path.realpath(target.path), name, _digest(content), _digest(after))
     known = _find(record, environ) if present is not None else None
-    if known is not None and (known.after == record.before or not moved):
-        is_exact = known.is_exact and known.after == record.before
+    is_exact, is_again = False, False
+    if known is not None:
+        # What an install has remembered, and was killed before it wrote that, is the same again.
+        is_again = known.after == record.after and known.moved.keys() >= set(moved)
+        is_exact = known.is_exact and (is_again or known.after == record.before)
+    if known is not None and (is_exact or is_again or not moved):
         record = replace(known, after=record.after, is_exact=is_exact)
     elif known is not None and known.moved:
         said = f"{shown} was changed since its servers were moved"
         raise Failure(f"{said}. Give it back first: coretools-mcp uninstall {target.key}")
     else:
-        backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content is not None else ""
+        backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content else ""
         is_made = is_new and not is_toml
         folders = _missing_folders(record.file)
         record = replace(record, backup=backup, is_exact=present is None, made_section=is_made, folders=folders)
@@ -203,48 +207,43 @@ def uninstall_change(target: Target, content: bytes | None, environ: Mapping[str
 def write_install(change: Change, moved: Tree, environ: Mapping[str, str]) -> None:
     """Keep the file as it was, remember what is done, add what is moved to the user's own settings, and write.
 
+    In this order a server that is moved is in at least one of both files at any moment, and whoever was killed here can
+    begin again. Where something cannot be written, all is as it was.
+
     Args:
         change: What is to be written.
         moved: Servers in our form, by their names in the client's file.
         environ: Where our own folder is.
     """
-    record = change.record
-    if record.backup and change.before is not None and _digest(change.before) == record.before:
-        file = backup_file(record, environ)
-        try:
-            os.makedirs(os.path.dirname(file), PRIVATE_FOLDER, exist_ok=True)
-            # One that is there may be the half of what was to be written when the disk was full.
-            if _digest(_backup(record, environ)) != record.before:
-                with suppress(FileNotFoundError):
-                    os.unlink(f"{file}.new")
-                flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
-                with os.fdopen(os.open(f"{file}.new", flags, PRIVATE_FILE), "wb") as stream:
-                    stream.write(change.before)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                os.replace(f"{file}.new", file)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(f"{file}.new")
-            raise Failure(f"{visible_line(file)} cannot be written, so nothing was changed.") from None
+    record, own = change.record, user_file(environ) or ""
+    earlier = _find(record, environ)
     added: Tree = {}
-    own = user_file(environ) or ""
     if moved:
         present = own_servers(own)
+        known: Mapping[str, tuple[str, str]] = earlier.moved if earlier is not None else {}
         added = {alias_of(name): entry for name, entry in moved.items() if alias_of(name) not in present}
-        _rewrite(own, lambda content: with_entries(content, SECTION, added))
-        if os.name == "posix":  # there may be secrets in what was added
-            with suppress(OSError):
-                os.chmod(own, stat.S_IMODE(os.stat(own).st_mode) & ~0o077)
         digests = {alias: _digest_of(entry) for alias, entry in added.items()}
-        said = {name: (alias_of(name), digests.get(alias_of(name), "")) for name in moved}
+        said = {
+            name: (alias_of(name), digests.get(alias_of(name), known[name][1] if name in known else ""))
+            for name in moved
+        }
         record = replace(record, moved={**record.moved, **said})
     try:
+        if record.backup and change.before is not None and _digest(change.before) == record.before:
+            _rewrite(backup_file(record, environ), lambda _content: change.before or b"")
         _remember(record, environ)
+        if added:
+            keep_private(own)
+            _rewrite(own, lambda content: with_entries(content, SECTION, added))
         _write(change)
     except Failure:
-        if added:
-            _drop(own, {alias: _digest_of(entry) for alias, entry in added.items()})
+        with suppress(Failure):
+            _forget(record, environ, earlier)
+            if added:
+                _drop(own, {alias: _digest_of(entry) for alias, entry in added.items()})
+        for folder in record.folders:
+            with suppress(OSError):  # something else is in it, or it was not made
+                os.rmdir(folder)
         raise
 
 
@@ -264,12 +263,18 @@ def write_uninstall(change: Change, environ: Mapping[str, str]) -> None:
             if shared:
                 _remember(replace(other, moved={**other.moved, **shared}), environ)
         _drop(user_file(environ) or "", added)
-    if _find(record, environ) is None:
-        return
-    _remember(record, environ, forget=True)
-    if record.backup and record.backup not in {each.backup for each in _records(environ)}:
-        with suppress(OSError):
-            os.unlink(backup_file(record, environ))
+    for other in _records(environ):
+        heir = other
+        if other.file == record.file and other.name != record.name:
+            if record.is_exact and other.before == record.after:
+                # It came on top of this one, and beneath it is now what was beneath this one.
+                beneath = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
+                heir = replace(heir, before=record.before, **beneath)
+            if other.after == _digest(change.before):
+                heir = replace(heir, after=_digest(change.after))
+        if heir != other:
+            _forget(other, environ, heir)
+    _forget(record, environ)
 
 
 def starting_us(servers: Tree) -> list[str]:
@@ -369,18 +374,23 @@ def _write(change: Change) -> None:
             os.rmdir(folder)
 
 
+_WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
+    ToolErrorType.FILE_CHANGED_SINCE_READ: "another program is writing it. Close that",
+    ToolErrorType.PERMISSION_DENIED: "you may not write in its folder. Change the mode of that (chmod u+w)",
+    ToolErrorType.NO_SPACE_LEFT: "the disk is full. Make room",
+}
+
+
 def _rewrite(path: str, change: Callable[[bytes], bytes]) -> None:
     shown = visible_line(path)
     try:
         rewrite(path, change, AbortSignal())
     except SettingsError as error:
         raise Failure(f"nothing was changed in {shown}: {visible_line(str(error))}.") from None
-    except ToolError as error:
-        if error.code is ToolErrorType.FILE_CHANGED_SINCE_READ:
-            raise Failure(f"{shown} is being written by another program; close that and try again.") from None
-        raise Failure(f"{shown} cannot be written, so it stays as it is.") from None
-    except OSError:
-        raise Failure(f"{shown} cannot be written, so it stays as it is.") from None
+    except (ToolError, OSError) as error:
+        code = (error if isinstance(error, ToolError) else explain(error, shown)).code
+        why = _WHY_NOT_WRITTEN.get(code, "the system does not let it be written. Put that right")
+        raise Failure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.") from None
 
 
 def _missing_folders(file: str) -> tuple[str, ...]:
@@ -419,8 +429,10 @@ def backup_file(record: Record, environ: Mapping[str, str]) -> str:
 
 
 def _backup(record: Record, environ: Mapping[str, str]) -> bytes | None:
+    if not record.backup:  # there was nothing to copy
+        return None if record.before is None else b""
     try:
-        return read_regular(backup_file(record, environ), MAX_CLIENT_BYTES) if record.backup else None
+        return read_regular(backup_file(record, environ), MAX_CLIENT_BYTES)
     except OSError:
         return None
 
@@ -444,3 +456,14 @@ def _remember(record: Record, environ: Mapping[str, str], *, forget: bool = Fals
         return _RECORDS.dump_json(others if forget else [*others, record], indent=2) + b"\n"
 
     _rewrite(os.path.join(_folder(environ), "installs.json"), changed)
+
+
+def _forget(record: Record, environ: Mapping[str, str], instead: Record | None = None) -> None:
+    """Remember another install in place of one, or none, and remove the copy of the file that then nobody needs."""
+    others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
+    try:
+        _remember(instead or record, environ, forget=instead is None)
+    finally:  # also where the disk is full
+        if record.backup and record.backup not in {each.backup for each in [*others, *([instead] if instead else [])]}:
+            with suppress(OSError):
+                os.unlink(backup_file(record, environ))

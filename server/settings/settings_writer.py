@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from server.settings.document_edits import with_added
 from server.settings.section import SettingsError
@@ -53,7 +52,7 @@ class SavedRules:
         return key
 
 
-PRIVATE_FOLDER = 0o700  # modes of the settings folder and of a file in it where they have to be made
+PRIVATE_FOLDER = 0o700  # modes of the settings folder and of a file in it where they are made
 PRIVATE_FILE = 0o600
 TRIES = 20  # how often a change is retried because somebody else wrote in the same moment (ours)
 
@@ -78,14 +77,7 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
                 changed = change(content)
                 if changed == content:
                     return
-                if identity is None:
-                    # An object in a file that nobody else may read; what replaces it keeps its mode.
-                    with suppress(FileExistsError):
-                        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE)
-                        with os.fdopen(descriptor, "wb") as file:
-                            file.write(b"" if path.endswith(".toml") else b"{}\n")
-                    identity = identity_of(os.stat(path))
-                replace_file(workspace, location, changed, identity)
+                replace_file(workspace, location, changed, identity, new_mode=PRIVATE_FILE)
                 return
         except ToolError as error:
             if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == TRIES - 1:

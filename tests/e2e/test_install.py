@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -12,9 +14,20 @@ from typing import Any
 
 import pytest
 
-from tests.harness import stdio_upstream
+from server.console.call import LAUNCHER
+from server.console.client_configs import client_configs
+from server.console.client_files import (
+    Target,
+    install_change,
+    read_file,
+    uninstall_change,
+    write_install,
+    write_uninstall,
+)
+from tests.harness import PEERS, stdio_upstream
 from tests.terminals import answer_at_terminal, run_alone
 
+MOVING = ("install", "cursor", "--import", "--yes")
 KEY = {"TAVILY_API_KEY": "tvly-hunter2hunter2"}
 CURSOR = """{
 \t// mine
@@ -478,3 +491,106 @@ def test_the_difference_is_in_colour_where_there_is_colour(home: Path, choice: s
     done = run_alone(home, "install", "cursor", "--dry-run", "--color", choice)
     assert ('\x1b[32m+\t\t"core": {' in done.stdout) is has_colour
     assert '+\t\t"core": {' in done.stdout
+
+
+@pytest.mark.requirement("install.import")
+def test_a_kill_at_any_moment_loses_no_server_and_done_again_it_is_whole(tmp_path: Path) -> None:
+    servers = {"a": {"command": "python3"}, "b": {"command": "python3", "args": ["-V"]}}
+    before = json.dumps({"mcpServers": servers}, indent=1)
+    own_before = '{"mcpServers": {"mine": {"command": "x"}}, "proxy": {"firstListWait": 0}}'
+    code, moments = -signal.SIGKILL, 0
+    while code == -signal.SIGKILL:
+        home = tmp_path.resolve() / f"home{moments}"
+        file, own = write(home / ".cursor/mcp.json", before), write(settings_of(home), own_before)
+        command = [sys.executable, str(PEERS / "killed_command.py"), str(moments), *MOVING]
+        code = subprocess.run(command, env={"HOME": str(home), "PATH": ""}, cwd=home, check=False).returncode
+        now = [json.loads(each.read_text())["mcpServers"] for each in (file, own)]
+        assert now[0].keys() | now[1].keys() >= servers.keys()
+        again = run_alone(home, *MOVING, variables={"PATH": ""})
+        assert again.returncode == 0, again.stderr
+        assert list(json.loads(file.read_text())["mcpServers"]) == ["core"]
+        assert json.loads(own.read_text())["mcpServers"].keys() == {"mine", *servers}
+        assert run_alone(home, "uninstall", "cursor", "--yes").returncode == 0
+        assert (file.read_text(), json.loads(own.read_text())) == (before, json.loads(own_before))
+        moments += 1
+    assert moments > 6
+
+
+@pytest.mark.requirement("install.refused")
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (
+            ("--bind", "HOME/read-only", "HOME/.cursor", "--cap-drop", "ALL"),
+            "you may not write in its folder. Change the mode of that (chmod u+w), and try again",
+        ),
+        (("--size", "40960", "--tmpfs", "HOME/.cursor"), "the disk is full. Make room, and try again"),
+    ],
+    ids=["read-only", "full"],
+)
+def test_what_cannot_be_written_is_one_sentence_and_nothing_is_left(
+    home: Path, what: tuple[str, ...], told: str
+) -> None:
+    large = json.dumps({"mcpServers": {"a": {"command": "python3"}}, "x": "x" * 30_000})
+    own, file = write(settings_of(home), "{}"), home / ".cursor/mcp.json"
+    write(home / "read-only/mcp.json", large).parent.chmod(0o500)
+    confined = ["bwrap", "--dev-bind", "/", "/", *(each.replace("HOME", str(home)) for each in what), "sh", "-c"]
+    if subprocess.run([*confined, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("not run: bubblewrap does not work here")
+    script = 'cp -n read-only/* .cursor; "$@"; code=$?; ls -A .cursor; cat .cursor/mcp.json; exit $code'
+    done = subprocess.run(
+        [*confined, script, "sh", sys.executable, "-P", str(LAUNCHER), *MOVING],
+        env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert said == f"coretools-mcp: {file} cannot be written, so nothing was changed: {told}."
+    assert done.stdout.endswith(f"\nmcp.json\n{large}")
+    assert "python3" not in own.read_text()
+    assert [each.name for each in (own.parent / "installs").iterdir()] == ["installs.json"]
+    assert json.loads((own.parent / "installs/installs.json").read_text()) == []
+
+
+@pytest.mark.requirement("install.bytes")
+@pytest.mark.parametrize("order", [(1, 2, 3), (2, 1, 3), (2, 3, 1), (3, 2, 1)])
+@pytest.mark.parametrize("before", [None, "", '{"a": [1,\n2]}'])
+def test_several_entries_of_ours_are_taken_out_in_any_order(
+    home: Path, order: tuple[int, ...], before: str | None
+) -> None:
+    file = home / ".cursor/mcp.json"
+    if before is not None:
+        write(file, before)
+    environ = {"HOME": str(home)}
+    clients = client_configs(environ)
+
+    def target(number: int) -> Target:
+        return Target("cursor", clients["cursor"], str(file), f"n{number}", is_named=True)
+
+    for number in sorted(order):
+        entry = {"command": "coretools-mcp", "args": ["--workspace", f"/{number}"]}
+        write_install(install_change(target(number), read_file(str(file)), entry, environ), {}, environ)
+    for number in order:
+        write_uninstall(uninstall_change(target(number), read_file(str(file)), environ), environ)
+    assert (file.read_text() if file.exists() else None) == before
+    assert file.parent.exists() == (before is not None)
+    assert [each.name for each in (settings_of(home).parent / "installs").iterdir()] == ["installs.json"]
+
+
+@pytest.mark.requirement("install.import")
+def test_a_server_that_came_beside_our_entry_and_moved_later_comes_back(home: Path) -> None:
+    file = write(home / ".gemini/settings.json", "{}")
+    for options in ((), (), ("--import",)):
+        assert run_alone(home, "install", "gemini", "--yes", *options, variables=KEY).returncode == 0
+        servers = json.loads(file.read_text())["mcpServers"]
+        if options:
+            assert list(servers) == ["core"]
+        else:
+            servers["core"]["args"] = ["--no-prefix"]
+            write(file, json.dumps({"mcpServers": {**servers, "new": {"command": sys.executable, "args": ["-V"]}}}))
+    assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
+    assert "new" in json.loads(file.read_text())["mcpServers"]
