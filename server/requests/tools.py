@@ -96,7 +96,12 @@ class ToolRequests:
         method, params, version = ctx.method, ctx.params or {}, ctx.protocol_version
         if method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
             return result_for_client(method, dict(await self.on_list(ctx, None)), version)
-        is_call = method == "tools/call" and is_open(ctx) and isinstance(params.get("arguments"), dict | None)
+        is_call = method == "tools/call" and is_open(ctx)
+        if is_call and not isinstance(given := params.get("arguments"), dict | None):
+            kinds = ((list, "an array"), (str, "a string"), (bool, "a boolean"))
+            came = next((said for kind, said in kinds if isinstance(given, kind)), "a number")
+            said = f'The arguments of a call have to be an object, such as {{"path": "src"}}, and {came} came.'
+            raise MCPError(code=types.INVALID_PARAMS, message=said)
         if not is_call or not isinstance(name := params.get("name"), str):
             return await call_next(ctx)
         call = FunctionCall(name, params.get("arguments") or {})

@@ -185,6 +185,21 @@ def test_a_call_with_parameters_of_wrong_types_is_refused(odd: dict[str, Any], h
     assert answer["error"]["code"] == -32602
 
 
+@pytest.mark.requirement("protocol.wrong_types")
+@pytest.mark.parametrize(
+    ("given", "came"), [([1], "an array"), ("{}", "a string"), (True, "a boolean"), (1.5, "a number")]
+)
+def test_arguments_that_are_no_object_are_refused_with_what_they_have_to_be(
+    given: Any, came: str, hardy: Server
+) -> None:
+    identity = str(uuid4())
+    params = {"name": "list_directory", "arguments": given}
+    hardy.send({"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params})
+    error = hardy.answer()["error"]
+    said = f'The arguments of a call have to be an object, such as {{"path": "src"}}, and {came} came.'
+    assert (error["code"], error["message"]) == (-32602, said)
+
+
 @pytest.mark.requirement("stdio.malformed")
 @pytest.mark.parametrize(
     "message",

@@ -297,9 +297,9 @@ def _way_out(judged: Judgement) -> str:
     if isinstance(judged.details, McpConfirmation):
         ways.append("trust: true for this upstream server")
     if isinstance(judged.details, EditConfirmation) or judged.tool.kind in (Kind.FETCH, Kind.SEARCH):
-        ways.append("approvalMode auto-edit (for files of the workspace and the web)")
+        ways.append("--approval-mode auto-edit (for files of the workspace and the web)")
     else:
-        ways.append("approvalMode yolo (for calls of every kind)")
+        ways.append("--approval-mode yolo (for calls of every kind)")
     return f"The operator can allow such calls by {', or by '.join(ways)}."
 
 

@@ -150,8 +150,9 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
                 problems.append(f"'{where}': {reason}, got {shown}.")
         problems.append(f"Accepted: {', '.join(properties)}.")
         if unknown:
-            names = [brief(name) for name in arguments if name in unknown]
-            problems.append(f"Not known here: {', '.join(names[:MAX_SHOWN_UNKNOWN])}.")
+            # What is accepted without being listed, an older name, is known all the same.
+            names = [brief(name) for name in arguments if name in unknown and name not in model.model_fields]
+            problems += [f"Not known here: {', '.join(names[:MAX_SHOWN_UNKNOWN])}."] if names else []
         raise InvalidToolParamsError(tool, " ".join(problems)) from None
 
 

@@ -49,7 +49,7 @@ async def test_an_edit_that_was_not_consented_to_names_the_rule_and_the_mode_tha
     root: Path, context: ToolContext, answer: Answer | Unavailable
 ) -> None:
     said = await refusal(flow_with(), context, answer, "write_file", file_path="a", content="x")
-    assert f'{PERMISSIONS}"Edit(/{root})", or by approvalMode auto-edit' in said
+    assert f'{PERMISSIONS}"Edit(/{root})", or by --approval-mode auto-edit' in said
     allowing = flow_with(permissions_allow=[f"Edit(/{root})"])
     assert (await judged(allowing, context, "write_file", {"file_path": "a", "content": "x"})).verdict is Verdict.ALLOW
 
@@ -79,8 +79,8 @@ async def test_a_command_that_was_declined_names_rules_only_where_they_would_do(
     context: ToolContext, command: str, rules: str | None
 ) -> None:
     said = await refusal(flow_with(), context, DECLINED, "run_shell_command", command=command)
-    assert (f"{PERMISSIONS}{rules}, or by approvalMode yolo" in said) if rules else (PERMISSIONS not in said)
-    assert ("approvalMode" in said) is (rules is not None)
+    assert (f"{PERMISSIONS}{rules}, or by --approval-mode yolo" in said) if rules else (PERMISSIONS not in said)
+    assert ("--approval-mode" in said) is (rules is not None)
     yolo = in_mode(context, ApprovalMode.YOLO)
     allowed = (await judged(flow_with(), yolo, "run_shell_command", {"command": command})).verdict is Verdict.ALLOW
     assert allowed or rules is None
