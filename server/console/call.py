@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -31,7 +33,9 @@ from tools.contract.confirmation import Decision
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolErrorType
 from tools.contract.parameters import coerce
+from tools.contract.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
+from tools.shell.private_folders import PREFIX as OUTPUTS
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installation
 MAX_LIST_WAIT = 60_000  # milliseconds; the most that proxy.firstListWait may be
@@ -199,6 +203,7 @@ def make_call(
                 finally:
                     spinner.say("")
                     spinner.erase()
+                result = await THREADS.run(lambda: _with_lasting_file(result))
                 _show(result, as_json=as_json)
         return _exit_code(result)
 
@@ -239,6 +244,21 @@ async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
                 await ended.wait()
             group.cancel_scope.cancel()
     os.close(reading)
+
+
+def _with_lasting_file(result: types.CallToolResult) -> types.CallToolResult:
+    """The result with a copy of the file of a long output, which else ends with the server of this call. Blocks."""
+    path = as_mapping((result.meta or {}).get(FACTS_KEY)).get("outputFile")
+    folder = tempfile.gettempdir()
+    # Another server could name any file.
+    if not isinstance(path, str) or not re.fullmatch(
+        rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt", path
+    ):
+        return result
+    descriptor, copy = tempfile.mkstemp(".txt", f"{OUTPUTS}output-", folder)
+    with os.fdopen(descriptor, "wb") as target, open(path, "rb") as source:
+        shutil.copyfileobj(source, target)
+    return types.CallToolResult.model_validate_json(result.model_dump_json(by_alias=True).replace(path, copy))
 
 
 def _show(result: types.CallToolResult, *, as_json: bool) -> None:

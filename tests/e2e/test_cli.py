@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +119,20 @@ def test_arguments_of_a_call_may_stand_after_options(root: Path) -> None:
     done = run("call", "--workspace", str(root), "read_file", "--approval-mode", "plan", "file_path=a.txt")
     assert done.returncode == 0
     assert "hello" in done.stdout
+
+
+@pytest.mark.requirement("cli.call")
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_file_of_a_long_output_outlives_the_call_that_names_it(root: Path, form: str) -> None:
+    command = ["run_shell_command", "command=seq 1 200000", "--yes", "--output", form]
+    done = run("call", *command, "--workspace", str(root))
+    assert done.returncode == 0, done.stderr
+    (path,) = set(re.findall(rf"{tempfile.gettempdir()}/coretools-mcp-[\w/.-]*\.txt", done.stdout))
+    try:
+        assert Path(path).read_text() == "".join(f"{number}\n" for number in range(1, 200_001))
+        assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+    finally:
+        Path(path).unlink()
 
 
 @pytest.mark.requirement("cli.call")
