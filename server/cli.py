@@ -60,7 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = ["--version"]
     elif not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "-V", "--version")):
         given.insert(0, "serve")
-    arguments = parse(given)
+    try:
+        try:
+            arguments = parse(given)
+        finally:
+            sys.stdout.flush()  # of help and version, after which the process ends
+    except OSError as error:
+        return _fail_with(error, is_call=False)
     watchdog = None
     if arguments.command == "serve":
         make_private()  # before there is a watchdog, which is a copy of this process

@@ -7,6 +7,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from server.console.client_configs import client_configs
+from tools.builtin.all_tools import builtin_tools
+
 NAME = "coretools-mcp"
 
 _BASH = """\
@@ -28,6 +31,11 @@ _coretools_mcp() {{
 }}
 complete -o default -F _coretools_mcp coretools-mcp
 """
+
+_OWN_SERVERS = (
+    """$(coretools-mcp config show 2> /dev/null | sed -n 's/^mcpServers[.]\\([^. ]*\\)[.].*/\\1/p' | sort -u)"""
+)
+"""What a shell runs for the names of the servers in the settings as they are then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ def _fish(commands: Mapping[str, argparse.ArgumentParser], groups: Mapping[str, 
             takes = f" -xa '{' '.join(option.values)}'" if option.values else " -r" if option.takes else ""
             yield f"complete -c {NAME} -n '{seen}' {flags}{takes} -d {about(option.about)}"
         if positionals := _positionals(parser):
-            yield f"complete -c {NAME} -n '{seen}' -a '{' '.join(positionals)}'"
+            yield f"complete -c {NAME} -n '{seen}' -a {about(' '.join(positionals).replace('$(', '('))}"
 
 
 def _options(parser: argparse.ArgumentParser) -> list[_Option]:
@@ -95,8 +103,15 @@ def _options(parser: argparse.ArgumentParser) -> list[_Option]:
 
 def _positionals(parser: argparse.ArgumentParser) -> list[str]:
     """The words that may stand where options may not."""
-    actions = parser._actions  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
-    return [str(choice) for action in actions if not action.option_strings for choice in action.choices or ()]
+    found: list[str] = []
+    for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
+        if not action.option_strings:
+            found += map(str, action.choices or ())
+            found += client_configs({}) if action.metavar == "CLIENT" else ()
+            found += [tool.name for tool in builtin_tools()] if action.dest == "tool" else ()
+            is_server = action.dest == "name" and parser.prog.rpartition(" ")[2] in ("remove", "enable", "disable")
+            found += [_OWN_SERVERS] if is_server else ()
+    return found
 
 
 def print_script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> int:

@@ -21,7 +21,7 @@ from server.console.terminal import show as show_lines
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_edits import with_entries
 from server.settings.files import Tree, parse, read_settings_file, table_at, user_file, value_at
-from server.settings.load import SettingsInputs, read_settings
+from server.settings.load import SettingsInputs, UnusableSettingsError, read_settings
 from server.settings.own_entries import DEFAULT_PORT, is_own
 from server.settings.section import Diagnostics, dotted
 from server.settings.settings_writer import PRIVATE_FILE, rewrite
@@ -40,7 +40,8 @@ def check(load: Callable[[], SettingsReport]) -> int:
     except SettingsError as error:
         for problem in error.problems:
             show_lines(Text.assemble(("problem", "red"), f": {visible_line(problem)}"))
-        for warning in error.warnings:
+        rules = rule_problems(error.report) if isinstance(error, UnusableSettingsError) else ()
+        for warning in (*error.warnings, *rules):
             show_lines(Text.assemble(("warning", "yellow"), f": {visible_line(warning)}"))
         return EXIT_FAILED
     for warning in (*report.warnings, *rule_problems(report)):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
@@ -22,6 +24,7 @@ from server.settings.files import (
     home_folder,
     own_folder,
     parse,
+    pop_value,
     read_settings_file,
     real_path,
     table_at,
@@ -90,6 +93,14 @@ class SettingsReport:
         return {entry.alias: entry.left_out for entry in self.entries if entry.left_out is not None}
 
 
+class UnusableSettingsError(SettingsError):
+    """Settings that were read and cannot be used; the report has those of them that are as they have to be."""
+
+    def __init__(self, report: SettingsReport, problems: Sequence[str]) -> None:
+        super().__init__(problems, report.warnings)
+        self.report = report
+
+
 def working_folder() -> str | None:
     try:
         return os.getcwd()
@@ -110,8 +121,7 @@ def load_settings(
     The workspace is `folder`, else the working folder, where nobody names another one.
 
     Raises:
-        SettingsError: Something in them keeps the server from starting. It tells of all wrong values and of all keys
-            that cannot be enforced at once, and else of all servers and agents that cannot work.
+        SettingsError: Something in them keeps the server from starting. It tells of all of that at once.
     """
     where = folder if folder is not None else working_folder()
     streams: dict[str, bytes] = {}
@@ -160,13 +170,22 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     given = tuple(_given_values(merged, merged.data, Settings, ()))
     settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.
     if merged.data:
+        text = json.dumps(merged.data)
         try:
-            settings = Settings.model_validate_json(json.dumps(merged.data))
+            settings = Settings.model_validate_json(text)
         except ValidationError as error:
             from server.settings.explanations import explain  # noqa: PLC0415 - needed only where something is wrong
 
-            problems = [*diagnostics.problems, *explain(error, merged.source_of)]
-            raise SettingsError(problems, diagnostics.warnings) from None
+            diagnostics.problems += explain(error, merged.source_of)
+            # The rest is looked at without these values, so that all that is wrong is told at once.
+            rest = json.loads(text)
+            for path in [tuple(takewhile(lambda step: isinstance(step, str), each["loc"])) for each in error.errors()]:
+                if path[:1] == ("mcpServers",) and path[1:]:
+                    rest["mcpServers"][path[1]] = {"command": "false", "enabled": False}
+                elif path:
+                    pop_value(rest, path[:2] if path[0] == "agents" else path)
+            with suppress(ValidationError):
+                settings = Settings.model_validate_json(json.dumps(rest))
     settings = resolve(settings, environ, merged.source_of, diagnostics)
     of_workspaces = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
@@ -177,13 +196,11 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         diagnostics=diagnostics,
         starts_itself=lambda entry, source: _starts_itself(entry, inputs, of_workspace=source in of_workspaces),
     )
-    if diagnostics.problems:
-        raise SettingsError(diagnostics.problems, diagnostics.warnings)
     own_file = user_file(environ)
     files_read = [
         layer.source for layer in layers if SettingsScope.CLI_DEFAULTS < layer.scope < SettingsScope.COMMAND_LINE
     ]
-    return SettingsReport(
+    report = SettingsReport(
         settings=settings.model_copy(update={"mcp_servers": {entry.alias: entry.settings for entry in entries}}),
         warnings=tuple(diagnostics.warnings),
         entries=entries,
@@ -195,6 +212,9 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         inputs=inputs,
         restrictions=restrictions,
     )
+    if diagnostics.problems:
+        raise UnusableSettingsError(report, diagnostics.problems)
+    return report
 
 
 def _operator_layers(inputs: SettingsInputs, diagnostics: Diagnostics) -> tuple[list[Layer], list[SettingsFile]]:

@@ -326,7 +326,10 @@ def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(root: Path) -> None
     command = command_line("config", "show", "--workspace", str(root))
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (1, "coretools-mcp: no space is left to write to\n")
+        of_help = [command_line(*words) for words in (["install", "--help"], ["--version"])]
+        told = [subprocess.run(each, stdout=full, stderr=subprocess.PIPE, text=True, check=False) for each in of_help]
+    for each in (done, *told):
+        assert (each.returncode, each.stderr) == (1, "coretools-mcp: no space is left to write to\n")
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
@@ -462,6 +465,9 @@ COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _coretools_mcp; echo "${COMPREPLY
         (["config", "add", "docs", "-t", "s"], "stdio sse"),
         (["config", "check", "--co"], "--config --color"),
         (["call", "--output", ""], "text json"),
+        (["call", "write"], "write_file"),
+        (["install", "c"], "claude-desktop claude-code cursor codex"),
+        (["config", "import", "z"], "zed"),
         (["completion", "z"], "zsh"),
         (["--transport", "s"], "stdio sse"),
     ],
@@ -471,6 +477,19 @@ def test_the_script_completes_commands_options_and_their_values(line: list[str],
     words = ["bash", "-c", COMPLETED, "bash", script, "coretools-mcp", *line]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == expected
+
+
+@pytest.mark.requirement("cli.completion")
+def test_the_names_of_own_servers_are_those_of_the_settings_at_that_moment(tmp_path: Path) -> None:
+    script = run("completion", "bash").stdout
+    own = tmp_path / ".config/coretools-mcp/settings.json"
+    own.parent.mkdir(parents=True)
+    own.write_text('{"mcpServers": {"docs": {"command": "x", "args": ["y"]}, "files": {"command": "x"}}}')
+    environ = {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for line, expected in ((["remove", ""], {"docs", "files"}), (["disable", "d"], {"docs"})):
+        words = ["bash", "-c", COMPLETED, "bash", script, "coretools-mcp", "config", *line]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, env=environ, cwd=tmp_path)
+        assert {word for word in done.stdout.split() if not word.startswith("-")} == expected
 
 
 @pytest.mark.requirement("cli.completion")
@@ -503,6 +522,27 @@ def test_config_check_tells_all_that_is_wrong_with_rules_and_keys_at_once(root: 
         assert expected in done.stdout
     assert done.stdout.count("warning: ") == 5
     assert done.returncode == 0
+
+
+@pytest.mark.requirement("cli.config.check.names")
+def test_config_check_tells_rules_servers_and_wrong_values_together(root: Path, tmp_path: Path) -> None:
+    settings = {
+        "limits": {"readLines": "many"},
+        "permissions": {"allow": ["Raed", "Read(src/**", "time__x", "torn__x", "tme__x"]},
+        "mcpServers": {"time": {"command": "true"}, "torn": {"command": 5}, "none": {}},
+    }
+    done = run("config", "check", "--config", str(write_config(tmp_path, settings)), "--workspace", str(root))
+    assert done.returncode == 1
+    for expected in (
+        "limits.readLines is",
+        "mcpServers.torn.command is",
+        "mcpServers.none",
+        "its parenthesis is not closed",
+        "there is no tool 'Raed'. Did you mean Read?",
+        "there is no server 'tme', which 'tme__x' names. Did you mean time__x?",
+    ):
+        assert expected in done.stdout
+    assert (done.stdout.count("problem: "), done.stdout.count("warning: ")) == (3, 3)
 
 
 @pytest.mark.requirement("cli.config.check.names")
