@@ -40,6 +40,7 @@ CHECK_SECONDS = 40.0  # how long one check may take (ours); those that take long
 PROGRAM_SECONDS = 5.0  # how long a program may take to tell its version (ours)
 UPSTREAM_SECONDS = 35.0  # how long an upstream is waited for; its own connectTimeout usually ends first (ours)
 DISCOVERY_SECONDS = 35.0  # how long the discovery command is waited for, whatever tools.discoveryTimeout says (ours)
+END_SECONDS = 0.5  # how long servers may take to end by themselves, once all is known of them (ours)
 NO_VARIABLE = "an environment variable that it names is not set"
 COLUMNS = 80  # columns of the output (ours)
 Health = Literal["ok", "absent", "broken"]  # what is absent was not asked for; what is broken was, or is needed
@@ -122,12 +123,14 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     async def run_all() -> int:
         app = App(report, "stdio")
         at_first = f"checking (at most {CHECK_SECONDS:g} s)"
-        async with app.running(), spinner.running(at_first), anyio.create_task_group() as group:
+        async with app.running(), spinner.running(at_first):
             waited.extend(check.__name__.removeprefix("check_") for check in checks)
             waited.extend(f"server {upstream.alias}" for upstream in app.pool.upstreams)
             app.start_upstreams()
-            for check, result in zip(checks, results, strict=True):
-                group.start_soon(run, check, app, result)
+            async with anyio.create_task_group() as group:
+                for check, result in zip(checks, results, strict=True):
+                    group.start_soon(run, check, app, result)
+            await app.pool.end_within(END_SECONDS)
         return 0
 
     if (code := anyio.run(until_signal, run_all)) != 0:

@@ -95,6 +95,7 @@ class UpstreamPool:
         self._starter: BrokeredStarter | None = None
         """Starts the programs of all upstreams, and is closed after the last of them."""
         self._running = 0
+        self._all_ended = anyio.Event()
         self._calls: dict[Upstream, UpstreamCall] = {}
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
         self.by_alias = {each.alias: each for each in self.upstreams}
@@ -175,6 +176,17 @@ class UpstreamPool:
             if not self._running:
                 self._starter = None
                 await starter.aclose()
+                self._all_ended.set()
+
+    async def end_within(self, seconds: float) -> None:
+        """End every upstream; programs that take longer to end by themselves are killed, within two seconds more."""
+        starter = self._starter
+        for owner in self._owners.values():
+            owner.cancel()
+        if starter is not None:
+            with anyio.move_on_after(seconds):
+                await self._all_ended.wait()
+            await starter.aclose()
 
     async def wait_for_first_list(self, most: float | None = None) -> None:
         """Give upstreams a moment after the start, so that the first list is whole where it can be."""

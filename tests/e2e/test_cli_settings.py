@@ -13,10 +13,12 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from tests.harness import PEERS, command_line, stdio_upstream
+from tests.processes import carrying, marked
 
 
 @pytest.fixture
@@ -309,6 +311,16 @@ def test_doctor_says_of_a_remote_server_to_bring_a_token_or_to_look_at_its_addre
     assert "(HTTP status 401)" in found["server locked"]["text"]
     assert found["server gone"]["remedy"] == "look at mcpServers.gone, and run its command by hand"
     assert "its command is 'no-such-program-anywhere'" in found["server gone"]["text"]
+
+
+@pytest.mark.requirement("cli.doctor")
+def test_doctor_ends_a_server_that_does_not_want_to_end(home: Path) -> None:
+    mark = uuid4().hex
+    entry = {"command": sys.executable, "args": [str(PEERS / "clinging_upstream.py")], "env": marked(mark)}
+    write(settings_of(home), {"mcpServers": {"clinging": entry}})
+    found = findings(run(home, "doctor", "--json"))
+    assert found["server clinging"]["text"].endswith("1 tool")
+    assert carrying(mark) == []
 
 
 @pytest.mark.requirement("cli.explain")

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 from jsonschema import Draft202012Validator
 
 from server.settings import models
 from server.settings.files import parse
-from tests.harness import stdio_upstream
+from tests.harness import PEERS, listening, stdio_upstream
 from tests.terminals import answer_at_terminal, run_alone
 
 UPSTREAM = stdio_upstream()
@@ -133,6 +135,18 @@ def test_a_server_that_does_not_connect_stays_and_it_is_told_why(home: Path) -> 
     assert "broken was added, but does not work" in done.stderr
     assert "it said: no luck" in done.stderr
     assert "broken" in servers_of(settings_of(home))
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("cli.config.add.connects")
+@pytest.mark.parametrize(("kind", "options"), [("http", []), ("sse", []), ("sse", ["-t", "sse"])])
+async def test_a_server_is_reached_by_its_address(home: Path, kind: str, options: list[str]) -> None:
+    async with listening([sys.executable, str(PEERS / "upstream.py"), kind], r"port (\d+)") as port:
+        address = f"http://127.0.0.1:{port}/{'mcp' if kind == 'http' else 'sse'}"
+        done = await anyio.to_thread.run_sync(run, home, "add", "far", address, "--yes", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Connected to far: 10 tools\n" in done.stdout
+    assert servers_of(settings_of(home))["far"]["url"] == address
 
 
 @pytest.mark.requirement("cli.config.add.connects")
