@@ -13,18 +13,10 @@ from typing import Any, Literal, cast
 
 from server.settings.agent_cli import AGENT_CLIS, FILE, TRANSPORT_ALIASES, CliName
 from server.settings.document_edits import Path, toml_tree
-from server.settings.files import (
-    Tree,
-    home_folder,
-    parse,
-    read_regular,
-    table_at,
-    value_at,
-    without_comments,
-    without_trailing_commas,
-)
+from server.settings.files import home_folder, parse, read_regular, without_comments, without_trailing_commas
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
+from server.settings.tree import Tree, table_at, value_at
 from server.settings.variable_expansion import EXPANDED_IN_SERVERS
 
 MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history (ours)

@@ -25,9 +25,10 @@ from server.console.terminal import ERASE, Spinner, can_move
 from server.log import start_log
 from server.settings import SettingsError, SettingsReport, models
 from server.settings.document_edits import doubtful_key, with_member, without_member
-from server.settings.files import MAX_FILE_BYTES, Tree, leaves, parent_at, parse, user_file
+from server.settings.files import MAX_FILE_BYTES, parse, user_file
 from server.settings.own_entries import is_own
 from server.settings.section import dotted
+from server.settings.tree import Tree, leaves, parent_at
 from server.settings.variable_expansion import HINT, MAX_ALIAS, alias_of
 from tools.contract.display import visible_line
 from tools.contract.secrets import is_secret_name

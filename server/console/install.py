@@ -40,9 +40,10 @@ from server.console.prompts import ask
 from server.console.settings_display import command_text, describe_entry, show_difference, shown_value
 from server.settings import SettingsError
 from server.settings.document_edits import toml_table
-from server.settings.files import Tree, home_folder, leaves, parse, read_settings_file, user_file
+from server.settings.files import home_folder, parse, read_settings_file, user_file
 from server.settings.own_entries import PROGRAM, is_own
 from server.settings.section import Diagnostics, dotted
+from server.settings.tree import Tree, leaves
 from server.settings.variable_expansion import alias_of
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
 from tools.contract.display import visible_line

@@ -16,21 +16,12 @@ from typing import Any, Final, Literal, cast
 
 from pydantic import ValidationError
 
-from server.settings.files import (
-    REFUSING,
-    Layer,
-    SettingsScope,
-    Tree,
-    home_folder,
-    parent_at,
-    pop_value,
-    set_default,
-    table_at,
-    value_at,
-)
+from server.settings.files import home_folder
+from server.settings.layers import REFUSING, Layer, SettingsScope
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
 from server.settings.tool_models import MAX_COUNT
+from server.settings.tree import Tree, parent_at, pop_value, set_default, table_at, value_at
 from server.settings.variable_expansion import EXPANDED_IN_SERVERS, MAX_ALIAS, VariableExpander, alias_of
 from tools.contract.limits import MAX_COMMAND_TIMEOUT, ApprovalMode
 

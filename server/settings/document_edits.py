@@ -15,16 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
-from server.settings.files import (
-    MAX_FILE_BYTES,
-    Tree,
-    parent_at,
-    parse,
-    value_at,
-    without_comments,
-    without_trailing_commas,
-)
+from server.settings.files import MAX_FILE_BYTES, parse, without_comments, without_trailing_commas
 from server.settings.section import SettingsError, dotted
+from server.settings.tree import Tree, parent_at, value_at
 
 INDENT = "  "  # where a file has no indentation that could be followed
 _SOURCE = "settings"  # how errors call a file whose path is not known

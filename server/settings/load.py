@@ -12,25 +12,12 @@ from pydantic import ValidationError
 
 from server.settings import trust
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, canonicalise, expand_variables, translated
-from server.settings.files import (
-    FileState,
-    Layer,
-    MergedLayers,
-    SettingsFile,
-    SettingsScope,
-    Tree,
-    home_folder,
-    own_folder,
-    parse,
-    read_settings_file,
-    real_path,
-    table_at,
-    user_file,
-    value_at,
-)
+from server.settings.files import home_folder, own_folder, parse, read_settings_file, real_path, user_file
+from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.own_entries import options_for_us
 from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of
+from server.settings.tree import Tree, table_at, value_at
 from server.settings.variable_expansion import UpstreamEntry, resolve, resolve_entries
 
 COMMAND_LINE = "command line"  # the source of values that were given as options

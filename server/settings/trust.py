@@ -18,22 +18,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from server.settings.agent_cli import FILE, AgentCli, translated
-from server.settings.files import (
-    REFUSING,
-    FileState,
-    Layer,
-    SettingsFile,
-    SettingsScope,
-    Tree,
-    own_folder,
-    parse,
-    pop_value,
-    read_regular,
-    set_default,
-    table_at,
-    value_at,
-)
+from server.settings.files import own_folder, parse, read_regular
+from server.settings.layers import REFUSING, FileState, Layer, SettingsFile, SettingsScope
 from server.settings.section import Diagnostics, SettingsError, dotted, key_paths
+from server.settings.tree import Tree, pop_value, set_default, table_at, value_at
 from tools.contract.file_names_in_text import UNSEEN
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
