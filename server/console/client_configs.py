@@ -17,7 +17,7 @@ from server.settings.files import home_folder, parse, read_regular, without_comm
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
 from server.settings.tree import Tree, table_at, value_at
-from server.settings.variable_expansion import EXPANDED_IN_SERVERS
+from server.settings.upstream_entries import EXPANDED_IN_SERVERS
 
 MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history (ours)
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas

@@ -34,7 +34,7 @@ from server.settings.own_entries import is_own
 from server.settings.section import dotted
 from server.settings.settings_writer import PRIVATE_FILE, PRIVATE_FOLDER, rewrite
 from server.settings.tree import Tree, table_at, value_at
-from server.settings.variable_expansion import alias_of
+from server.settings.upstream_entries import alias_of
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal

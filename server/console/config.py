@@ -26,7 +26,7 @@ from server.settings.own_entries import DEFAULT_PORT, is_own
 from server.settings.section import Diagnostics, dotted
 from server.settings.settings_writer import PRIVATE_FILE, rewrite
 from server.settings.tree import Tree, table_at, value_at
-from server.settings.variable_expansion import alias_of
+from server.settings.upstream_entries import alias_of
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError
 from tools.contract.limits import AbortSignal

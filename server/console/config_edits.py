@@ -29,7 +29,8 @@ from server.settings.files import MAX_FILE_BYTES, parse, user_file
 from server.settings.own_entries import is_own
 from server.settings.section import dotted
 from server.settings.tree import Tree, leaves, parent_at
-from server.settings.variable_expansion import HINT, MAX_ALIAS, alias_of
+from server.settings.upstream_entries import MAX_ALIAS, alias_of
+from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
 from tools.contract.secrets import is_secret_name
 

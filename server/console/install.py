@@ -44,7 +44,7 @@ from server.settings.files import home_folder, parse, read_settings_file, user_f
 from server.settings.own_entries import PROGRAM, is_own
 from server.settings.section import Diagnostics, dotted
 from server.settings.tree import Tree, leaves
-from server.settings.variable_expansion import alias_of
+from server.settings.upstream_entries import alias_of
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
 from tools.contract.display import visible_line
 from tools.web.search_settings import SETUP

@@ -22,7 +22,8 @@ from server.settings.models import Settings, UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
 from server.settings.tool_models import MAX_COUNT
 from server.settings.tree import Tree, parent_at, pop_value, set_default, table_at, value_at
-from server.settings.variable_expansion import EXPANDED_IN_SERVERS, MAX_ALIAS, VariableExpander, alias_of
+from server.settings.upstream_entries import EXPANDED_IN_SERVERS, MAX_ALIAS, alias_of
+from server.settings.variable_expansion import VariableExpander
 from tools.contract.limits import MAX_COMMAND_TIMEOUT, ApprovalMode
 
 KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {

@@ -16,9 +16,11 @@ from server.settings.files import home_folder, own_folder, parse, read_settings_
 from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.own_entries import options_for_us
-from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of
+from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of, shown_name, wire_name
+from server.settings.tool_models import AgentSettings
 from server.settings.tree import Tree, table_at, value_at
-from server.settings.variable_expansion import UpstreamEntry, resolve, resolve_entries
+from server.settings.upstream_entries import UpstreamEntry, resolve_entries
+from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 COMMAND_LINE = "command line"  # the source of values that were given as options
 
@@ -154,7 +156,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
 
             problems = [*diagnostics.problems, *explain(error, merged.source_of)]
             raise SettingsError(problems, diagnostics.warnings) from None
-    settings = resolve(settings, environ, merged.source_of, diagnostics)
+    settings = _resolve(settings, environ, merged.source_of, diagnostics)
     of_workspaces = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
         settings,
@@ -245,6 +247,82 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     folder = real_path(inputs.working_folder)
     is_project = folder not in (os.path.dirname(folder), real_path(home_folder(inputs.environ)))
     return [folder] if is_project else []
+
+
+SEARCH_VARIABLES: Mapping[str, Mapping[str, str]] = {
+    "tavily": {"api_key": "TAVILY_API_KEY", "url": ""},
+    "brave": {"api_key": "BRAVE_API_KEY", "url": ""},
+    "google": {"api_key": "GOOGLE_API_KEY", "search_engine_id": "GOOGLE_SEARCH_ENGINE_ID", "url": ""},
+    "searxng": {"url": ""},
+}
+"""The texts of each search provider, with the variable that holds one which the settings do not give, by the
+provider's usual name for it."""
+
+
+def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
+    """The settings with variables expanded in everything but the servers of `mcpServers`."""
+    folders: dict[KeyPath, str] = {
+        **{("workspace", "roots", index): root for index, root in enumerate(settings.workspace.roots)},
+        **{("shell", "readable", index): path for index, path in enumerate(settings.shell.readable)},
+    }
+    if settings.memory.global_folder is not None:
+        folders["memory", "globalFolder"] = settings.memory.global_folder
+    for path, folder in folders.items():
+        try:
+            os.path.realpath(folder)
+        except OSError:  # Nobody could tell what lies in it.
+            said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
+            diagnostics.refuse(source_of(path), said)
+        except ValueError:
+            pass  # it holds NUL, which was refused with its layer
+    changed: dict[str, Any] = {}
+    tools = settings.tools
+    commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
+    if any(commands.values()):
+        used: dict[str, tuple[str, ...] | None] = {}
+        for name, command in commands.items():
+            expander = VariableExpander(environ)
+            expanded = expander.texts(command or (), ("tools", wire_name(name)))
+            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; the command is not used. {HINT}")
+            used[name] = None if is_missing else expanded or None
+        changed["tools"] = tools.model_copy(update=used)
+    search, providers = settings.web.search, dict[str, Any]()
+    for name, variables in SEARCH_VARIABLES.items():
+        provider = getattr(search, name)
+        values: dict[str, str | None] = {}
+        for key, variable in variables.items():
+            given: str | None = getattr(provider, key)
+            expander = VariableExpander(environ)
+            text = expander.text(given, ("web", "search", name, wire_name(key))) if given else environ.get(variable)
+            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not asked. {HINT}")
+            values[key] = None if is_missing or not (given or text) else text
+        if any(getattr(provider, key) != value for key, value in values.items()):
+            providers[name] = provider.model_copy(update=values)
+    if providers:
+        search = search.model_copy(update=providers)
+        changed["web"] = settings.web.model_copy(update={"search": search})
+    if search.default is not None and search.default not in search.configured:
+        said = f"web.search.default is {search.default}, which cannot be asked: its key or its address is missing."
+        diagnostics.warn(source_of(("web", "search", "default")), said)
+    agents: dict[str, AgentSettings] = {}
+    for name, agent in settings.agents.items():
+        path = ("agents", name)
+        if not (agent.command or "").strip():
+            said = f"{dotted(path)}.command is missing or empty; name the program that takes the tasks."
+            diagnostics.refuse(source_of(path), said)
+            continue
+        expander = VariableExpander(environ)
+        texts = {
+            "command": expander.text(agent.command or "", (*path, "command")),
+            "args": expander.texts(agent.args, (*path, "args")),
+            "env": expander.table(agent.env, (*path, "env")),
+        }
+        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
+        if not expander.warn_of_missing(diagnostics, source_of, consequence):
+            agents[name] = agent.model_copy(update=texts)
+    if settings.agents:
+        changed["agents"] = agents
+    return settings.model_copy(update=changed) if changed else settings
 
 
 def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:

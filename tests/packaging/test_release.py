@@ -18,7 +18,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from docs.release_check import BUNDLE, CHANGELOG, DESCRIPTIONS, IMAGE, MANIFEST, PYPROJECT, README, REGISTRY
 from server.cli import parse
-from server.settings.variable_expansion import SEARCH_VARIABLES
+from server.settings.load import SEARCH_VARIABLES
 from tests.packaging.building import ROOT
 
 SERVER: dict[str, Any] = json.loads((ROOT / REGISTRY).read_text(encoding="utf-8"))
