@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from server.settings.agent_cli import AGENT_CLIS, FILE, TRANSPORT_ALIASES, CliName
+from server.settings.agent_cli import AGENT_CLIS, FILE, CliName
+from server.settings.canonical_form import TRANSPORT_ALIASES
 from server.settings.document_edits import Path, toml_tree
 from server.settings.files import home_folder, parse, read_regular, without_comments, without_trailing_commas
 from server.settings.models import UpstreamSettings

@@ -10,7 +10,8 @@ from typing import Any, cast
 from server.console import Failure
 from server.console.prompts import ask
 from server.console.settings_display import as_text, command_text, describe_entry, is_remote
-from server.settings.agent_cli import AGENT_CLIS, canonicalise
+from server.settings.agent_cli import AGENT_CLIS
+from server.settings.canonical_form import canonicalise
 from server.settings.load import load_settings
 from server.settings.section import Diagnostics, SettingsError, dotted
 from server.settings.tree import Tree, leaves, table_at

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, cast
 from pydantic import ValidationError
 
 from server.settings import trust
-from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, canonicalise, expand_variables, translated
+from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translated
+from server.settings.canonical_form import canonicalise
 from server.settings.files import home_folder, own_folder, parse, read_settings_file, real_path, user_file
 from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
 from server.settings.models import Settings, UpstreamSettings

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from docs.settings_tables import KeyDescription, key_descriptions
 from server.settings import models
-from server.settings.agent_cli import KEY_ALIASES
+from server.settings.canonical_form import KEY_ALIASES
 from server.settings.files import parse
 from server.settings.section import Diagnostics, dotted
 
