@@ -29,10 +29,10 @@ from server.settings.document_edits import (
     without_member,
     without_table,
 )
+from server.settings.file_rewriting import PRIVATE_FILE, PRIVATE_FOLDER, rewrite
 from server.settings.files import own_folder, parse, read_regular, read_settings_file, user_file
 from server.settings.own_entries import is_own
 from server.settings.section import dotted
-from server.settings.settings_writer import PRIVATE_FILE, PRIVATE_FOLDER, rewrite
 from server.settings.tree import Tree, table_at, value_at
 from server.settings.upstream_entries import alias_of
 from tools.contract.display import visible, visible_line

@@ -20,11 +20,11 @@ from server.console.terminal import linked
 from server.console.terminal import show as show_lines
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_edits import with_entries
+from server.settings.file_rewriting import PRIVATE_FILE, rewrite
 from server.settings.files import parse, read_settings_file, user_file
 from server.settings.load import SettingsInputs, read_settings
 from server.settings.own_entries import DEFAULT_PORT, is_own
 from server.settings.section import Diagnostics, dotted
-from server.settings.settings_writer import PRIVATE_FILE, rewrite
 from server.settings.tree import Tree, table_at, value_at
 from server.settings.upstream_entries import alias_of
 from tools.contract.display import visible_line

@@ -62,7 +62,7 @@ def _folders(content: bytes) -> Folders:
 
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
     """Trust a folder's settings files as they were seen, or with `None` no more; whether it was trusted before."""
-    from server.settings.settings_writer import rewrite  # noqa: PLC0415 - reading settings needs no writer
+    from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - reading settings needs no writer
 
     was_trusted = False
 

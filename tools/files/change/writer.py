@@ -315,11 +315,17 @@ class Written:
 
 
 def replace_file(
-    workspace: Workspace, location: Location, content: bytes, expected: FileIdentity | None, disk: Disk = REAL_DISK
+    workspace: Workspace,
+    location: Location,
+    content: bytes,
+    expected: FileIdentity | None,
+    disk: Disk = REAL_DISK,
+    new_mode: int = NEW_FILE_MODE,
 ) -> Written:
     """Write a whole file; missing folders above it are made.
 
-    `expected` is the fingerprint of the file that the content was made from, `None` for a new file.
+    `expected` is the fingerprint of the file that the content was made from, `None` for a new file, which gets
+    `new_mode`, less the umask.
 
     Raises:
         ToolError: `file_changed_since_read` if the file is not (or no longer) as expected, else why the write
@@ -334,7 +340,7 @@ def replace_file(
     try:
         with (
             workspace.folder_to_write_in(location) as folder,
-            temporary_in(folder, NEW_FILE_MODE if expected is None else PRIVATE_MODE) as temporary,
+            temporary_in(folder, new_mode if expected is None else PRIVATE_MODE) as temporary,
         ):
             descriptor = temporary.descriptor
             assert descriptor is not None  # noqa: S101 - nobody has closed it yet
