@@ -47,12 +47,11 @@ from server.settings.tree import Tree, leaves
 from server.settings.upstream_entries import alias_of
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
 from tools.contract.display import visible_line
-from tools.web.search_settings import SETUP
+from tools.web.search_settings import SEARCH_VARIABLES
 
 NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
 START_SECONDS = 30.0  # how long the entry may take to start and to list its tools (ours)
 Scope = Literal["user", "project"]
-_SEARCH_VARIABLES = re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join(SETUP.values()))
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-[^}]*)?\}|([A-Za-z_]\w*))")
 
 
@@ -295,7 +294,8 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
         settings = parse(content, own or "") if content is not None else {}
     except SettingsError:
         settings = {}
-    names = [*_SEARCH_VARIABLES, TOKEN_VARIABLE, "XDG_CONFIG_HOME"]
+    names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values()]
+    names += [TOKEN_VARIABLE, "XDG_CONFIG_HOME"]
     for path, value in leaves({**settings, "": moved}):
         texts = cast("list[Any]", value) if isinstance(value, list) else [value]
         for text in texts:

@@ -20,6 +20,7 @@ from server.settings.tool_models import MAX_COUNT
 from server.settings.tree import Tree, parent_at, pop_value, table_at, value_at
 from server.settings.upstream_entries import MAX_ALIAS, alias_of
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
+from tools.web.search_settings import SEARCH_VARIABLES
 
 KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("toolDiscoveryCommand",): ("tools", "discoveryCommand"),
@@ -147,11 +148,12 @@ def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tr
     for entry in cast("list[Any]", listed):
         provider = dict(cast("Tree", entry)) if isinstance(entry, dict) else {}
         kind = provider.pop("type", None)
-        if kind in ("tavily", "brave", "google", "searxng"):
+        if isinstance(kind, str) and kind in SEARCH_VARIABLES:
             found.setdefault(kind, provider)
         else:
             named = json.dumps(kind) if isinstance(kind, str) else "without a type"
-            said = f"webSearch.provider {named} is not known and is ignored; known are tavily, brave, google, searxng."
+            known = ", ".join(SEARCH_VARIABLES)
+            said = f"webSearch.provider {named} is not known and is ignored; known are {known}."
             diagnostics.warn(source, said)
     default = given.get("default")
     return found | ({"default": default} if isinstance(default, str) and default in found else {})

@@ -22,6 +22,7 @@ from server.settings.tool_models import AgentSettings
 from server.settings.tree import Tree, table_at, value_at
 from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
+from tools.web.search_settings import SEARCH_VARIABLES
 
 COMMAND_LINE = "command line"  # the source of values that were given as options
 
@@ -250,16 +251,6 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     return [folder] if is_project else []
 
 
-SEARCH_VARIABLES: Mapping[str, Mapping[str, str]] = {
-    "tavily": {"api_key": "TAVILY_API_KEY", "url": ""},
-    "brave": {"api_key": "BRAVE_API_KEY", "url": ""},
-    "google": {"api_key": "GOOGLE_API_KEY", "search_engine_id": "GOOGLE_SEARCH_ENGINE_ID", "url": ""},
-    "searxng": {"url": ""},
-}
-"""The texts of each search provider, with the variable that holds one which the settings do not give, by the
-provider's usual name for it."""
-
-
 def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
     """The settings with variables expanded in everything but the servers of `mcpServers`."""
     folders: dict[KeyPath, str] = {
@@ -289,15 +280,14 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         changed["tools"] = tools.model_copy(update=used)
     search, providers = settings.web.search, dict[str, Any]()
     for name, variables in SEARCH_VARIABLES.items():
-        provider = getattr(search, name)
+        provider: Section = getattr(search, name)
         values: dict[str, str | None] = {}
-        for key, variable in variables.items():
-            given: str | None = getattr(provider, key)
-            expander = VariableExpander(environ)
-            text = expander.text(given, ("web", "search", name, wire_name(key))) if given else environ.get(variable)
+        for attribute, given in provider:
+            key, expander = wire_name(attribute), VariableExpander(environ)
+            text = expander.text(given, ("web", "search", name, key)) if given else environ.get(variables.get(key, ""))
             is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not asked. {HINT}")
-            values[key] = None if is_missing or not (given or text) else text
-        if any(getattr(provider, key) != value for key, value in values.items()):
+            values[attribute] = None if is_missing or not (given or text) else text
+        if any(getattr(provider, attribute) != value for attribute, value in values.items()):
             providers[name] = provider.model_copy(update=values)
     if providers:
         search = search.model_copy(update=providers)
