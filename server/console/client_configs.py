@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -245,8 +244,6 @@ def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
     Raises:
         SettingsError: It is not valid.
     """
-    if not content.removeprefix(BOM_UTF8).strip():
-        return {}
     if dialect == "toml":
         return toml_tree(content, path)
     if dialect == "jsonc":

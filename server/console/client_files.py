@@ -283,8 +283,7 @@ def _merged(present: Tree, entry: Tree) -> Tree:
 
 def own_servers(own: str) -> Tree:
     """The servers in the user's own settings, by alias."""
-    content = read_settings_file(own, is_optional=True)
-    servers = table_at(parse(content, own), SECTION) if content is not None and content.strip() else {}
+    servers = table_at(parse(read_settings_file(own, is_optional=True) or b"", own), SECTION)
     return {alias_of(name): entry for name, entry in servers.items()}
 
 
@@ -292,7 +291,7 @@ def _drop(own: str, digests: Mapping[str, str]) -> None:
     """Take servers out of the user's own settings, if they are still what was put there."""
 
     def changed(content: bytes) -> bytes:
-        for name, entry in table_at(parse(content, own) if content.strip() else {}, SECTION).items():
+        for name, entry in table_at(parse(content, own), SECTION).items():
             if digests.get(alias_of(name)) == _digest_of(entry):
                 content = without_member(content, (SECTION, name), own)
         return content

@@ -92,7 +92,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
 
     def with_servers(content: bytes) -> bytes:
         """The file with the servers in it. What somebody else added in the meantime stays."""
-        present = names_by_alias(parse(content, own) if content.strip() else {})
+        present = names_by_alias(parse(content, own))
         entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
         changed = with_entries(content, SECTION, entries)
         problems = _problems(changed, own, environ)
@@ -101,8 +101,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         return changed
 
     try:
-        content = read_settings_file(own, is_optional=True)
-        present = names_by_alias(parse(content, own) if content is not None else {})
+        present = names_by_alias(parse(read_settings_file(own, is_optional=True) or b"", own))
         for alias, entry in servers.items():
             if alias in present and not force:
                 sys.stdout.write(f"  stays as it is (--force replaces it): {visible_line(alias)}\n")
@@ -203,7 +202,7 @@ def own_ports(environ: Mapping[str, str]) -> list[int]:
     own = user_file(environ)
     try:
         content = read_settings_file(own, is_optional=True) if own is not None else None
-        configured = value_at(parse(content, own or ""), ("http", "port")) if content is not None else None
+        configured = value_at(parse(content or b"", own or ""), ("http", "port"))
     except SettingsError:
         configured = None
     return [DEFAULT_PORT, *([configured] if isinstance(configured, int) else [])]

@@ -291,7 +291,7 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
     own = user_file(environ)
     try:
         content = read_settings_file(own, is_optional=True) if own is not None else None
-        settings = parse(content, own or "") if content is not None else {}
+        settings = parse(content or b"", own or "")
     except SettingsError:
         settings = {}
     names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values()]

@@ -165,7 +165,8 @@ class _Document:
             raise SettingsError([f"{source}: this file is not UTF-8."]) from None
         plain = without_comments(text, source)
         strict = without_trailing_commas(plain)
-        tree = parse(strict.encode(), source, max_bytes=max_bytes)
+        # Comments alone are refused: there is no object to put anything into.
+        tree = parse((strict if strict.strip() else text).encode(), source, max_bytes=max_bytes)
         return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
 
     def checked(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:

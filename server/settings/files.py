@@ -113,11 +113,18 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
 def parse(
     content: bytes, source: str, diagnostics: Diagnostics | None = None, *, max_bytes: int = MAX_FILE_BYTES
 ) -> Tree:
-    """Turn the content of a settings file into one object. Comments are allowed; a repeated key gets a warning."""
+    """Turn the content of a settings file into one object; a blank file is `{}`.
+
+    Comments are allowed; where there are diagnostics, they get a warning of each repeated key.
+
+    Raises:
+        SettingsError: The file is too large, or is not one JSON object in UTF-8.
+    """
     if len(content) > max_bytes:
         raise SettingsError([f"{source}: this file has more than {max_bytes} bytes, which no settings file has."])
     try:
-        text = without_comments(content.decode().removeprefix("\ufeff"), source)
+        text = content.decode().removeprefix("\ufeff")
+        text = without_comments(text, source) if text.strip() else "{}"
         tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
         if "\\u" in text:  # An escape can be half of a character, which nothing could be done with.
             json.dumps(tree, ensure_ascii=False).encode()
@@ -125,7 +132,8 @@ def parse(
     except UnicodeDecodeError as error:
         problem = f"this file is not UTF-8 (byte {error.start}); save it as UTF-8."
     except json.JSONDecodeError as error:
-        problem = f"this file is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}."
+        place = f"line {error.lineno}, column {error.colno}"
+        problem = f"this file is not valid JSON at {place}: look there for what is missing or too much."
     except UnicodeEncodeError:
         problem = "a \\u escape in this file is half of a surrogate pair."
     except ValueError:

@@ -119,7 +119,7 @@ def load_settings(
 def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
     """Read everything, now. `before` has the settings until now, in a server that runs."""
     diagnostics, environ = Diagnostics(), inputs.environ
-    operators, candidates = _operator_layers(inputs, diagnostics)
+    operators, candidates = _operator_layers(inputs, before, diagnostics)
     own = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
     trusted_folders = trust.read_trust(trust.trust_file(environ), diagnostics)
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
@@ -188,7 +188,9 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     )
 
 
-def _operator_layers(inputs: SettingsInputs, diagnostics: Diagnostics) -> tuple[list[Layer], list[SettingsFile]]:
+def _operator_layers(
+    inputs: SettingsInputs, before: SettingsReport | None, diagnostics: Diagnostics
+) -> tuple[list[Layer], list[SettingsFile]]:
     """The layers that are the operator's own, in canonical form, and every file that was looked for."""
     environ = inputs.environ
     layers: list[Layer] = []
@@ -215,6 +217,10 @@ def _operator_layers(inputs: SettingsInputs, diagnostics: Diagnostics) -> tuple[
             data = parse(content, path, diagnostics)
         except SettingsError as error:
             diagnostics.problems += error.problems  # the others are looked at nevertheless
+            continue
+        if before is not None and not content.strip() and any(path in each.source for each in before.given):
+            # Somebody may be about to write it, and until then no rule that stood in it may be lost.
+            diagnostics.refuse(path, "this file is empty now; write {} into it if nothing in it is to count.")
             continue
         if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
             data = translated(data, path, diagnostics)

@@ -52,7 +52,7 @@ def read_trust(path: str | None, diagnostics: Diagnostics) -> Folders:
 
 
 def _folders(content: bytes) -> Folders:
-    tree = parse(content, "trust") if content.strip() else {}
+    tree = parse(content, "trust")
     return {
         folder: {name: str(value) for name, value in cast("Tree", files).items()}
         for folder, files in table_at(tree, "folders").items()
