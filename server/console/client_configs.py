@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName
 from server.settings.canonical_form import TRANSPORT_ALIASES
-from server.settings.document_edits import Path, toml_tree
+from server.settings.document_edits import MemberPath, toml_tree
 from server.settings.files import home_folder, parse, read_regular, without_comments, without_trailing_commas
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
@@ -43,9 +43,11 @@ class ClientConfig:
     title: str
     files: tuple[str, ...]  # where the person's own configuration may be, the likeliest first, as absolute paths
     variables: Variables
-    path: Path = ("mcpServers",)  # where in the file the servers are
+    path: MemberPath = ("mcpServers",)  # where in the file the servers are
     dialect: Dialect = "json"
-    others: tuple[tuple[str, Path], ...] = ()  # further files, and places in them, from which servers are imported
+    others: tuple[
+        tuple[str, MemberPath], ...
+    ] = ()  # further files, and places in them, from which servers are imported
     project_file: str = ""  # the file of a project, from its folder; empty where there is none
     programs: tuple[str, ...] = ()  # the names of its command
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what every entry has there besides the command
@@ -70,7 +72,13 @@ class ClientConfig:
         return variable in BASE or (sys.platform == "win32" and variable.upper() in _BASE_ON_WINDOWS)
 
 
-ANY_PATH: tuple[Path, ...] = (("mcpServers",), ("servers",), ("mcp", "servers"), ("context_servers",), ("mcp_servers",))
+ANY_PATH: tuple[MemberPath, ...] = (
+    ("mcpServers",),
+    ("servers",),
+    ("mcp", "servers"),
+    ("context_servers",),
+    ("mcp_servers",),
+)
 """Where servers may be in a file of which nothing else is known."""
 
 

@@ -45,6 +45,7 @@ from server.settings.own_entries import PROGRAM, is_own
 from server.settings.section import Diagnostics, dotted
 from server.settings.tree import Tree, leaves
 from server.settings.upstream_entries import alias_of
+from server.settings.variable_expansion import variables_in
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
 from tools.contract.display import visible_line
 from tools.web.search_settings import SEARCH_VARIABLES
@@ -52,7 +53,6 @@ from tools.web.search_settings import SEARCH_VARIABLES
 NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
 START_SECONDS = 30.0  # how long the entry may take to start and to list its tools (ours)
 Scope = Literal["user", "project"]
-_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-[^}]*)?\}|([A-Za-z_]\w*))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
             if isinstance(text, str) and path[-1] == "inheritEnv":
                 names.append(text)
             elif isinstance(text, str):
-                names += [found[1] or found[2] for found in _VARIABLE.finditer(text) if found[0] != "$$"]
+                names += variables_in(text)
     return [name for name in dict.fromkeys(names) if environ.get(name)]
 
 

@@ -21,7 +21,7 @@ from server.settings.tree import Tree, parent_at, value_at
 
 INDENT = "  "  # where a file has no indentation that could be followed
 _SOURCE = "settings"  # how errors call a file whose path is not known
-Path = tuple[str, ...]
+MemberPath = tuple[str, ...]
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
@@ -50,7 +50,7 @@ def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> by
 
 
 def with_member(
-    content: bytes, path: Path, value: Any, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES
+    content: bytes, path: MemberPath, value: Any, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES
 ) -> bytes:
     """The content of a JSON file with the value at `path` set; the objects above it are made where they are missing.
 
@@ -76,7 +76,7 @@ def with_member(
     return document.checked(document.insertions(above, member), expected)
 
 
-def without_member(content: bytes, path: Path, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """The content of a JSON file without what stands at `path`, its comma and the blanks around it."""
     document = _Document.of(content, source, max_bytes)
     containers = document.containers(path[:-1])
@@ -88,7 +88,7 @@ def without_member(content: bytes, path: Path, source: str = _SOURCE, max_bytes:
     return document.checked([document.without_item(above, above.keys.index(path[-1]))], expected)
 
 
-def doubtful_key(content: bytes, path: Path, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
+def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
     """The first key on the way to `path` that the file has twice, or in two spellings; `None` where all are clear."""
     document = _Document.of(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
@@ -102,7 +102,7 @@ def doubtful_key(content: bytes, path: Path, source: str, max_bytes: int = MAX_F
     return None
 
 
-def _changed(tree: Tree, path: Path, value: Any) -> Tree:
+def _changed(tree: Tree, path: MemberPath, value: Any) -> Tree:
     changed = deepcopy(tree)
     cast("Tree", parent_at(changed, path, create=True))[path[-1]] = value
     return changed
@@ -180,7 +180,7 @@ class _Document:
                 continue
         raise SettingsError([f"{self.source}: this file is written in a way that cannot be changed safely."])
 
-    def containers(self, path: Path) -> list[_Container]:
+    def containers(self, path: MemberPath) -> list[_Container]:
         """The objects from the top down along a path, as far as they are there."""
         found = [_Container.at(self.strict, self.strict.index("{"))]
         for depth, step in enumerate(path, start=1):
@@ -326,7 +326,7 @@ def toml_tree(content: bytes, source: str) -> Tree:
         raise SettingsError([f"{source}: this file is not valid TOML{where}."]) from None
 
 
-def toml_table(path: Path, table: Mapping[str, Any]) -> str:
+def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
     """A table of texts, numbers, lists of texts and objects of texts, as TOML writes it."""
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
     return "\n".join([f"[{'.'.join(map(_toml_key, path))}]", *lines]) + "\n"
@@ -345,7 +345,7 @@ def _toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # a date is refused later
 
 
-def with_table(content: bytes, path: Path, table: Mapping[str, Any], source: str) -> bytes:
+def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], source: str) -> bytes:
     """The content of a TOML file with a table at its end, in place of one that has this path."""
     before = toml_tree(content, source)
     if value_at(before, path) is not None:
@@ -365,7 +365,7 @@ def with_table(content: bytes, path: Path, table: Mapping[str, Any], source: str
     raise SettingsError([f"{source}: {said}. Add this by hand, within its braces: {member}"])
 
 
-def without_table(content: bytes, path: Path, source: str) -> bytes:
+def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     """The content of a TOML file without a table and the tables below it."""
     before = toml_tree(content, source)
     if value_at(before, path) is None:
@@ -395,7 +395,7 @@ def without_table(content: bytes, path: Path, source: str) -> bytes:
     return changed
 
 
-def _is_below(section: str, path: Path) -> bool:
+def _is_below(section: str, path: MemberPath) -> bool:
     """Whether a piece of TOML that begins with a header is this table, or one below it."""
     head = section.partition("\n")[0].rstrip("\r")
     tree: Any = tomllib.loads(head) if _is_toml(head) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from server.settings.section import Diagnostics, KeyPath, dotted, shown_name
@@ -31,7 +31,7 @@ class VariableExpander:
         def value(match: re.Match[str]) -> str:
             if match["dollar"]:
                 return "$"
-            name, has_default, default = (match["plain"] or match["braced"]).partition(":-")
+            name, has_default, default = _name_and_default(match)
             found = self.environ.get(name)
             if has_default and not found:
                 return default
@@ -54,3 +54,13 @@ class VariableExpander:
             said = f"{dotted(where)} names the environment variable {shown_name(variable)}, which is not set"
             diagnostics.warn(source_of(where), f"{said}{consequence}")
         return bool(self.missing)
+
+
+def variables_in(text: str) -> Iterator[str]:
+    """The names of the variables that the expander looks up for a text, in order; one may come twice."""
+    return (_name_and_default(match)[0] for match in _VARIABLE.finditer(text) if not match["dollar"])
+
+
+def _name_and_default(match: re.Match[str]) -> tuple[str, str, str]:
+    """The name of a variable, `:-` if a default is given, and that."""
+    return (match["plain"] or match["braced"]).partition(":-")
