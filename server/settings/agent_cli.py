@@ -141,7 +141,7 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
 """Keys that restrict, with what there is here in their place."""
 
 
-def translated(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
+def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
     """What in such a file means something here, under our keys or aliases that we know; it is taken out of `data`."""
     result: Tree = {}
     for path in (*_SAME_KEYS, *(alias for alias in FOREIGN_KEYS if alias not in _MODES)):
@@ -192,21 +192,21 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
     """
     expander = VariableExpander(environ)
 
-    def expanded(value: Any, path: KeyPath) -> Any:
+    def expand(value: Any, path: KeyPath) -> Any:
         if path in _ALLOWING or path in _EXPANDED_LATER:
             return value
         if len(path) == 3 and path[0] == "mcpServers" and path[2] in EXPANDED_IN_SERVERS:
             return value
         if isinstance(value, dict):
-            return {key: expanded(item, (*path, key)) for key, item in cast("Tree", value).items()}
+            return {key: expand(item, (*path, key)) for key, item in cast("Tree", value).items()}
         if isinstance(value, list):
-            written = cast("list[Any]", value)
-            items = [expanded(item, (*path, index)) for index, item in enumerate(written)]
+            items = cast("list[Any]", value)
+            values = [expand(item, (*path, index)) for index, item in enumerate(items)]
             if path in REFUSING:  # an empty text would be a rule about every tool
-                return [item for item in items if item != ""] + [item for item in written if item not in items]
-            return items
+                return [item for item in values if item != ""] + [item for item in items if item not in values]
+            return values
         return expander.text(value, path) if isinstance(value, str) else value
 
     for key in list(data):
-        data[key] = expanded(data[key], (key,))
+        data[key] = expand(data[key], (key,))
     expander.warn_of_missing(diagnostics, lambda _: source, ", so it stays as it is written.")

@@ -131,12 +131,15 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
     for section, key in (("workspace", "roots"), ("shell", "readable")):
         paths: Any = value_at(data, (section, key))
         if isinstance(paths, list):
-            named = f"{section}.{key}"
-            absolute = [_absolute(path, named, layer, environ, diagnostics) for path in cast("list[Any]", paths)]
-            data[section][key] = absolute
+            data[section][key] = [
+                _absolute_path(path, f"{section}.{key}", layer, environ, diagnostics)
+                for path in cast("list[Any]", paths)
+            ]
     memory = table_at(data, "memory")
     if "globalFolder" in memory:
-        memory["globalFolder"] = _absolute(memory["globalFolder"], "memory.globalFolder", layer, environ, diagnostics)
+        memory["globalFolder"] = _absolute_path(
+            memory["globalFolder"], "memory.globalFolder", layer, environ, diagnostics
+        )
 
 
 def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tree:
@@ -196,13 +199,13 @@ def rename_transports(data: Tree) -> None:
 
 def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
     """The servers of a layer under their aliases. Two that would have the same one are refused."""
-    source, renamed = layer.source, dict[str, Any]()
+    source, entries = layer.source, dict[str, Any]()
     for name, entry in table_at(layer.data, "mcpServers").items():
         alias, shown = alias_of(name), dotted(("mcpServers", name))
         if not alias:
             diagnostics.refuse(source, "a server in mcpServers has an empty name; give it one.")
             continue
-        if alias in renamed:
+        if alias in entries:
             both = f"{dotted(('mcpServers', layer.names[alias]))} and {shown}"
             said = f"{both} would both be called {alias}; rename one, with letters, digits, - and single _ only."
             diagnostics.refuse(source, said)
@@ -218,8 +221,8 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
                 diagnostics.refuse(source, f"{path} has to be true or false.")
             elif disabled or "enabled" not in entry:
                 entry["enabled"] = not disabled
-        renamed[alias], layer.names[alias] = entry, name
-    return renamed
+        entries[alias], layer.names[alias] = entry, name
+    return entries
 
 
 def _drop_unknown_keys(
@@ -248,7 +251,7 @@ def _drop_unknown_keys(
                     _drop_unknown_keys(cast("Tree", entry), key.section, where, source, diagnostics)
 
 
-def _absolute(path: Any, key: str, layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> Any:
+def _absolute_path(path: Any, key: str, layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> Any:
     if not isinstance(path, str):
         return path
     if not path.strip() or "\0" in path:

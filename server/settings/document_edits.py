@@ -37,9 +37,9 @@ def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
     if key not in inner:
         return with_member(content, (section, key), added)
     at = document.containers((section,))[-1].members[key]
-    written = [json.dumps(item, ensure_ascii=False) for item in added]
-    changed = document.insertions(_Container.at(document.strict, at), lambda _indent: written)
-    return document.checked(changed, _changed(document.tree, (section, key), [*present, *added]))
+    items = [json.dumps(item, ensure_ascii=False) for item in added]
+    candidates = document.insertions(_Container.at(document.strict, at), lambda _indent: items)
+    return document.choose(candidates, _tree_with(document.tree, (section, key), [*present, *added]))
 
 
 def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> bytes:
@@ -60,20 +60,20 @@ def with_member(
     document = _Document.of(content, source, max_bytes)
     containers = document.containers(path[:-1])
     above, key = containers[-1], path[len(containers) - 1]
-    expected = _changed(document.tree, path, value)
+    expected = _tree_with(document.tree, path, value)
     if len(containers) == len(path) and key in above.keys:
         at = len(above.keys) - 1 - above.keys[::-1].index(key)  # of a repeated key the last, which counts
         _, first, last = above.items[at]
-        written = document.written(value, None if document.is_inline(above) else document.indent_in(above))
-        return document.checked([document.text[:first] + written + document.text[last:]], expected)
+        new = document.value_text(value, None if document.is_inline(above) else document.indent_in(above))
+        return document.choose([document.text[:first] + new + document.text[last:]], expected)
     for step in reversed(path[len(containers) :]):
         value = {step: value}
     colon = document.colon
 
     def member(indent: str | None) -> Sequence[str]:
-        return [f"{json.dumps(key, ensure_ascii=False)}{colon}{document.written(value, indent)}"]
+        return [f"{json.dumps(key, ensure_ascii=False)}{colon}{document.value_text(value, indent)}"]
 
-    return document.checked(document.insertions(above, member), expected)
+    return document.choose(document.insertions(above, member), expected)
 
 
 def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -85,7 +85,7 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
     expected = deepcopy(document.tree)
     cast("Tree", parent_at(expected, path)).pop(path[-1])
     above = containers[-1]
-    return document.checked([document.without_item(above, above.keys.index(path[-1]))], expected)
+    return document.choose([document.without_item(above, above.keys.index(path[-1]))], expected)
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
@@ -102,10 +102,10 @@ def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int =
     return None
 
 
-def _changed(tree: Tree, path: MemberPath, value: Any) -> Tree:
-    changed = deepcopy(tree)
-    cast("Tree", parent_at(changed, path, create=True))[path[-1]] = value
-    return changed
+def _tree_with(tree: Tree, path: MemberPath, value: Any) -> Tree:
+    other = deepcopy(tree)
+    cast("Tree", parent_at(other, path, create=True))[path[-1]] = value
+    return other
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +169,13 @@ class _Document:
         tree = parse((strict if strict.strip() else text).encode(), source, max_bytes=max_bytes)
         return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
 
-    def checked(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
+    def choose(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
         """The first of these texts that holds what is expected."""
         for text in candidates:
-            changed = self.mark + text.encode()
+            content = self.mark + text.encode()
             try:
-                if _Document.of(changed, self.source, self.max_bytes).tree == expected:
-                    return changed
+                if _Document.of(content, self.source, self.max_bytes).tree == expected:
+                    return content
             except SettingsError:
                 continue
         raise SettingsError([f"{self.source}: this file is written in a way that cannot be changed safely."])
@@ -220,7 +220,7 @@ class _Document:
             return _indent_of(self.text, container.items[0][0])
         return _indent_of(self.text, container.start) + self.unit
 
-    def written(self, value: Any, indent: str | None) -> str:
+    def value_text(self, value: Any, indent: str | None) -> str:
         """A value as this file would have it, on lines that begin with `indent`; on one line for `None`."""
         colon = self.colon
         if indent is None:
@@ -228,12 +228,12 @@ class _Document:
         block = json.dumps(value, ensure_ascii=False, indent=self.unit, separators=(",", colon))
         return block.replace("\n", f"{self.newline}{indent}")
 
-    def insertions(self, container: _Container, made: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
+    def insertions(self, container: _Container, items_at: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
         """The text with more items at the end of a container, the nicest first; some may not be JSON any more."""
         text, newline = self.text, self.newline
         indent = self.indent_in(container)
         inline = self.is_inline(container)
-        items = made(None if inline else indent)
+        items = items_at(None if inline else indent)
         comma = self.colon.replace(":", ",") if inline else f",{newline}{indent}"
         if not container.items:
             if inline:
@@ -351,13 +351,13 @@ def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], sourc
     if value_at(before, path) is not None:
         content = without_table(content, path, source)
     text = content.decode()
-    written = toml_table(path, table)
+    lines = toml_table(path, table)
     gap = "" if not text.strip("\ufeff \t\r\n") else "\n" if text.endswith("\n") else "\n\n"
     newline = "\r\n" if "\r\n" in text else "\n"
-    changed = (text + (gap + written).replace("\n", newline)).encode()
+    after = (text + (gap + lines).replace("\n", newline)).encode()
     try:
-        if toml_tree(changed, source) == _changed(before, path, dict(table)):
-            return changed
+        if toml_tree(after, source) == _tree_with(before, path, dict(table)):
+            return after
     except SettingsError:
         pass
     above, member = dotted(path[:-1]), f"{_toml_key(path[-1])} = {_toml_value(dict(table))}"
@@ -382,8 +382,8 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
             piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
             left = re.sub(r"(?<=\n)\r?\n\Z", "", left) if last == len(text) else left
         left += piece
-    changed = content[: len(content) - len(body)] + left.encode()
-    after = toml_tree(changed, source)
+    shorter = content[: len(content) - len(body)] + left.encode()
+    after = toml_tree(shorter, source)
     if not above and len(path) > 1:
         # The table above it may be gone with it, or be there still.
         parent = cast("Tree", parent_at(expected, path[:-1]))
@@ -392,7 +392,7 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     if after != expected:
         said = f"{dotted(path)} is written in a way that cannot be taken out safely. Remove it by hand."
         raise SettingsError([f"{source}: {said}"])
-    return changed
+    return shorter
 
 
 def _is_below(section: str, path: MemberPath) -> bool:

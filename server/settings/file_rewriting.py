@@ -40,10 +40,10 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
                 if workspace.stat(location) is not None:
                     with workspace.open_file(location) as opened:
                         content, identity = opened.whole(signal), identity_of(opened.info)
-                changed = change(content)
-                if changed == content:
+                after = change(content)
+                if after == content:
                     return
-                replace_file(workspace, location, changed, identity, new_mode=PRIVATE_FILE)
+                replace_file(workspace, location, after, identity, new_mode=PRIVATE_FILE)
                 return
         except ToolError as error:
             if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == TRIES - 1:

@@ -82,7 +82,7 @@ class MergedLayers:
     def add(self, layer: Layer) -> None:
         self._layers.append(layer)
         self.names |= layer.names
-        self.data = _merged(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)
+        self.data = _merge(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)
 
     def source_of(self, path: KeyPath) -> str:
         """The layer that a value, or the nearest thing around it, came from."""
@@ -100,12 +100,12 @@ class MergedLayers:
         return "default"
 
 
-def _merged(below: Tree, above: Tree, path: KeyPath, *, adds_rules: bool) -> Tree:
+def _merge(below: Tree, above: Tree, path: KeyPath, *, adds_rules: bool) -> Tree:
     result = dict(below)
     for key, value in above.items():
         here, before = (*path, key), below.get(key)
         if isinstance(value, dict) and isinstance(before, dict) and path != ("mcpServers",):
-            result[key] = _merged(cast("Tree", before), cast("Tree", value), here, adds_rules=adds_rules)
+            result[key] = _merge(cast("Tree", before), cast("Tree", value), here, adds_rules=adds_rules)
         elif adds_rules and here in ADDED_RULES and isinstance(value, list) and isinstance(before, list):
             rules = cast("list[Any]", before)
             result[key] = [*rules, *(rule for rule in cast("list[Any]", value) if rule not in rules)]

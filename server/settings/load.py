@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from pydantic import ValidationError
 
 from server.settings import trust
-from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translated
+from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translate
 from server.settings.canonical_form import canonicalise
 from server.settings.files import home_folder, own_folder, parse, read_settings_file, real_path, user_file
 from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
@@ -120,13 +120,13 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     """Read everything, now. `before` has the settings until now, in a server that runs."""
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, before, diagnostics)
-    own = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
+    operator_paths = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
     trusted_folders = trust.read_trust(trust.trust_file(environ), diagnostics)
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
     restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
-        files = [file for file in trust.find_files(folder, clis) if real_path(file.path) not in own]
+        files = [file for file in trust.find_files(folder, clis) if real_path(file.path) not in operator_paths]
         trusted, seen = trust.read_trusted(files, trusted_folders, diagnostics)
         candidates += seen
         for layer in trusted:
@@ -137,34 +137,36 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         restrictions |= trust.restrictions_of(trusted)
         layers += trusted
     layers.sort(key=lambda layer: layer.scope)
-    merged = MergedLayers(layers)
-    line: Any = value_at(merged.data, trust.SERVER_COMMAND)
+    all_layers = MergedLayers(layers)
+    line: Any = value_at(all_layers.data, trust.SERVER_COMMAND)
     words = cast("list[Any]", line) if isinstance(line, list) else []
     if words and all(isinstance(word, str) for word in words):  # else there is none, or validation says what is wrong
-        source, own = merged.source_of(trust.SERVER_COMMAND), dotted(("mcpServers", trust.COMMAND_ALIAS))
-        if trust.COMMAND_ALIAS in table_at(merged.data, "mcpServers"):
-            said = f"{dotted(trust.SERVER_COMMAND)} is not used, because there is {own}, which has its alias."
+        source, entry = all_layers.source_of(trust.SERVER_COMMAND), dotted(("mcpServers", trust.COMMAND_ALIAS))
+        if trust.COMMAND_ALIAS in table_at(all_layers.data, "mcpServers"):
+            said = f"{dotted(trust.SERVER_COMMAND)} is not used, because there is {entry}, which has its alias."
             diagnostics.warn(source, said)
         else:
             server = {"mcpServers": {trust.COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
-            merged.add(Layer(SettingsScope.CONFIG, source, server, names={trust.COMMAND_ALIAS: trust.COMMAND_ALIAS}))
-    given = tuple(_given_values(merged, merged.data, Settings, ()))
+            all_layers.add(
+                Layer(SettingsScope.CONFIG, source, server, names={trust.COMMAND_ALIAS: trust.COMMAND_ALIAS})
+            )
+    given = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
     settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.
-    if merged.data:
+    if all_layers.data:
         try:
-            settings = Settings.model_validate_json(json.dumps(merged.data))
+            settings = Settings.model_validate_json(json.dumps(all_layers.data))
         except ValidationError as error:
             from server.settings.explanations import explain  # noqa: PLC0415 - needed only where something is wrong
 
-            problems = [*diagnostics.problems, *explain(error, merged.source_of)]
+            problems = [*diagnostics.problems, *explain(error, all_layers.source_of)]
             raise SettingsError(problems, diagnostics.warnings) from None
-    settings = _resolve(settings, environ, merged.source_of, diagnostics)
+    settings = _resolve(settings, environ, all_layers.source_of, diagnostics)
     of_workspaces = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
         settings,
-        names=merged.names,
+        names=all_layers.names,
         environ=environ,
-        source_of=merged.source_of,
+        source_of=all_layers.source_of,
         diagnostics=diagnostics,
         starts_itself=lambda entry, source: _starts_itself(entry, inputs, of_workspace=source in of_workspaces),
     )
@@ -223,7 +225,7 @@ def _operator_layers(
             diagnostics.refuse(path, "this file is empty now; write {} into it if nothing in it is to count.")
             continue
         if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
-            data = translated(data, path, diagnostics)
+            data = translate(data, path, diagnostics)
         layers.append(Layer(scope, path, data, os.path.dirname(path)))
     given = json.loads(json.dumps(dict(inputs.overrides)))  # The caller's own stay as they are.
     layers.append(Layer(SettingsScope.COMMAND_LINE, COMMAND_LINE, given))
@@ -273,17 +275,17 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
             diagnostics.refuse(source_of(path), said)
         except ValueError:
             pass  # it holds NUL, which was refused with its layer
-    changed: dict[str, Any] = {}
+    updates: dict[str, Any] = {}
     tools = settings.tools
     commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
     if any(commands.values()):
-        used: dict[str, tuple[str, ...] | None] = {}
+        usable: dict[str, tuple[str, ...] | None] = {}
         for name, command in commands.items():
             expander = VariableExpander(environ)
-            expanded = expander.texts(command or (), ("tools", wire_name(name)))
+            line = expander.texts(command or (), ("tools", wire_name(name)))
             is_missing = expander.warn_of_missing(diagnostics, source_of, f"; the command is not used. {HINT}")
-            used[name] = None if is_missing else expanded or None
-        changed["tools"] = tools.model_copy(update=used)
+            usable[name] = None if is_missing else line or None
+        updates["tools"] = tools.model_copy(update=usable)
     search, providers = settings.web.search, dict[str, Any]()
     for name, variables in SEARCH_VARIABLES.items():
         provider: Section = getattr(search, name)
@@ -297,7 +299,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
             providers[name] = provider.model_copy(update=values)
     if providers:
         search = search.model_copy(update=providers)
-        changed["web"] = settings.web.model_copy(update={"search": search})
+        updates["web"] = settings.web.model_copy(update={"search": search})
     if search.default is not None and search.default not in search.configured:
         said = f"web.search.default is {search.default}, which cannot be asked: its key or its address is missing."
         diagnostics.warn(source_of(("web", "search", "default")), said)
@@ -318,8 +320,8 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         if not expander.warn_of_missing(diagnostics, source_of, consequence):
             agents[name] = agent.model_copy(update=texts)
     if settings.agents:
-        changed["agents"] = agents
-    return settings.model_copy(update=changed) if changed else settings
+        updates["agents"] = agents
+    return settings.model_copy(update=updates) if updates else settings
 
 
 def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:
@@ -343,14 +345,14 @@ def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_worksp
     return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 
 
-def _given_values(merged: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:
+def _given_values(all_layers: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:
     for name, value in data.items():
         here, key = (*path, name), keys_of(section)[name]
         if key.section is None or not isinstance(value, dict):
-            yield GivenValue(here, value, merged.source_of(here))
+            yield GivenValue(here, value, all_layers.source_of(here))
             continue
         below = cast("Tree", value)
         entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.is_table else {here: below}
         for where, entry in entries.items():
             if isinstance(entry, dict):
-                yield from _given_values(merged, cast("Tree", entry), key.section, where)
+                yield from _given_values(all_layers, cast("Tree", entry), key.section, where)

@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
-from server.settings.agent_cli import FILE, AgentCli, translated
+from server.settings.agent_cli import FILE, AgentCli, translate
 from server.settings.files import own_folder, parse, read_regular
 from server.settings.layers import REFUSING, FileState, Layer, SettingsFile, SettingsScope
 from server.settings.section import Diagnostics, SettingsError, dotted, key_paths
@@ -66,7 +66,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
 
     was_trusted = False
 
-    def changed(content: bytes) -> bytes:
+    def change(content: bytes) -> bytes:
         nonlocal was_trusted
         try:
             before = _folders(content)
@@ -77,7 +77,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
         after |= {folder: dict(files)} if files is not None else {}
         return content if after == before else json.dumps({"folders": after}, indent=2).encode() + b"\n"
 
-    rewrite(path, changed, AbortSignal())
+    rewrite(path, change, AbortSignal())
     return was_trusted
 
 
@@ -103,7 +103,7 @@ class WorkspaceFile:
         """What it says; `SettingsError` where it cannot be used."""
         data = parse(self.content or b"", self.path, diagnostics)
         if self.cli is not None:
-            data = translated(data, self.path, diagnostics)
+            data = translate(data, self.path, diagnostics)
         return Layer(self.scope, self.path, data, os.path.dirname(self.path))
 
 
