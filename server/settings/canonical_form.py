@@ -186,11 +186,13 @@ def convert_keys(
 def warn_of_difference(
     other: tuple[str, ...], counting: tuple[str, ...], source: str, diagnostics: Diagnostics
 ) -> None:
+    """Tell that two keys of one meaning have two values, and which of them counts."""
     said = f"{dotted(other)} and {dotted(counting)} mean the same and differ; {dotted(counting)} counts."
     diagnostics.warn(source, said)
 
 
 def rename_transports(data: Tree) -> None:
+    """Give the types of the servers the names that they have here, in place."""
     for entry in table_at(data, "mcpServers").values():
         named: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
         if isinstance(named, str):

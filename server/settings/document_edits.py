@@ -25,7 +25,11 @@ MemberPath = tuple[str, ...]
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """The content of a settings file with texts added to the list `section.key`; none is added twice."""
+    """The content of a settings file with texts added to the list `section.key`; none is added twice.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than a list stands there.
+    """
     document = _Document.of(content, _SOURCE, MAX_FILE_BYTES)
     inner: Any = document.tree.get(section, {})
     present: Any = cast("Tree", inner).get(key, []) if isinstance(inner, dict) else None
@@ -43,7 +47,11 @@ def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
 
 
 def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> bytes:
-    """The content of a settings file with entries in the object `section`; one that is there is replaced."""
+    """The content of a settings file with entries in the object `section`; one that is there is replaced.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than an object stands there.
+    """
     for name, entry in entries.items():
         content = with_member(content, (section, name), entry)
     return content
@@ -77,7 +85,11 @@ def with_member(
 
 
 def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """The content of a JSON file without what stands at `path`, its comma and the blanks around it."""
+    """The content of a JSON file without what stands at `path`, its comma and the blanks around it.
+
+    Raises:
+        SettingsError: It is not a JSON object, or is written in a way that cannot be changed safely.
+    """
     document = _Document.of(content, source, max_bytes)
     containers = document.containers(path[:-1])
     if len(containers) < len(path) or path[-1] not in containers[-1].keys:
@@ -89,7 +101,11 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """The first key on the way to `path` that the file has twice, or in two spellings; `None` where all are clear."""
+    """The first key on the way to `path` that the file has twice, or in two spellings; `None` where all are clear.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than an object stands on the way.
+    """
     document = _Document.of(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
         here = dotted(path[: depth + 1])
@@ -170,7 +186,11 @@ class _Document:
         return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
 
     def choose(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
-        """The first of these texts that holds what is expected."""
+        """The first of these texts that holds what is expected.
+
+        Raises:
+            SettingsError: None of them does.
+        """
         for text in candidates:
             content = self.mark + text.encode()
             try:
@@ -346,7 +366,11 @@ def _toml_value(value: Any) -> str:
 
 
 def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], source: str) -> bytes:
-    """The content of a TOML file with a table at its end, in place of one that has this path."""
+    """The content of a TOML file with a table at its end, in place of one that has this path.
+
+    Raises:
+        SettingsError: It is not valid, or no table can be added to what stands above.
+    """
     before = toml_tree(content, source)
     if value_at(before, path) is not None:
         content = without_table(content, path, source)
@@ -366,7 +390,11 @@ def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], sourc
 
 
 def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
-    """The content of a TOML file without a table and the tables below it."""
+    """The content of a TOML file without a table and the tables below it.
+
+    Raises:
+        SettingsError: It is not valid, or is written in a way from which nothing can be taken out safely.
+    """
     before = toml_tree(content, source)
     if value_at(before, path) is None:
         return content

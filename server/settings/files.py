@@ -96,7 +96,11 @@ def read_regular(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool = False) -> bytes | None:
-    """The content of a settings file, `None` of an optional one that is not there; a stream can be read only once."""
+    """The content of a settings file, `None` of an optional one that is not there; a stream can be read only once.
+
+    Raises:
+        SettingsError: It cannot be read, or is not there and has to be.
+    """
     try:
         if is_stream:
             with open(path, "rb") as stream:
@@ -151,7 +155,11 @@ def parse(
 
 
 def without_comments(text: str, source: str) -> str:
-    """The text with every comment blanked out, so that lines and columns stay what they are in the file."""
+    """The text with every comment blanked out, so that lines and columns stay what they are in the file.
+
+    Raises:
+        SettingsError: A comment is never closed.
+    """
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]

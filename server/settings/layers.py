@@ -42,6 +42,8 @@ class Layer:
 
 
 class FileState(StrEnum):
+    """What became of a file that may hold settings, as the end of a sentence about it."""
+
     READ = "read"
     ABSENT = "not there"
     UNTRUSTED = "not trusted"
@@ -80,6 +82,7 @@ class MergedLayers:
             self.add(layer)
 
     def add(self, layer: Layer) -> None:
+        """Put one more layer on top."""
         self._layers.append(layer)
         self.names |= layer.names
         self.data = _merge(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)

@@ -82,6 +82,7 @@ class SettingsReport:
 
 
 def working_folder() -> str | None:
+    """The working folder of this process; `None` where it does not exist any more."""
     try:
         return os.getcwd()
     except OSError:
@@ -117,7 +118,11 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
-    """Read everything, now. `before` has the settings until now, in a server that runs."""
+    """Read everything, now. `before` has the settings until now, in a server that runs.
+
+    Raises:
+        SettingsError: As of `load_settings`; in a server that runs, also that a file is empty which said something.
+    """
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, before, diagnostics)
     operator_paths = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}

@@ -23,16 +23,19 @@ def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None
 
 
 def value_at(tree: Tree, path: KeyPath) -> Any:
+    """What stands at a path; `None` where nothing does."""
     parent = parent_at(tree, path)
     return parent.get(str(path[-1])) if parent is not None else None
 
 
 def table_at(tree: Tree, key: str) -> Tree:
+    """The object below a key, such as that of all servers; an empty one, which is not put there, for anything else."""
     table = tree.get(key)
     return cast("Tree", table) if isinstance(table, dict) else {}
 
 
 def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
+    """Put a value at a path where nothing stands, with the objects above it; not below what is no object."""
     parent = parent_at(tree, path, create=True)
     if parent is not None:
         parent.setdefault(str(path[-1]), value)

@@ -36,6 +36,7 @@ def trust_file(environ: Mapping[str, str]) -> str | None:
 
 
 def digest(content: bytes) -> str:
+    """What a file is known by as it was seen: SHA-256 of its content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -61,7 +62,12 @@ def _folders(content: bytes) -> Folders:
 
 
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
-    """Trust a folder's settings files as they were seen, or with `None` no more; whether it was trusted before."""
+    """Trust a folder's settings files as they were seen, or with `None` no more; whether it was trusted before.
+
+    Raises:
+        ToolError: The store cannot be written.
+        OSError: Its folder cannot be made.
+    """
     from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - reading settings needs no writer
 
     was_trusted = False
@@ -100,7 +106,11 @@ class WorkspaceFile:
         return os.path.join(self.folder, *self.name.split("/"))
 
     def layer(self, diagnostics: Diagnostics) -> Layer:
-        """What it says; `SettingsError` where it cannot be used."""
+        """What it says.
+
+        Raises:
+            SettingsError: It cannot be used.
+        """
         data = parse(self.content or b"", self.path, diagnostics)
         if self.cli is not None:
             data = translate(data, self.path, diagnostics)

@@ -118,6 +118,7 @@ def resolve_entries(
 
 
 def servers_above(environ: Mapping[str, str]) -> int:
+    """How many servers like this one have started each other before this one was started."""
     given = environ.get(ABOVE_VARIABLE, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
 

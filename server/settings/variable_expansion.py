@@ -43,9 +43,11 @@ class VariableExpander:
         return _VARIABLE.sub(value, text) if "$" in text else text
 
     def texts(self, texts: Sequence[str], path: KeyPath) -> tuple[str, ...]:
+        """The same for each text of an array."""
         return tuple(self.text(text, (*path, index)) for index, text in enumerate(texts))
 
     def table(self, table: Mapping[str, str], path: KeyPath) -> dict[str, str]:
+        """The same for each text of an object."""
         return {name: self.text(text, (*path, name)) for name, text in table.items()}
 
     def warn_of_missing(self, diagnostics: Diagnostics, source_of: SourceOf, consequence: str) -> bool:
