@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from server.settings import models, tool_models
-from server.settings.agent_cli import KEY_ALIASES
+from server.settings.canonical_form import KEY_ALIASES
 from server.settings.explanations import words
 from server.settings.section import KeyPath, Section, dotted, keys_of
 

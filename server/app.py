@@ -32,7 +32,7 @@ from server.requests.files import AT, FileRequests, MemoryResources
 from server.requests.tools import ToolRequests
 from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
-from server.settings.settings_writer import SavedRules
+from server.settings.saved_rules import SavedRules
 from server.tool_services import Commands, CustomTools, audit_file, page_fetcher, permission_policy
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy

@@ -28,7 +28,7 @@ class Keeper:
         self.kept: list[str] = []
         self._problem = problem
 
-    async def keep(self, rules: Sequence[str]) -> str:
+    async def save(self, rules: Sequence[str]) -> str:
         """Keep them."""
         if self._problem is not None:
             raise self._problem

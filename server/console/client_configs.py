@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from server.settings.agent_cli import AGENT_CLIS, FILE, TRANSPORT_ALIASES, CliName
-from server.settings.document_edits import JsonDocument, Path, toml_tree
-from server.settings.files import (
-    Tree,
-    home_folder,
-    parse,
-    read_regular,
-    table_at,
-    value_at,
-)
+from server.settings.agent_cli import AGENT_CLIS, FILE, CliName
+from server.settings.canonical_form import TRANSPORT_ALIASES
+from server.settings.document_edits import JsonDocument, MemberPath, toml_tree
+from server.settings.files import home_folder, parse, read_regular
 from server.settings.models import UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
-from server.settings.variable_expansion import EXPANDED_IN_SERVERS
+from server.settings.tree import Tree, table_at, value_at
+from server.settings.upstream_entries import EXPANDED_IN_SERVERS
 
 MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history (ours)
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas
@@ -48,9 +42,11 @@ class ClientConfig:
     title: str
     files: tuple[str, ...]  # where the person's own configuration may be, the likeliest first, as absolute paths
     variables: Variables
-    path: Path = ("mcpServers",)  # where in the file the servers are
+    path: MemberPath = ("mcpServers",)  # where in the file the servers are
     dialect: Dialect = "json"
-    others: tuple[tuple[str, Path], ...] = ()  # further files, and places in them, from which servers are imported
+    others: tuple[
+        tuple[str, MemberPath], ...
+    ] = ()  # further files, and places in them, from which servers are imported
     project_file: str = ""  # the file of a project, from its folder; empty where there is none
     programs: tuple[str, ...] = ()  # the names of its command
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what every entry has there besides the command
@@ -75,7 +71,13 @@ class ClientConfig:
         return variable in BASE or (sys.platform == "win32" and variable.upper() in _BASE_ON_WINDOWS)
 
 
-ANY_PATH: tuple[Path, ...] = (("mcpServers",), ("servers",), ("mcp", "servers"), ("context_servers",), ("mcp_servers",))
+ANY_PATH: tuple[MemberPath, ...] = (
+    ("mcpServers",),
+    ("servers",),
+    ("mcp", "servers"),
+    ("context_servers",),
+    ("mcp_servers",),
+)
 """Where servers may be in a file of which nothing else is known."""
 
 
@@ -249,8 +251,6 @@ def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
     Raises:
         SettingsError: It is not valid.
     """
-    if not content.removeprefix(BOM_UTF8).strip():
-        return {}
     if dialect == "toml":
         return toml_tree(content, path)
     document = JsonDocument.of(content, path, MAX_CLIENT_BYTES)

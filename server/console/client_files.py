@@ -28,20 +28,12 @@ from server.settings.document_edits import (
     without_member,
     without_table,
 )
-from server.settings.files import (
-    Tree,
-    own_folder,
-    parse,
-    read_regular,
-    read_settings_file,
-    table_at,
-    user_file,
-    value_at,
-)
+from server.settings.file_rewriting import rewrite
+from server.settings.files import own_folder, parse, read_regular, read_settings_file, user_file
 from server.settings.own_entries import is_own
 from server.settings.section import dotted
-from server.settings.settings_writer import rewrite
-from server.settings.variable_expansion import alias_of
+from server.settings.tree import Tree, table_at, value_at
+from server.settings.upstream_entries import alias_of
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
@@ -296,8 +288,7 @@ def _merged(present: Tree, entry: Tree) -> Tree:
 
 def own_servers(own: str) -> Tree:
     """The servers in the user's own settings, by alias."""
-    content = read_settings_file(own, is_optional=True)
-    servers = table_at(parse(content, own), SECTION) if content is not None and content.strip() else {}
+    servers = table_at(parse(read_settings_file(own, is_optional=True) or b"", own), SECTION)
     return {alias_of(name): entry for name, entry in servers.items()}
 
 
@@ -305,7 +296,7 @@ def _drop(own: str, digests: Mapping[str, str]) -> None:
     """Take servers out of the user's own settings, if they are still what was put there."""
 
     def changed(content: bytes) -> bytes:
-        for name, entry in table_at(parse(content, own) if content.strip() else {}, SECTION).items():
+        for name, entry in table_at(parse(content, own), SECTION).items():
             if digests.get(alias_of(name)) == _digest_of(entry):
                 content = without_member(content, (SECTION, name), own)
         return content

@@ -20,12 +20,13 @@ from server.console.terminal import linked
 from server.console.terminal import show as show_lines
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_edits import with_entries
-from server.settings.files import Tree, parse, read_settings_file, table_at, user_file, value_at
+from server.settings.file_rewriting import PRIVATE_FILE, rewrite
+from server.settings.files import parse, read_settings_file, user_file
 from server.settings.load import SettingsInputs, UnusableSettingsError, read_settings
 from server.settings.own_entries import DEFAULT_PORT, is_own
 from server.settings.section import Diagnostics, dotted
-from server.settings.settings_writer import PRIVATE_FILE, rewrite
-from server.settings.variable_expansion import alias_of
+from server.settings.tree import Tree, table_at, value_at
+from server.settings.upstream_entries import alias_of
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError
 from tools.contract.limits import AbortSignal
@@ -92,7 +93,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
 
     def with_servers(content: bytes) -> bytes:
         """The file with the servers in it. What somebody else added in the meantime stays."""
-        present = names_by_alias(parse(content, own) if content.strip() else {})
+        present = names_by_alias(parse(content, own))
         entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
         changed = with_entries(content, SECTION, entries)
         problems = _problems(changed, own, environ)
@@ -101,8 +102,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         return changed
 
     try:
-        content = read_settings_file(own, is_optional=True)
-        present = names_by_alias(parse(content, own) if content is not None else {})
+        present = names_by_alias(parse(read_settings_file(own, is_optional=True) or b"", own))
         for alias, entry in servers.items():
             if alias in present and not force:
                 sys.stdout.write(f"  stays as it is (--force replaces it): {visible_line(alias)}\n")
@@ -203,7 +203,7 @@ def own_ports(environ: Mapping[str, str]) -> list[int]:
     own = user_file(environ)
     try:
         content = read_settings_file(own, is_optional=True) if own is not None else None
-        configured = value_at(parse(content, own or ""), ("http", "port")) if content is not None else None
+        configured = value_at(parse(content or b"", own or ""), ("http", "port"))
     except SettingsError:
         configured = None
     return [DEFAULT_PORT, *([configured] if isinstance(configured, int) else [])]

@@ -25,10 +25,12 @@ from server.console.terminal import ERASE, Spinner, can_move
 from server.log import start_log
 from server.settings import SettingsError, SettingsReport, models
 from server.settings.document_edits import doubtful_key, with_member, without_member
-from server.settings.files import MAX_FILE_BYTES, Tree, leaves, parent_at, parse, user_file
+from server.settings.files import MAX_FILE_BYTES, parse, user_file
 from server.settings.own_entries import is_own
 from server.settings.section import dotted
-from server.settings.variable_expansion import HINT, MAX_ALIAS, alias_of
+from server.settings.tree import Tree, leaves, parent_at
+from server.settings.upstream_entries import MAX_ALIAS, alias_of
+from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
 from tools.contract.secrets import is_secret_name
 
@@ -147,7 +149,7 @@ def add(
         raise Failure(f"{said}; nothing was added. {hint}.")
     before = read_file(path)
     try:
-        present = names_by_alias(parse(before, path) if before and before.strip() else {})
+        present = names_by_alias(parse(before or b"", path))
         if name in present and not replaces:
             raise Failure(f"there is a server {name} in {shown} already, so nothing was added. --force replaces it.")
         place = (SECTION, present.get(name, name))
@@ -183,7 +185,7 @@ def change_server(
     shown, before = visible_line(path), read_file(path)
     report = None
     try:
-        present = names_by_alias(parse(before, path) if before and before.strip() else {})
+        present = names_by_alias(parse(before or b"", path))
         key = present.get(alias_of(name))
         if before is None or key is None:
             like = difflib.get_close_matches(name, [*present, *present.values()], n=1)
@@ -223,7 +225,7 @@ def init(wish: Wish, environ: Mapping[str, str]) -> int:
     shown, before, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
     copied = read_file(copy)
     try:
-        tree = parse(before, path) if before and before.strip() else {}
+        tree = parse(before or b"", path)
         ours = parse(schema, copy)
         if copied is not None and parse(copied, copy).get("title") != ours["title"]:
             said = "is not a schema of coretools-mcp, so it stays as it is, and nothing was written"

@@ -24,7 +24,8 @@ from server.console.terminal import Spinner, show
 from server.console.upstream_waits import how_it_failed, last_words, quiet_log
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
-from server.settings.files import FileState, home_folder, real_path
+from server.settings.files import home_folder, real_path
+from server.settings.layers import FileState
 from server.settings.load import working_folder
 from server.settings.variable_expansion import HINT
 from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState

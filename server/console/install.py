@@ -40,19 +40,19 @@ from server.console.prompts import ask
 from server.console.settings_display import command_text, describe_entry, show_difference, shown_value
 from server.settings import SettingsError
 from server.settings.document_edits import toml_table
-from server.settings.files import Tree, home_folder, leaves, parse, read_settings_file, user_file
+from server.settings.files import home_folder, parse, read_settings_file, user_file
 from server.settings.own_entries import PROGRAM, is_own
 from server.settings.section import Diagnostics, dotted
-from server.settings.variable_expansion import alias_of
+from server.settings.tree import Tree, leaves
+from server.settings.upstream_entries import alias_of
+from server.settings.variable_expansion import variables_in
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
 from tools.contract.display import visible_line
-from tools.web.search_settings import SETUP
+from tools.web.search_settings import SEARCH_VARIABLES
 
 NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
 START_SECONDS = 30.0  # how long the entry may take to start and to list its tools (ours)
 Scope = Literal["user", "project"]
-_SEARCH_VARIABLES = re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join(SETUP.values()))
-_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-[^}]*)?\}|([A-Za-z_]\w*))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,17 +291,18 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
     own = user_file(environ)
     try:
         content = read_settings_file(own, is_optional=True) if own is not None else None
-        settings = parse(content, own or "") if content is not None else {}
+        settings = parse(content or b"", own or "")
     except SettingsError:
         settings = {}
-    names = [*_SEARCH_VARIABLES, TOKEN_VARIABLE, "XDG_CONFIG_HOME"]
+    names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values()]
+    names += [TOKEN_VARIABLE, "XDG_CONFIG_HOME"]
     for path, value in leaves({**settings, "": moved}):
         texts = cast("list[Any]", value) if isinstance(value, list) else [value]
         for text in texts:
             if isinstance(text, str) and path[-1] == "inheritEnv":
                 names.append(text)
             elif isinstance(text, str):
-                names += [found[1] or found[2] for found in _VARIABLE.finditer(text) if found[0] != "$$"]
+                names += variables_in(text)
     return [name for name in dict.fromkeys(names) if environ.get(name)]
 
 

@@ -1,8 +1,7 @@
 """The settings files of Qwen Code and Gemini CLI: where they are, and what in them means something here.
 
-Both know two shapes: flat keys (`coreTools`), and keys in sections (`tools.core`). The keys and shapes of all their
-versions become ours, in any layer. What is about their own interface, their model or their account is passed over in
-silence; what restricts, and has no counterpart here, is told.
+What is about their own interface, their model or their account is passed over in silence; what restricts, and has no
+counterpart here, is told.
 """
 
 from __future__ import annotations
@@ -10,270 +9,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import ValidationError
 
-from server.settings.files import (
-    REFUSING,
-    Layer,
-    SettingsScope,
-    Tree,
-    home_folder,
-    parent_at,
-    pop_value,
-    set_default,
-    table_at,
-    value_at,
+from server.settings.canonical_form import (
+    FOREIGN_KEYS,
+    MODE_ALIASES,
+    WRONG,
+    Converters,
+    convert_keys,
+    rename_transports,
 )
-from server.settings.models import Settings, UpstreamSettings
-from server.settings.section import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
-from server.settings.tool_models import MAX_COUNT
-from server.settings.variable_expansion import EXPANDED_IN_SERVERS, MAX_ALIAS, VariableExpander, alias_of
-from tools.contract.limits import MAX_COMMAND_TIMEOUT, ApprovalMode
-
-KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    ("toolDiscoveryCommand",): ("tools", "discoveryCommand"),
-    ("tools", "toolDiscoveryCommand"): ("tools", "discoveryCommand"),
-    ("toolCallCommand",): ("tools", "callCommand"),
-    ("tools", "toolCallCommand"): ("tools", "callCommand"),
-    ("mcpServerCommand",): ("mcp", "serverCommand"),
-    ("mcp", "mcpServerCommand"): ("mcp", "serverCommand"),
-    ("allowMCPServers",): ("mcp", "allowed"),
-    ("excludeMCPServers",): ("mcp", "excluded"),
-    ("coreTools",): ("tools", "core"),
-    ("allowedTools",): ("tools", "allowed"),
-    ("excludeTools",): ("tools", "exclude"),
-    ("tools", "approvalMode"): ("approvalMode",),
-    ("webSearch",): ("web", "search"),
-    ("tavilyApiKey",): ("web", "search", "tavily", "apiKey"),
-    ("advanced", "tavilyApiKey"): ("web", "search", "tavily", "apiKey"),
-    ("contextFileName",): ("memory", "fileName"),
-    ("context", "fileName"): ("memory", "fileName"),
-}
-"""Keys of Qwen Code and Gemini CLI, in their older versions and in their documentation, and ours for each."""
-
-Converters = Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]]
-"""Keys of theirs whose value has another unit or meaning: ours for each, and what makes the value ours."""
-WRONG: Final = object()  # what a converter gives for a value that its key cannot have
-
-
-def _number(value: Any) -> int | float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _milliseconds(seconds: Any) -> Any:
-    number = _number(seconds)
-    return WRONG if number is None else int(max(0, min(number, MAX_COMMAND_TIMEOUT / 1000)) * 1000)
-
-
-def _limit(value: Any) -> Any:
-    """A limit; there, zero or a negative number means no limit."""
-    number = _number(value)
-    return WRONG if number is None else int(min(number, MAX_COUNT)) if number > 0 else None
-
-
-_NUMBERS: Converters = {
-    ("tools", "shell", "inactivityTimeout"): (("shell", "silenceTimeout"), _milliseconds),
-    ("tools", "truncateToolOutputThreshold"): (("limits", "readChars"), _limit),
-    ("truncateToolOutputThreshold",): (("limits", "readChars"), _limit),
-    ("tools", "truncateToolOutputLines"): (("limits", "readLines"), _limit),
-    ("truncateToolOutputLines",): (("limits", "readLines"), _limit),
-}
-
-_MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
-"""Keys that editors and both CLIs write, and that mean nothing here."""
-FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of theirs that is read here in any file
-TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
-"""How other clients write the type of a server, and what it is called here."""
-MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # as both CLIs write them
-_COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
-"""Keys whose value may be one string that is split as a shell does it."""
-MAX_SUGGESTIONS = 20  # after so many warnings none is made for an unknown key, since looking takes a while
-
-
-def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
-    """Bring a layer to canonical form, in place, and fill its `names`."""
-    data, source = layer.data, layer.source
-    for path in _MEANINGLESS:
-        pop_value(data, path)
-    for other, ours in KEY_ALIASES.items():
-        parent = parent_at(data, other)
-        if parent is None or other[-1] not in parent:
-            continue
-        value = pop_value(data, other)
-        if other == ("webSearch",) and isinstance(value, dict):
-            value = _providers_by_type(cast("Tree", value), source, diagnostics)
-        target = parent_at(data, ours, create=True)
-        # Where both are given, ours counts. Of a section that is not an object, validation tells.
-        if target is not None and target.setdefault(ours[-1], value) != value:
-            warn_of_difference(other, ours, source, diagnostics)
-    convert_keys(data, _NUMBERS, data, source, diagnostics, "it is not a number")
-    mode = data.get("approvalMode")
-    if isinstance(mode, str):
-        data["approvalMode"] = MODE_ALIASES.get(mode, mode)
-    if data.get("approvalMode") == "yolo" and layer.scope is not SettingsScope.COMMAND_LINE:
-        del data["approvalMode"]
-        said = 'approvalMode "yolo" is ignored: it counts only on the command line, as --approval-mode yolo.'
-        diagnostics.warn(source, said)
-    rename_transports(data)
-    for path in _COMMAND_LINES:
-        parent, line = parent_at(data, path), value_at(data, path)
-        if parent is None or not (isinstance(line, str) or line == []):
-            continue
-        import shlex  # noqa: PLC0415 - needed only where a command line is configured
-
-        lexer = shlex.shlex(line or "", posix=True)
-        lexer.whitespace_split, lexer.commenters = True, ""
-        if sys.platform == "win32":
-            lexer.escape = ""  # paths have backslashes there
-        try:
-            parent[path[-1]] = list(lexer) or None
-        except ValueError:
-            diagnostics.refuse(source, f"{dotted(path)} has a quote, or a backslash at its end, that is never closed.")
-            parent[path[-1]] = None
-    memory_file = value_at(data, ("memory", "fileName"))
-    if isinstance(memory_file, str):
-        data["memory"]["fileName"] = [memory_file]
-    if isinstance(data.get("mcpServers"), dict):
-        data["mcpServers"] = _by_alias(layer, diagnostics)
-    _drop_unknown_keys(data, Settings, (), source, diagnostics)
-    for section, key in (("workspace", "roots"), ("shell", "readable")):
-        paths: Any = value_at(data, (section, key))
-        if isinstance(paths, list):
-            named = f"{section}.{key}"
-            absolute = [_absolute(path, named, layer, environ, diagnostics) for path in cast("list[Any]", paths)]
-            data[section][key] = absolute
-    memory = table_at(data, "memory")
-    if "globalFolder" in memory:
-        memory["globalFolder"] = _absolute(memory["globalFolder"], "memory.globalFolder", layer, environ, diagnostics)
-
-
-def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tree:
-    """Qwen Code's `webSearch`, a list of providers that name their type, as one object by type."""
-    listed = given.get("provider")
-    if not isinstance(listed, list):
-        return given
-    found: Tree = {}
-    for entry in cast("list[Any]", listed):
-        provider = dict(cast("Tree", entry)) if isinstance(entry, dict) else {}
-        kind = provider.pop("type", None)
-        if kind in ("tavily", "brave", "google", "searxng"):
-            found.setdefault(kind, provider)
-        else:
-            named = json.dumps(kind) if isinstance(kind, str) else "without a type"
-            said = f"webSearch.provider {named} is not known and is ignored; known are tavily, brave, google, searxng."
-            diagnostics.warn(source, said)
-    default = given.get("default")
-    return found | ({"default": default} if isinstance(default, str) and default in found else {})
-
-
-def convert_keys(
-    data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, why_wrong: str
-) -> None:
-    """Move the values of other keys to ours, converted. Of several for one key of ours, the first given counts."""
-    counting: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for other, (ours, convert) in converters.items():
-        given = pop_value(data, other)
-        value = convert(given) if given is not None else None
-        if value is WRONG:
-            diagnostics.warn(source, f"{dotted(other)} is ignored, because {why_wrong}.")
-            continue
-        parent = parent_at(target, ours, create=True) if value is not None else None
-        if parent is None:
-            continue
-        if ours[-1] not in parent:
-            parent[ours[-1]] = value
-            counting[ours] = other
-        elif parent[ours[-1]] != value:
-            warn_of_difference(other, counting.get(ours, ours), source, diagnostics)
-
-
-def warn_of_difference(
-    other: tuple[str, ...], counting: tuple[str, ...], source: str, diagnostics: Diagnostics
-) -> None:
-    said = f"{dotted(other)} and {dotted(counting)} mean the same and differ; {dotted(counting)} counts."
-    diagnostics.warn(source, said)
-
-
-def rename_transports(data: Tree) -> None:
-    for entry in table_at(data, "mcpServers").values():
-        named: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
-        if isinstance(named, str):
-            entry["type"] = TRANSPORT_ALIASES.get(named, named)
-
-
-def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
-    """The servers of a layer under their aliases. Two that would have the same one are refused."""
-    source, renamed = layer.source, dict[str, Any]()
-    for name, entry in table_at(layer.data, "mcpServers").items():
-        alias, shown = alias_of(name), dotted(("mcpServers", name))
-        if not alias:
-            diagnostics.refuse(source, "a server in mcpServers has an empty name; give it one.")
-            continue
-        if alias in renamed:
-            both = f"{dotted(('mcpServers', layer.names[alias]))} and {shown}"
-            said = f"{both} would both be called {alias}; rename one, with letters, digits, - and single _ only."
-            diagnostics.refuse(source, said)
-            continue
-        if alias != name:
-            fits = f"a name has letters, digits, - and single _ inside, at most {MAX_ALIAS}"
-            diagnostics.warn(source, f"{shown} is called {alias} here: {fits}.")
-        if isinstance(entry, dict) and "disabled" in entry:
-            # Other clients write `disabled: true`; such a server must not start here.
-            disabled: Any = cast("Tree", entry).pop("disabled")
-            if not isinstance(disabled, bool):
-                path = dotted(("mcpServers", alias, "disabled"))
-                diagnostics.refuse(source, f"{path} has to be true or false.")
-            elif disabled or "enabled" not in entry:
-                entry["enabled"] = not disabled
-        renamed[alias], layer.names[alias] = entry, name
-    return renamed
-
-
-def _drop_unknown_keys(
-    data: Tree, section: type[Section], path: KeyPath, source: str, diagnostics: Diagnostics
-) -> None:
-    keys = keys_of(section)
-    for name in list(data):
-        here = (*path, name)
-        if name not in keys:
-            del data[name]
-            suggestion = ""
-            if len(diagnostics.warnings) < MAX_SUGGESTIONS:
-                import difflib  # noqa: PLC0415 - needed only where something is misspelled
-
-                by_lower = {key.lower(): key for key in keys}
-                close = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)
-                suggestion = f" Did you mean {dotted((*path, by_lower[close[0]]))}?" if close else ""
-            diagnostics.warn(source, f"{dotted(here)} is not a known key and is ignored.{suggestion}")
-            continue
-        key, value = keys[name], data[name]
-        if key.section is not None and isinstance(value, dict):
-            below = cast("Tree", value)
-            entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.is_table else {here: below}
-            for where, entry in entries.items():
-                if isinstance(entry, dict):
-                    _drop_unknown_keys(cast("Tree", entry), key.section, where, source, diagnostics)
-
-
-def _absolute(path: Any, key: str, layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> Any:
-    if not isinstance(path, str):
-        return path
-    if not path.strip() or "\0" in path:
-        diagnostics.refuse(layer.source, f"{key} holds a path that no folder has; name a folder.")
-        return path
-    if path == "~" or path.startswith(("~/", "~" + os.sep)):
-        path = os.path.join(home_folder(environ), path[2:])
-    try:
-        return os.path.abspath(os.path.join(layer.folder, path))
-    except OSError:
-        said = f"{key} holds a relative path, and the working folder does not exist any more."
-        diagnostics.refuse(layer.source, said)
-        return path
-
+from server.settings.files import home_folder
+from server.settings.layers import REFUSING
+from server.settings.models import UpstreamSettings
+from server.settings.section import Diagnostics, KeyPath, dotted, key_paths
+from server.settings.tree import Tree, set_default, table_at, value_at
+from server.settings.upstream_entries import EXPANDED_IN_SERVERS
+from server.settings.variable_expansion import VariableExpander
+from tools.contract.limits import ApprovalMode
 
 FILE = "settings.json"
 DEFAULTS_FILE = "system-defaults.json"
@@ -384,7 +141,7 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
 """Keys that restrict, with what there is here in their place."""
 
 
-def translated(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
+def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
     """What in such a file means something here, under our keys or aliases that we know; it is taken out of `data`."""
     result: Tree = {}
     for path in (*_SAME_KEYS, *(alias for alias in FOREIGN_KEYS if alias not in _MODES)):
@@ -435,21 +192,21 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
     """
     expander = VariableExpander(environ)
 
-    def expanded(value: Any, path: KeyPath) -> Any:
+    def expand(value: Any, path: KeyPath) -> Any:
         if path in _ALLOWING or path in _EXPANDED_LATER:
             return value
         if len(path) == 3 and path[0] == "mcpServers" and path[2] in EXPANDED_IN_SERVERS:
             return value
         if isinstance(value, dict):
-            return {key: expanded(item, (*path, key)) for key, item in cast("Tree", value).items()}
+            return {key: expand(item, (*path, key)) for key, item in cast("Tree", value).items()}
         if isinstance(value, list):
-            written = cast("list[Any]", value)
-            items = [expanded(item, (*path, index)) for index, item in enumerate(written)]
+            items = cast("list[Any]", value)
+            values = [expand(item, (*path, index)) for index, item in enumerate(items)]
             if path in REFUSING:  # an empty text would be a rule about every tool
-                return [item for item in items if item != ""] + [item for item in written if item not in items]
-            return items
+                return [item for item in values if item != ""] + [item for item in items if item not in values]
+            return values
         return expander.text(value, path) if isinstance(value, str) else value
 
     for key in list(data):
-        data[key] = expanded(data[key], (key,))
+        data[key] = expand(data[key], (key,))
     expander.warn_of_missing(diagnostics, lambda _: source, ", so it stays as it is written.")

@@ -17,25 +17,22 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, cast
 
-from server.settings.files import (
-    MAX_FILE_BYTES,
-    Tree,
-    parent_at,
-    parse,
-    value_at,
-    without_comments,
-    without_trailing_commas,
-)
+from server.settings.files import MAX_FILE_BYTES, parse, without_comments, without_trailing_commas
 from server.settings.section import SettingsError, dotted
+from server.settings.tree import Tree, parent_at, value_at
 
 INDENT = "  "  # where a file has no indentation that could be followed
 _LAST = 4  # texts that are remembered as read, for the next step of a change: a client's file may be large (ours)
 _SOURCE = "settings"  # how errors call a file whose path is not known
-Path = tuple[str, ...]
+MemberPath = tuple[str, ...]
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """The content of a settings file with texts added to the list `section.key`; none is added twice."""
+    """The content of a settings file with texts added to the list `section.key`; none is added twice.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than a list stands there.
+    """
     document = JsonDocument.of(content, _SOURCE, MAX_FILE_BYTES)
     inner: Any = document.tree.get(section, {})
     present: Any = cast("Tree", inner).get(key, []) if isinstance(inner, dict) else None
@@ -47,20 +44,24 @@ def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
     if key not in inner:
         return with_member(content, (section, key), added)
     at = document.containers((section,))[-1].members[key]
-    written = [json.dumps(item, ensure_ascii=False) for item in added]
-    changed = document.insertions(_Container.at(document.strict, at), lambda _indent: written)
-    return document.checked(changed, _changed(document.tree, (section, key), [*present, *added]))
+    items = [json.dumps(item, ensure_ascii=False) for item in added]
+    candidates = document.insertions(_Container.at(document.strict, at), lambda _indent: items)
+    return document.choose(candidates, _tree_with(document.tree, (section, key), [*present, *added]))
 
 
 def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> bytes:
-    """The content of a settings file with entries in the object `section`; one that is there is replaced."""
+    """The content of a settings file with entries in the object `section`; one that is there is replaced.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than an object stands there.
+    """
     for name, entry in entries.items():
         content = with_member(content, (section, name), entry)
     return content
 
 
 def with_member(
-    content: bytes, path: Path, value: Any, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES
+    content: bytes, path: MemberPath, value: Any, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES
 ) -> bytes:
     """The content of a JSON file with the value at `path` set; the objects above it are made where they are missing.
 
@@ -70,36 +71,44 @@ def with_member(
     document = JsonDocument.of(content, source, max_bytes)
     containers = document.containers(path[:-1])
     above, key = containers[-1], path[len(containers) - 1]
-    expected = _changed(document.tree, path, value)
+    expected = _tree_with(document.tree, path, value)
     if len(containers) == len(path) and key in above.keys:
         at = len(above.keys) - 1 - above.keys[::-1].index(key)  # of a repeated key the last, which counts
         _, first, last = above.items[at]
-        written = document.written(value, None if document.is_inline(above) else document.indent_in(above))
-        return document.checked([document.text[:first] + written + document.text[last:]], expected)
+        new = document.value_text(value, None if document.is_inline(above) else document.indent_in(above))
+        return document.choose([document.text[:first] + new + document.text[last:]], expected)
     for step in reversed(path[len(containers) :]):
         value = {step: value}
     colon = document.colon
 
     def member(indent: str | None) -> Sequence[str]:
-        return [f"{json.dumps(key, ensure_ascii=False)}{colon}{document.written(value, indent)}"]
+        return [f"{json.dumps(key, ensure_ascii=False)}{colon}{document.value_text(value, indent)}"]
 
-    return document.checked(document.insertions(above, member), expected)
+    return document.choose(document.insertions(above, member), expected)
 
 
-def without_member(content: bytes, path: Path, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """The content of a JSON file without what stands at `path`, its comma and the blanks around it."""
+def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """The content of a JSON file without what stands at `path`, its comma and the blanks around it.
+
+    Raises:
+        SettingsError: It is not a JSON object, or is written in a way that cannot be changed safely.
+    """
     document = JsonDocument.of(content, source, max_bytes)
     containers = document.containers(path[:-1])
     if len(containers) < len(path) or path[-1] not in containers[-1].keys:
         return content
     members = cast("Tree", parent_at(document.tree, path))
-    expected = _changed(document.tree, path[:-1], {key: item for key, item in members.items() if key != path[-1]})
+    expected = _tree_with(document.tree, path[:-1], {key: item for key, item in members.items() if key != path[-1]})
     above = containers[-1]
-    return document.checked([document.without_item(above, above.keys.index(path[-1]))], expected)
+    return document.choose([document.without_item(above, above.keys.index(path[-1]))], expected)
 
 
-def doubtful_key(content: bytes, path: Path, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """The first key on the way to `path` that the file has twice, or in two spellings; `None` where all are clear."""
+def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
+    """The first key on the way to `path` that the file has twice, or in two spellings; `None` where all are clear.
+
+    Raises:
+        SettingsError: It is not a JSON object, or something else than an object stands on the way.
+    """
     document = JsonDocument.of(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
         here = dotted(path[: depth + 1])
@@ -112,9 +121,9 @@ def doubtful_key(content: bytes, path: Path, source: str, max_bytes: int = MAX_F
     return None
 
 
-def _changed(tree: Tree, path: Path, value: Any) -> Tree:
+def _tree_with(tree: Tree, path: MemberPath, value: Any) -> Tree:
     """A tree with another value at a path; it shares what is beside that."""
-    return {**tree, path[0]: _changed(tree.get(path[0], {}), path[1:], value)} if path else value
+    return {**tree, path[0]: _tree_with(tree.get(path[0], {}), path[1:], value)} if path else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +185,26 @@ class JsonDocument:
             raise SettingsError([f"{source}: this file is not UTF-8."]) from None
         plain = without_comments(text, source)
         strict = without_trailing_commas(plain)
-        tree = parse(strict.encode(), source, max_bytes=max_bytes)
+        # Comments alone are refused: there is no object to put anything into.
+        tree = parse((strict if strict.strip() else text).encode(), source, max_bytes=max_bytes)
         return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
 
-    def checked(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
-        """The first of these texts that holds what is expected."""
+    def choose(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
+        """The first of these texts that holds what is expected.
+
+        Raises:
+            SettingsError: None of them does.
+        """
         for text in candidates:
-            changed = self.mark + text.encode()
+            content = self.mark + text.encode()
             try:
-                if JsonDocument.of(changed, self.source, self.max_bytes).tree == expected:
-                    return changed
+                if JsonDocument.of(content, self.source, self.max_bytes).tree == expected:
+                    return content
             except SettingsError:
                 continue
         raise SettingsError([f"{self.source}: this file is written in a way that cannot be changed safely."])
 
-    def containers(self, path: Path) -> list[_Container]:
+    def containers(self, path: MemberPath) -> list[_Container]:
         """The objects from the top down along a path, as far as they are there."""
         found = [_Container.at(self.strict, self.strict.index("{"))]
         for depth, step in enumerate(path, start=1):
@@ -230,7 +244,7 @@ class JsonDocument:
             return _indent_of(self.text, container.items[0][0])
         return _indent_of(self.text, container.start) + self.unit
 
-    def written(self, value: Any, indent: str | None) -> str:
+    def value_text(self, value: Any, indent: str | None) -> str:
         """A value as this file would have it, on lines that begin with `indent`; on one line for `None`."""
         colon = self.colon
         if indent is None:
@@ -238,12 +252,12 @@ class JsonDocument:
         block = json.dumps(value, ensure_ascii=False, indent=self.unit, separators=(",", colon))
         return block.replace("\n", f"{self.newline}{indent}")
 
-    def insertions(self, container: _Container, made: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
+    def insertions(self, container: _Container, items_at: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
         """The text with more items at the end of a container, the nicest first; some may not be JSON any more."""
         text, newline = self.text, self.newline
         indent = self.indent_in(container)
         inline = self.is_inline(container)
-        items = made(None if inline else indent)
+        items = items_at(None if inline else indent)
         comma = self.colon.replace(":", ",") if inline else f",{newline}{indent}"
         if not container.items:
             if inline:
@@ -339,7 +353,7 @@ def toml_tree(content: bytes, source: str) -> Tree:
         raise SettingsError([f"{source}: this file is not valid TOML{where}."]) from None
 
 
-def toml_table(path: Path, table: Mapping[str, Any]) -> str:
+def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
     """A table of texts, numbers, lists of texts and objects of texts, as TOML writes it."""
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
     return "\n".join([f"[{'.'.join(map(_toml_key, path))}]", *lines]) + "\n"
@@ -358,19 +372,23 @@ def _toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # a date is refused later
 
 
-def with_table(content: bytes, path: Path, table: Mapping[str, Any], source: str) -> bytes:
-    """The content of a TOML file with a table at its end, in place of one that has this path."""
+def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], source: str) -> bytes:
+    """The content of a TOML file with a table at its end, in place of one that has this path.
+
+    Raises:
+        SettingsError: It is not valid, or no table can be added to what stands above.
+    """
     before = toml_tree(content, source)
     if value_at(before, path) is not None:
         content = without_table(content, path, source)
     text = content.decode()
-    written = toml_table(path, table)
+    lines = toml_table(path, table)
     gap = "" if not text.strip("\ufeff \t\r\n") else "\n" if text.endswith("\n") else "\n\n"
     newline = "\r\n" if "\r\n" in text else "\n"
-    changed = (text + (gap + written).replace("\n", newline)).encode()
+    after = (text + (gap + lines).replace("\n", newline)).encode()
     try:
-        if toml_tree(changed, source) == _changed(before, path, dict(table)):
-            return changed
+        if toml_tree(after, source) == _tree_with(before, path, dict(table)):
+            return after
     except SettingsError:
         pass
     above, member = dotted(path[:-1]), f"{_toml_key(path[-1])} = {_toml_value(dict(table))}"
@@ -378,8 +396,12 @@ def with_table(content: bytes, path: Path, table: Mapping[str, Any], source: str
     raise SettingsError([f"{source}: {said}. Add this by hand, within its braces: {member}"])
 
 
-def without_table(content: bytes, path: Path, source: str) -> bytes:
-    """The content of a TOML file without a table and the tables below it."""
+def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
+    """The content of a TOML file without a table and the tables below it.
+
+    Raises:
+        SettingsError: It is not valid, or is written in a way from which nothing can be taken out safely.
+    """
     before = toml_tree(content, source)
     if value_at(before, path) is None:
         return content
@@ -395,8 +417,8 @@ def without_table(content: bytes, path: Path, source: str) -> bytes:
             piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
             left = re.sub(r"(?<=\n)\r?\n\Z", "", left) if last == len(text) else left
         left += piece
-    changed = content[: len(content) - len(body)] + left.encode()
-    after = toml_tree(changed, source)
+    shorter = content[: len(content) - len(body)] + left.encode()
+    after = toml_tree(shorter, source)
     if not above and len(path) > 1:
         # The table above it may be gone with it, or be there still.
         parent = cast("Tree", parent_at(expected, path[:-1]))
@@ -405,10 +427,10 @@ def without_table(content: bytes, path: Path, source: str) -> bytes:
     if after != expected:
         said = f"{dotted(path)} is written in a way that cannot be taken out safely. Remove it by hand."
         raise SettingsError([f"{source}: {said}"])
-    return changed
+    return shorter
 
 
-def _is_below(section: str, path: Path) -> bool:
+def _is_below(section: str, path: MemberPath) -> bool:
     """Whether a piece of TOML that begins with a header is this table, or one below it."""
     head = section.partition("\n")[0].rstrip("\r")
     tree: Any = tomllib.loads(head) if _is_toml(head) else None

@@ -1,4 +1,4 @@
-"""Settings files: where the user's own are, how one is read and parsed, and how all layers become one tree."""
+"""Settings files: where the user's own are, and how one is read and parsed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
 from typing import Any, cast
 
-from server.settings.section import Diagnostics, KeyPath, SettingsError, dotted, key_paths
+from server.settings.section import Diagnostics, KeyPath, SettingsError, dotted
+from server.settings.tree import Tree
 
 MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else (ours)
 MAX_DEPTH = 50  # objects and arrays inside each other (ours)
@@ -100,7 +99,11 @@ def read_regular(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool = False) -> bytes | None:
-    """The content of a settings file, `None` of an optional one that is not there; a stream can be read only once."""
+    """The content of a settings file, `None` of an optional one that is not there; a stream can be read only once.
+
+    Raises:
+        SettingsError: It cannot be read, or is not there and has to be.
+    """
     try:
         if is_stream:
             with open(path, "rb") as stream:
@@ -116,12 +119,19 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
 
 def parse(
     content: bytes, source: str, diagnostics: Diagnostics | None = None, *, max_bytes: int = MAX_FILE_BYTES
-) -> dict[str, Any]:
-    """Turn the content of a settings file into one object. Comments are allowed; a repeated key gets a warning."""
+) -> Tree:
+    """Turn the content of a settings file into one object; a blank file is `{}`.
+
+    Comments are allowed; where there are diagnostics, they get a warning of each repeated key.
+
+    Raises:
+        SettingsError: The file is too large, or is not one JSON object in UTF-8.
+    """
     if len(content) > max_bytes:
         raise SettingsError([f"{source}: this file has more than {max_bytes} bytes, which no settings file has."])
     try:
-        text = without_comments(content.decode().removeprefix("\ufeff"), source)
+        text = content.decode().removeprefix("\ufeff")
+        text = without_comments(text, source) if text.strip() else "{}"
         tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
         if _SURROGATE.search(text):  # An escape can be half of a character, which nothing could be done with.
             json.dumps(tree, ensure_ascii=False).encode()
@@ -129,7 +139,8 @@ def parse(
     except UnicodeDecodeError as error:
         problem = f"this file is not UTF-8 (byte {error.start}); save it as UTF-8."
     except json.JSONDecodeError as error:
-        problem = f"this file is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}."
+        place = f"line {error.lineno}, column {error.colno}"
+        problem = f"this file is not valid JSON at {place}: look there for what is missing or too much."
     except UnicodeEncodeError:
         problem = "a \\u escape in this file is half of a surrogate pair."
     except ValueError:
@@ -141,13 +152,17 @@ def parse(
             if diagnostics is not None:
                 for path in repeated:
                     diagnostics.warn(source, f"{dotted(path)} is given more than once; the last one counts.")
-            return cast("dict[str, Any]", tree)
+            return cast("Tree", tree)
         problem = "settings are one JSON object, from { to }; this file holds something else."
     raise SettingsError([f"{source}: {problem}"])
 
 
 def without_comments(text: str, source: str) -> str:
-    """The text with every comment blanked out, so that lines and columns stay what they are in the file."""
+    """The text with every comment blanked out, so that lines and columns stay what they are in the file.
+
+    Raises:
+        SettingsError: A comment is never closed.
+    """
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]
@@ -200,162 +215,3 @@ def _finite(written: str) -> float:
     if not math.isfinite(value):
         raise ValueError(written)
     return value
-
-
-Tree = dict[str, Any]  # an object as it came from JSON
-
-
-def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
-    """The object that holds the last key of a path; `None` if there is none, and none can be made."""
-    parent: Any = tree
-    for step in path[:-1]:
-        if create:
-            cast("Tree", parent).setdefault(str(step), {})
-        parent = cast("Tree", parent).get(str(step))
-        if not isinstance(parent, dict):
-            return None
-    return cast("Tree", parent)
-
-
-def value_at(tree: Tree, path: KeyPath) -> Any:
-    parent = parent_at(tree, path)
-    return parent.get(str(path[-1])) if parent is not None else None
-
-
-def table_at(tree: Tree, key: str) -> Tree:
-    table = tree.get(key)
-    return cast("Tree", table) if isinstance(table, dict) else {}
-
-
-def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
-    parent = parent_at(tree, path, create=True)
-    if parent is not None:
-        parent.setdefault(str(path[-1]), value)
-
-
-def pop_value(tree: Tree, path: KeyPath) -> Any:
-    """Remove a key, with the sections that are empty then; its value, or `None` where it was not there."""
-    parent = parent_at(tree, path)
-    if parent is None or path[-1] not in parent:
-        return None
-    value = parent.pop(str(path[-1]))
-    if not parent and len(path) > 1:
-        pop_value(tree, path[:-1])
-    return value
-
-
-def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Each value in a tree that is not an object with keys, with its path."""
-    if isinstance(value, dict) and value:
-        for key, item in cast("Tree", value).items():
-            yield from leaves(item, (*path, key))
-    elif path:
-        yield path, value
-
-
-class SettingsScope(IntEnum):
-    """What a layer is valid for, and so how much it counts: a later one wins."""
-
-    CLI_DEFAULTS = 0  # what `--settings` itself stands for, before any file
-    SYSTEM_DEFAULTS = 1  # the other CLI's defaults for this machine
-    USER = 2  # our own user's file
-    CLI_USER = 3  # the other CLI's file of this user
-    CLI_PROJECT = 4  # the other CLI's file in the workspace
-    WORKSPACE = 5  # our own file in the workspace
-    SYSTEM_OVERRIDES = 6  # the other CLI's file that overrides its users'
-    CONFIG = 7  # a file named on the command line
-    COMMAND_LINE = 8
-
-    @property
-    def adds_rules(self) -> bool:
-        """Whether its lists of rules are added to those below, which they never take back."""
-        return SettingsScope.CLI_USER <= self <= SettingsScope.SYSTEM_OVERRIDES or self is SettingsScope.COMMAND_LINE
-
-
-@dataclass(slots=True)
-class Layer:
-    """What one source says."""
-
-    scope: SettingsScope
-    source: str  # what it is called in sentences: the path of a file
-    data: Tree
-    folder: str = ""  # what relative paths in it start from; empty is the working folder
-    names: dict[str, str] = field(default_factory=dict[str, str])  # for each alias of its servers, the name there
-
-
-class FileState(StrEnum):
-    READ = "read"
-    ABSENT = "not there"
-    UNTRUSTED = "not trusted"
-    CHANGED = "changed since it was trusted"
-    UNUSABLE = "not usable"
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsFile:
-    """A file that may hold settings, and what became of it."""
-
-    path: str
-    scope: SettingsScope
-    state: FileState
-
-    @property
-    def is_in_workspace(self) -> bool:
-        """Whether it comes with a workspace, so that it has to be trusted."""
-        return self.scope in (SettingsScope.CLI_PROJECT, SettingsScope.WORKSPACE)
-
-
-REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
-"""Lists of what is asked about, refused or left out: more in them restricts more."""
-ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
-"""Lists of rules that some layers add to, so that they take back nothing that another layer restricts."""
-
-
-class MergedLayers:
-    """What all layers in canonical form say together: objects merge by key, all else replaces. The last counts most."""
-
-    def __init__(self, layers: Iterable[Layer]) -> None:
-        self._layers: list[Layer] = []
-        self.data: Tree = {}  # the values, under canonical keys; the entries of `mcpServers` under their aliases
-        self.names: dict[str, str] = {}  # for each alias, the name it was configured with
-        for layer in layers:
-            self.add(layer)
-
-    def add(self, layer: Layer) -> None:
-        self._layers.append(layer)
-        self.names |= layer.names
-        self.data = _merged(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)
-
-    def source_of(self, path: KeyPath) -> str:
-        """The layer that a value, or the nearest thing around it, came from."""
-        names = tuple(step for step in path if isinstance(step, str))
-        for length in range(len(names), 0, -1):
-            giving = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
-            if len(names) > 2 and names[0] == "mcpServers":  # an entry is replaced as a whole
-                entries = [layer for layer in self._layers if _is_given(layer.data, names[:2])]
-                giving = [layer for layer in giving if layer is entries[-1]]
-            if giving and names[:length] in ADDED_RULES:
-                first = max((at for at, layer in enumerate(giving) if not layer.scope.adds_rules), default=0)
-                return " and ".join(dict.fromkeys(layer.source for layer in giving[first:]))
-            if giving:
-                return giving[-1].source
-        return "default"
-
-
-def _merged(below: Tree, above: Tree, path: KeyPath, *, adds_rules: bool) -> Tree:
-    result = dict(below)
-    for key, value in above.items():
-        here, before = (*path, key), below.get(key)
-        if isinstance(value, dict) and isinstance(before, dict) and path != ("mcpServers",):
-            result[key] = _merged(cast("Tree", before), cast("Tree", value), here, adds_rules=adds_rules)
-        elif adds_rules and here in ADDED_RULES and isinstance(value, list) and isinstance(before, list):
-            rules = cast("list[Any]", before)
-            result[key] = [*rules, *(rule for rule in cast("list[Any]", value) if rule not in rules)]
-        else:
-            result[key] = value
-    return result
-
-
-def _is_given(data: Tree, path: KeyPath) -> bool:
-    parent = parent_at(data, path)
-    return parent is not None and path[-1] in parent

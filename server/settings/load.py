@@ -13,28 +13,18 @@ from typing import Any, NamedTuple, cast
 from pydantic import ValidationError
 
 from server.settings import trust
-from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, canonicalise, expand_variables, translated
-from server.settings.files import (
-    FileState,
-    Layer,
-    MergedLayers,
-    SettingsFile,
-    SettingsScope,
-    Tree,
-    home_folder,
-    own_folder,
-    parse,
-    pop_value,
-    read_settings_file,
-    real_path,
-    table_at,
-    user_file,
-    value_at,
-)
+from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translate
+from server.settings.canonical_form import canonicalise
+from server.settings.files import home_folder, own_folder, parse, read_settings_file, real_path, user_file
+from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.own_entries import options_for_us
-from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of
-from server.settings.variable_expansion import UpstreamEntry, resolve, resolve_entries
+from server.settings.section import Diagnostics, KeyPath, Section, SettingsError, dotted, keys_of, shown_name, wire_name
+from server.settings.tool_models import AgentSettings
+from server.settings.tree import Tree, pop_value, table_at, value_at
+from server.settings.upstream_entries import UpstreamEntry, resolve_entries
+from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
+from tools.web.search_settings import SEARCH_VARIABLES
 
 COMMAND_LINE = "command line"  # the source of values that were given as options
 
@@ -102,6 +92,7 @@ class UnusableSettingsError(SettingsError):
 
 
 def working_folder() -> str | None:
+    """The working folder of this process; `None` where it does not exist any more."""
     try:
         return os.getcwd()
     except OSError:
@@ -136,16 +127,20 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
-    """Read everything, now. `before` has the settings until now, in a server that runs."""
+    """Read everything, now. `before` has the settings until now, in a server that runs.
+
+    Raises:
+        SettingsError: As of `load_settings`; in a server that runs, also that a file is empty which said something.
+    """
     diagnostics, environ = Diagnostics(), inputs.environ
-    operators, candidates = _operator_layers(inputs, diagnostics)
-    own = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
+    operators, candidates = _operator_layers(inputs, before, diagnostics)
+    operator_paths = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
     trusted_folders = trust.read_trust(trust.trust_file(environ), diagnostics)
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
     restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
-        files = [file for file in trust.find_files(folder, clis) if real_path(file.path) not in own]
+        files = [file for file in trust.find_files(folder, clis) if real_path(file.path) not in operator_paths]
         trusted, seen = trust.read_trusted(files, trusted_folders, diagnostics)
         candidates += seen
         for layer in trusted:
@@ -156,27 +151,29 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         restrictions |= trust.restrictions_of(trusted)
         layers += trusted
     layers.sort(key=lambda layer: layer.scope)
-    merged = MergedLayers(layers)
-    line: Any = value_at(merged.data, trust.SERVER_COMMAND)
+    all_layers = MergedLayers(layers)
+    line: Any = value_at(all_layers.data, trust.SERVER_COMMAND)
     words = cast("list[Any]", line) if isinstance(line, list) else []
     if words and all(isinstance(word, str) for word in words):  # else there is none, or validation says what is wrong
-        source, own = merged.source_of(trust.SERVER_COMMAND), dotted(("mcpServers", trust.COMMAND_ALIAS))
-        if trust.COMMAND_ALIAS in table_at(merged.data, "mcpServers"):
-            said = f"{dotted(trust.SERVER_COMMAND)} is not used, because there is {own}, which has its alias."
+        source, entry = all_layers.source_of(trust.SERVER_COMMAND), dotted(("mcpServers", trust.COMMAND_ALIAS))
+        if trust.COMMAND_ALIAS in table_at(all_layers.data, "mcpServers"):
+            said = f"{dotted(trust.SERVER_COMMAND)} is not used, because there is {entry}, which has its alias."
             diagnostics.warn(source, said)
         else:
             server = {"mcpServers": {trust.COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
-            merged.add(Layer(SettingsScope.CONFIG, source, server, names={trust.COMMAND_ALIAS: trust.COMMAND_ALIAS}))
-    given = tuple(_given_values(merged, merged.data, Settings, ()))
+            all_layers.add(
+                Layer(SettingsScope.CONFIG, source, server, names={trust.COMMAND_ALIAS: trust.COMMAND_ALIAS})
+            )
+    given = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
     settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.
-    if merged.data:
-        text = json.dumps(merged.data)
+    if all_layers.data:
+        text = json.dumps(all_layers.data)
         try:
             settings = Settings.model_validate_json(text)
         except ValidationError as error:
             from server.settings.explanations import explain  # noqa: PLC0415 - needed only where something is wrong
 
-            diagnostics.problems += explain(error, merged.source_of)
+            diagnostics.problems += explain(error, all_layers.source_of)
             # The rest is looked at without these values, so that all that is wrong is told at once.
             rest = json.loads(text)
             for path in [tuple(takewhile(lambda step: isinstance(step, str), each["loc"])) for each in error.errors()]:
@@ -186,13 +183,13 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
                     pop_value(rest, path[:2] if path[0] == "agents" else path)
             with suppress(ValidationError):
                 settings = Settings.model_validate_json(json.dumps(rest))
-    settings = resolve(settings, environ, merged.source_of, diagnostics)
+    settings = _resolve(settings, environ, all_layers.source_of, diagnostics)
     of_workspaces = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
         settings,
-        names=merged.names,
+        names=all_layers.names,
         environ=environ,
-        source_of=merged.source_of,
+        source_of=all_layers.source_of,
         diagnostics=diagnostics,
         starts_itself=lambda entry, source: _starts_itself(entry, inputs, of_workspace=source in of_workspaces),
     )
@@ -217,7 +214,9 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     return report
 
 
-def _operator_layers(inputs: SettingsInputs, diagnostics: Diagnostics) -> tuple[list[Layer], list[SettingsFile]]:
+def _operator_layers(
+    inputs: SettingsInputs, before: SettingsReport | None, diagnostics: Diagnostics
+) -> tuple[list[Layer], list[SettingsFile]]:
     """The layers that are the operator's own, in canonical form, and every file that was looked for."""
     environ = inputs.environ
     layers: list[Layer] = []
@@ -245,8 +244,12 @@ def _operator_layers(inputs: SettingsInputs, diagnostics: Diagnostics) -> tuple[
         except SettingsError as error:
             diagnostics.problems += error.problems  # the others are looked at nevertheless
             continue
+        if before is not None and not content.strip() and any(path in each.source for each in before.given):
+            # Somebody may be about to write it, and until then no rule that stood in it may be lost.
+            diagnostics.refuse(path, "this file is empty now; write {} into it if nothing in it is to count.")
+            continue
         if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
-            data = translated(data, path, diagnostics)
+            data = translate(data, path, diagnostics)
         layers.append(Layer(scope, path, data, os.path.dirname(path)))
     given = json.loads(json.dumps(dict(inputs.overrides)))  # The caller's own stay as they are.
     layers.append(Layer(SettingsScope.COMMAND_LINE, COMMAND_LINE, given))
@@ -280,6 +283,71 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     return [folder] if is_project else []
 
 
+def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
+    """The settings with variables expanded in everything but the servers of `mcpServers`."""
+    folders: dict[KeyPath, str] = {
+        **{("workspace", "roots", index): root for index, root in enumerate(settings.workspace.roots)},
+        **{("shell", "readable", index): path for index, path in enumerate(settings.shell.readable)},
+    }
+    if settings.memory.global_folder is not None:
+        folders["memory", "globalFolder"] = settings.memory.global_folder
+    for path, folder in folders.items():
+        try:
+            os.path.realpath(folder)
+        except OSError:  # Nobody could tell what lies in it.
+            said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
+            diagnostics.refuse(source_of(path), said)
+        except ValueError:
+            pass  # it holds NUL, which was refused with its layer
+    updates: dict[str, Any] = {}
+    tools = settings.tools
+    commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
+    if any(commands.values()):
+        usable: dict[str, tuple[str, ...] | None] = {}
+        for name, command in commands.items():
+            expander = VariableExpander(environ)
+            line = expander.texts(command or (), ("tools", wire_name(name)))
+            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; the command is not used. {HINT}")
+            usable[name] = None if is_missing else line or None
+        updates["tools"] = tools.model_copy(update=usable)
+    search, providers = settings.web.search, dict[str, Any]()
+    for name, variables in SEARCH_VARIABLES.items():
+        provider: Section = getattr(search, name)
+        values: dict[str, str | None] = {}
+        for attribute, given in provider:
+            key, expander = wire_name(attribute), VariableExpander(environ)
+            text = expander.text(given, ("web", "search", name, key)) if given else environ.get(variables.get(key, ""))
+            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not asked. {HINT}")
+            values[attribute] = None if is_missing or not (given or text) else text
+        if any(getattr(provider, attribute) != value for attribute, value in values.items()):
+            providers[name] = provider.model_copy(update=values)
+    if providers:
+        search = search.model_copy(update=providers)
+        updates["web"] = settings.web.model_copy(update={"search": search})
+    if search.default is not None and search.default not in search.configured:
+        said = f"web.search.default is {search.default}, which cannot be asked: its key or its address is missing."
+        diagnostics.warn(source_of(("web", "search", "default")), said)
+    agents: dict[str, AgentSettings] = {}
+    for name, agent in settings.agents.items():
+        path = ("agents", name)
+        if not (agent.command or "").strip():
+            said = f"{dotted(path)}.command is missing or empty; name the program that takes the tasks."
+            diagnostics.refuse(source_of(path), said)
+            continue
+        expander = VariableExpander(environ)
+        texts = {
+            "command": expander.text(agent.command or "", (*path, "command")),
+            "args": expander.texts(agent.args, (*path, "args")),
+            "env": expander.table(agent.env, (*path, "env")),
+        }
+        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
+        if not expander.warn_of_missing(diagnostics, source_of, consequence):
+            agents[name] = agent.model_copy(update=texts)
+    if settings.agents:
+        updates["agents"] = agents
+    return settings.model_copy(update=updates) if updates else settings
+
+
 def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:
     """Whether a server is this program with the same settings; with others it is one more in a chain."""
     options = options_for_us(entry.command, list(entry.args)) if entry.transport == "stdio" else None
@@ -301,14 +369,14 @@ def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_worksp
     return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 
 
-def _given_values(merged: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:
+def _given_values(all_layers: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:
     for name, value in data.items():
         here, key = (*path, name), keys_of(section)[name]
         if key.section is None or not isinstance(value, dict):
-            yield GivenValue(here, value, merged.source_of(here))
+            yield GivenValue(here, value, all_layers.source_of(here))
             continue
         below = cast("Tree", value)
         entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.is_table else {here: below}
         for where, entry in entries.items():
             if isinstance(entry, dict):
-                yield from _given_values(merged, cast("Tree", entry), key.section, where)
+                yield from _given_values(all_layers, cast("Tree", entry), key.section, where)

@@ -62,6 +62,7 @@ class Key:
 
 @cache
 def keys_of(section: type[Section]) -> Mapping[str, Key]:
+    """The keys of a section by their names in files, in the order of the model."""
     keys: dict[str, Key] = {}
     for name, model_field in section.model_fields.items():
         annotation = cast("Any", model_field.annotation)

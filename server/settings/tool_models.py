@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from server.settings.section import DAY, CommandLine, Duration, Expected, Section
+from server.settings.section import DAY, CommandLine, Duration, Expected, Section, wire_name
 from tools.contract.limits import MAX_COMMAND_TIMEOUT, Limits
 from tools.memory.memory_files import MemoryFiles
-from tools.web.search_settings import ProviderSettings, SearchSettings
+from tools.web.search_settings import SEARCH_VARIABLES, ProviderName, ProviderSettings, SearchSettings
 
 if TYPE_CHECKING:
     from tools.discovery.commands import DiscoverySettings
@@ -139,7 +139,7 @@ class SearxngSettings(Section):
 class WebSearchSettings(Section):
     """`web.search`: who searches. A provider that has its key, or its address, is there."""
 
-    default: Literal["tavily", "brave", "google", "searxng"] | None = None
+    default: ProviderName | None = None
     """Who searches where a call names nobody; null is the first that is there, in the order of these keys."""
     tavily: TavilySettings = Field(default_factory=TavilySettings.model_construct)
     """Tavily."""
@@ -152,13 +152,12 @@ class WebSearchSettings(Section):
 
     @property
     def configured(self) -> tuple[str, ...]:
-        is_configured = {
-            "tavily": self.tavily.api_key,
-            "brave": self.brave.api_key,
-            "google": self.google.api_key and self.google.search_engine_id,
-            "searxng": self.searxng.url,
-        }
-        return tuple(name for name, value in is_configured.items() if value)
+        """The providers that have all that they cannot do without, in the order of preference."""
+        return tuple(
+            name
+            for name, needs in SEARCH_VARIABLES.items()
+            if all(value for attribute, value in getattr(self, name) if wire_name(attribute) in needs)
+        )
 
     def for_tools(self) -> SearchSettings:
         providers = [

@@ -17,23 +17,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
-from server.settings.agent_cli import FILE, AgentCli, translated
-from server.settings.files import (
-    REFUSING,
-    FileState,
-    Layer,
-    SettingsFile,
-    SettingsScope,
-    Tree,
-    own_folder,
-    parse,
-    pop_value,
-    read_regular,
-    set_default,
-    table_at,
-    value_at,
-)
+from server.settings.agent_cli import FILE, AgentCli, translate
+from server.settings.files import own_folder, parse, read_regular
+from server.settings.layers import REFUSING, FileState, Layer, SettingsFile, SettingsScope
 from server.settings.section import Diagnostics, SettingsError, dotted, key_paths
+from server.settings.tree import Tree, pop_value, set_default, table_at, value_at
 from tools.contract.file_names_in_text import UNSEEN
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
@@ -48,6 +36,7 @@ def trust_file(environ: Mapping[str, str]) -> str | None:
 
 
 def digest(content: bytes) -> str:
+    """What a file is known by as it was seen: SHA-256 of its content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -64,7 +53,7 @@ def read_trust(path: str | None, diagnostics: Diagnostics) -> Folders:
 
 
 def _folders(content: bytes) -> Folders:
-    tree = parse(content, "trust") if content.strip() else {}
+    tree = parse(content, "trust")
     return {
         folder: {name: str(value) for name, value in cast("Tree", files).items()}
         for folder, files in table_at(tree, "folders").items()
@@ -73,12 +62,17 @@ def _folders(content: bytes) -> Folders:
 
 
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
-    """Trust a folder's settings files as they were seen, or with `None` no more; whether it was trusted before."""
-    from server.settings.settings_writer import rewrite  # noqa: PLC0415 - reading settings needs no writer
+    """Trust a folder's settings files as they were seen, or with `None` no more; whether it was trusted before.
+
+    Raises:
+        ToolError: The store cannot be written.
+        OSError: Its folder cannot be made.
+    """
+    from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - reading settings needs no writer
 
     was_trusted = False
 
-    def changed(content: bytes) -> bytes:
+    def change(content: bytes) -> bytes:
         nonlocal was_trusted
         try:
             before = _folders(content)
@@ -89,7 +83,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
         after |= {folder: dict(files)} if files is not None else {}
         return content if after == before else json.dumps({"folders": after}, indent=2).encode() + b"\n"
 
-    rewrite(path, changed, AbortSignal())
+    rewrite(path, change, AbortSignal())
     return was_trusted
 
 
@@ -112,10 +106,14 @@ class WorkspaceFile:
         return os.path.join(self.folder, *self.name.split("/"))
 
     def layer(self, diagnostics: Diagnostics) -> Layer:
-        """What it says; `SettingsError` where it cannot be used."""
+        """What it says.
+
+        Raises:
+            SettingsError: It cannot be used.
+        """
         data = parse(self.content or b"", self.path, diagnostics)
         if self.cli is not None:
-            data = translated(data, self.path, diagnostics)
+            data = translate(data, self.path, diagnostics)
         return Layer(self.scope, self.path, data, os.path.dirname(self.path))
 
 

@@ -13,9 +13,10 @@ from jsonschema import Draft202012Validator
 
 from docs.settings_tables import KeyDescription, key_descriptions
 from server.settings import models
-from server.settings.agent_cli import KEY_ALIASES
+from server.settings.canonical_form import KEY_ALIASES
 from server.settings.files import parse
 from server.settings.section import Diagnostics, dotted
+from tools.web.search_settings import SEARCH_VARIABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "configuration.md"
@@ -42,6 +43,14 @@ def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence(key:
     (row,) = [row for row in rows() if row[0] == f"`{key.path}`" and len(row) == 4]
     assert row[1:3] == [key.type, f"`{json.dumps(key.default)}`"]
     assert row[3].endswith(".")
+
+
+@pytest.mark.requirement("settings.defaults")
+def test_the_page_names_the_variable_of_every_key_that_a_provider_of_search_needs() -> None:
+    sentences = {row[0].strip("`"): row[3] for row in rows() if len(row) == 4}
+    for provider, variables in SEARCH_VARIABLES.items():
+        for key, variable in variables.items():
+            assert variable in sentences[f"web.search.{provider}.{key}"]
 
 
 @pytest.mark.requirement("settings.defaults")

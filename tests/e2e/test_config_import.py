@@ -112,6 +112,15 @@ def test_import_adds_the_servers_of_a_client_and_leaves_everything_else_alone(ho
 
 
 @pytest.mark.requirement("cli.config.import")
+@pytest.mark.parametrize("content", ["", "\n", "\ufeff"])
+def test_import_fills_an_empty_file(home: Path, content: str) -> None:
+    own = write(settings_of(home), content)
+    write(home / ".cursor/mcp.json", {"mcpServers": {"one": {"command": "x"}}})
+    assert imported(home, "cursor").returncode == 0
+    assert json.loads(own.read_text("utf-8-sig")) == {"mcpServers": {"one": {"command": "x"}}}
+
+
+@pytest.mark.requirement("cli.config.import")
 def test_import_of_vs_code_tells_what_it_asks_for_and_prints_what_our_settings_take(home: Path) -> None:
     write(home / ".config/Code/User/mcp.json", VSCODE)
     done = imported(home, "vscode", "--print", answer=None)

@@ -18,8 +18,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from docs.release_check import BUNDLE, CHANGELOG, DESCRIPTIONS, IMAGE, MANIFEST, PYPROJECT, README, REGISTRY
 from server.cli import parse
-from server.settings.variable_expansion import SEARCH_VARIABLES
 from tests.packaging.building import ROOT
+from tools.web.search_settings import SEARCH_VARIABLES
 
 SERVER: dict[str, Any] = json.loads((ROOT / REGISTRY).read_text(encoding="utf-8"))
 BUNDLED: dict[str, Any] = json.loads((ROOT / MANIFEST).read_text(encoding="utf-8"))
@@ -204,12 +204,12 @@ def test_what_the_registry_refuses_is_seen(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.requirement("project.registry")
-def test_server_json_offers_only_what_the_server_knows() -> None:
+def test_server_json_offers_what_the_server_knows_and_every_variable_of_a_search_provider() -> None:
     (package,) = SERVER["packages"]
     for argument in package["packageArguments"]:
         parse(["serve", argument["name"], "value", *([argument["name"], "other"] if argument["isRepeated"] else [])])
-    known = {name for provider in SEARCH_VARIABLES.values() for name in provider.values()}
-    assert {variable["name"] for variable in package["environmentVariables"]} <= known
+    known = [name for variables in SEARCH_VARIABLES.values() for name in variables.values() if name]
+    assert [variable["name"] for variable in package["environmentVariables"]] == known
 
 
 @pytest.mark.requirement("project.bundle")

@@ -73,7 +73,7 @@ class Scope(StrEnum):
 class RuleKeeper(Protocol):
     """Saves rules that a person has allowed for good."""
 
-    async def keep(self, rules: Sequence[str]) -> str:
+    async def save(self, rules: Sequence[str]) -> str:
         """Save rules that allow.
 
         Returns:
@@ -230,7 +230,7 @@ async def accept(
     scope = Scope.SESSION if client.grants is not None else Scope.CALL
     if choice.decision is Decision.SAVE and keeper is not None:
         try:
-            policy.allow(choice.rules, await keeper.keep(choice.rules))
+            policy.allow(choice.rules, await keeper.save(choice.rules))
         except ToolError as error:
             logger.warning("%s The answer counts for the %s only.", error.message, scope)
             note = f"Allowed for this {scope} only: {', '.join(map(one_line, choice.rules))}. {error.message}"

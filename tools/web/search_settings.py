@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-# All providers there are, each with the settings, and the environment variables, that it cannot do without
-SETUP: Mapping[str, str] = {
-    "tavily": "web.search.tavily.apiKey (or TAVILY_API_KEY)",
-    "brave": "web.search.brave.apiKey (or BRAVE_API_KEY)",
-    "google": "web.search.google.apiKey and web.search.google.searchEngineId (or GOOGLE_API_KEY and "
-    "GOOGLE_SEARCH_ENGINE_ID)",
-    "searxng": "web.search.searxng.url, the address of an instance that answers in JSON",
+ProviderName = Literal["tavily", "brave", "google", "searxng"]
+SEARCH_VARIABLES: Mapping[ProviderName, Mapping[str, str]] = {
+    "tavily": {"apiKey": "TAVILY_API_KEY"},
+    "brave": {"apiKey": "BRAVE_API_KEY"},
+    "google": {"apiKey": "GOOGLE_API_KEY", "searchEngineId": "GOOGLE_SEARCH_ENGINE_ID"},
+    "searxng": {"url": ""},
 }
+"""All providers there are, in the order of preference: the keys of `web.search.NAME` that each cannot do without, with
+the environment variable, by the provider's usual name for it, that counts where the settings give none (or "")."""
+
+
+def _setup(name: ProviderName) -> str:
+    needs = SEARCH_VARIABLES[name]
+    keys = " and ".join(f"web.search.{name}.{key}" for key in needs)
+    variables = " and ".join(filter(None, needs.values()))
+    return f"{keys} (or {variables})" if variables else f"{keys}, the address of an instance that answers in JSON"
+
+
+SETUP: Mapping[str, str] = {name: _setup(name) for name in SEARCH_VARIABLES}
+"""For each provider, what an operator has to set, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
     """One provider that is set up."""
 
-    name: str  # one of `SETUP`
+    name: str  # one of `SEARCH_VARIABLES`
     # Where to ask instead of the provider's own address, whole, or `None`; of SearXNG the instance's address
     url: str | None = None
     api_key: str = field(default="", repr=False)  # the key; empty for SearXNG

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from server.settings import UpstreamSettings
-from server.settings.variable_expansion import ABOVE_VARIABLE, servers_above
+from server.settings.upstream_entries import ABOVE_VARIABLE, servers_above
 from server.upstreams.wire.http import sdk_streams, sse_streams, streamable_streams
 from server.upstreams.wire.peer import MessageReader, MessageWriter, ProgramEnd
 

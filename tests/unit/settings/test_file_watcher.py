@@ -28,15 +28,16 @@ async def following(changes: AsyncGenerator[SettingsReport]) -> SettingsReport:
 
 
 @pytest.mark.requirement("settings.live.watch")
+@pytest.mark.parametrize("broken", ['{"media": ', ""], ids=["half written", "empty for now"])
 async def test_a_changed_file_gives_new_settings_and_a_broken_one_keeps_the_last(
-    environ: dict[str, str], file: Path, caplog: pytest.LogCaptureFixture
+    environ: dict[str, str], file: Path, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     write(file, {"media": "notice"})
     report = load_settings([str(file)], {}, environ)
     async with aclosing(new_settings(report, LOOK_SECONDS)) as changes:
         write(file, {"media": "inline", "http": {"port": 7}})
         assert (await following(changes)).settings.http.port == 7
-        write(file, '{"media": ')
+        write(file, broken)
         told = anyio.Event()
 
         class Teller(logging.Handler):

@@ -100,7 +100,16 @@ def test_a_comment_that_is_never_closed_is_named_with_its_line(
 @pytest.mark.requirement("settings.json")
 def test_broken_json_is_named_with_line_and_column_of_the_file_as_it_is(environ: dict[str, str], file: Path) -> None:
     said = refusal(file, '{ // comment\n  /* one\n     two */ "media" "inline"\n}', environ)
-    assert f"{file}: this file is not valid JSON at line 3, column 21:" in said
+    where = "line 3, column 21: look there for what is missing or too much."
+    assert said == f"{file}: this file is not valid JSON at {where}"
+
+
+@pytest.mark.requirement("settings.json")
+@pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"])
+def test_a_blank_file_says_nothing(environ: dict[str, str], file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    report = load_settings([str(file)], {}, environ)
+    assert (report.given, report.warnings, report.files) == ((), (), (str(file),))
 
 
 @pytest.mark.requirement("settings.json")
@@ -108,7 +117,7 @@ def test_broken_json_is_named_with_line_and_column_of_the_file_as_it_is(environ:
     ("content", "expected"),
     [
         (b"[]", "settings are one JSON object"),
-        (b"", "not valid JSON at line 1, column 1"),
+        (b"// nothing", "not valid JSON at line 1, column 11"),
         (b'{"media": "inline",}', "not valid JSON at line 1"),
         (b'{"media": "unterminated\n}', "not valid JSON at line 1"),
         (b'{"media": "\xff"}', "not UTF-8 (byte 11)"),
@@ -121,7 +130,7 @@ def test_broken_json_is_named_with_line_and_column_of_the_file_as_it_is(environ:
         (b"{}" + b" " * MAX_FILE_BYTES, "more than 1000000 bytes"),
     ],
     ids=[
-        "array", "empty", "trailing comma", "open string", "latin-1", "utf-16", "nan", "long number",
+        "array", "comment alone", "trailing comma", "open string", "latin-1", "utf-16", "nan", "long number",
         "surrogate", "deep", "very deep", "large",
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.settings import SettingsError, SettingsReport, UpstreamSettings, load_settings
-from server.settings.variable_expansion import alias_of
+from server.settings.upstream_entries import alias_of
 
 
 def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsReport:

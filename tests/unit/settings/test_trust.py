@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from server.settings import SettingsReport, load_settings
-from server.settings.files import FileState
+from server.settings.layers import FileState
 from server.settings.section import Diagnostics
 from server.settings.trust import digest, read_trust, trust_file, trust_folder
 from tests.settings_cases import sources, write

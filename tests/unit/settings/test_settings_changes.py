@@ -13,8 +13,8 @@ import pytest
 from server.settings import SettingsError
 from server.settings.document_edits import with_added, with_entries
 from server.settings.files import parse
+from server.settings.saved_rules import SavedRules
 from server.settings.section import Diagnostics
-from server.settings.settings_writer import SavedRules
 from tools.contract.errors import ToolError, ToolErrorType
 
 RULES = ["Bash(git push *)", "Edit(//wé)"]
@@ -59,7 +59,7 @@ def is_kept(before: str, after: str) -> bool:
     ],
 )
 def test_texts_are_added_and_everything_else_stays(text: str) -> None:
-    before = read(text) if text.strip("\ufeff") else {}
+    before = read(text)
     after_text = edited(text)
     after = read(after_text)
     kept: list[str] = before.get("permissions", {}).pop("allow", []) if "permissions" in before else []
@@ -139,7 +139,7 @@ def test_rules_are_not_saved_in_what_cannot_be_read_as_settings(tmp_path: Path, 
     file = tmp_path / "settings.json"
     file.write_text(text, "latin-1")
     with pytest.raises(ToolError):
-        anyio.run(SavedRules(str(file)).keep, RULES)
+        anyio.run(SavedRules(str(file)).save, RULES)
     assert file.read_text("latin-1") == text
 
 
@@ -150,11 +150,21 @@ def test_the_file_keeps_its_mode_and_a_link_stays_a_link(tmp_path: Path) -> None
     real.chmod(0o600)
     link = tmp_path / "settings.json"
     link.symlink_to(real)
-    assert anyio.run(SavedRules(str(link)).keep, RULES) == "permissions.allow"
+    assert anyio.run(SavedRules(str(link)).save, RULES) == "permissions.allow"
     assert link.is_symlink()
     assert json.loads(real.read_text())["permissions"]["allow"] == RULES
     assert real.stat().st_mode & 0o777 == 0o600
     assert sorted(os.listdir(tmp_path)) == ["dotfiles.json", "settings.json"]
+
+
+@pytest.mark.requirement("rules.saved")
+def test_a_file_that_has_to_be_made_is_closed_to_others_as_its_folder_is(tmp_path: Path) -> None:
+    file = tmp_path / "made" / "settings.json"
+    anyio.run(SavedRules(str(file)).save, RULES)
+    assert json.loads(file.read_text()) == {"permissions": {"allow": RULES}}
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert os.listdir(file.parent) == ["settings.json"]
 
 
 @pytest.mark.requirement("rules.saved")
@@ -171,17 +181,17 @@ def test_why_nothing_was_saved_is_told_without_a_path_and_with_a_way_out(tmp_pat
     else:
         file = tmp_path / ("x" * 300) / "settings.json"
     with pytest.raises(ToolError) as caught:
-        anyio.run(SavedRules(str(file)).keep, RULES)
+        anyio.run(SavedRules(str(file)).save, RULES)
     assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
     assert str(tmp_path) not in caught.value.message
     assert "settings.json" not in caught.value.message
     assert "permissions.allow there by hand" in caught.value.message
 
 
-async def _save_many(keeper: SavedRules) -> None:
+async def _save_many(saved: SavedRules) -> None:
     async with anyio.create_task_group() as group:
         for number in range(20):
-            group.start_soon(keeper.keep, [f"Bash(command{number} *)"])
+            group.start_soon(saved.save, [f"Bash(command{number} *)"])
 
 
 @pytest.mark.requirement("rules.saved")

@@ -1,0 +1,122 @@
+"""What one source of settings says, what all say together, and which of them a value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any, cast
+
+from server.settings.section import KeyPath, key_paths
+from server.settings.tree import Tree, parent_at
+
+
+class SettingsScope(IntEnum):
+    """What a layer is valid for, and so how much it counts: a later one wins."""
+
+    CLI_DEFAULTS = 0  # what `--settings` itself stands for, before any file
+    SYSTEM_DEFAULTS = 1  # the other CLI's defaults for this machine
+    USER = 2  # our own user's file
+    CLI_USER = 3  # the other CLI's file of this user
+    CLI_PROJECT = 4  # the other CLI's file in the workspace
+    WORKSPACE = 5  # our own file in the workspace
+    SYSTEM_OVERRIDES = 6  # the other CLI's file that overrides its users'
+    CONFIG = 7  # a file named on the command line
+    COMMAND_LINE = 8
+
+    @property
+    def adds_rules(self) -> bool:
+        """Whether its lists of rules are added to those below, which they never take back."""
+        return SettingsScope.CLI_USER <= self <= SettingsScope.SYSTEM_OVERRIDES or self is SettingsScope.COMMAND_LINE
+
+
+@dataclass(slots=True)
+class Layer:
+    """What one source says."""
+
+    scope: SettingsScope
+    source: str  # what it is called in sentences: the path of a file
+    data: Tree
+    folder: str = ""  # what relative paths in it start from; empty is the working folder
+    names: dict[str, str] = field(default_factory=dict[str, str])  # for each alias of its servers, the name there
+
+
+class FileState(StrEnum):
+    """What became of a file that may hold settings, as the end of a sentence about it."""
+
+    READ = "read"
+    ABSENT = "not there"
+    UNTRUSTED = "not trusted"
+    CHANGED = "changed since it was trusted"
+    UNUSABLE = "not usable"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """A file that may hold settings, and what became of it."""
+
+    path: str
+    scope: SettingsScope
+    state: FileState
+
+    @property
+    def is_in_workspace(self) -> bool:
+        """Whether it comes with a workspace, so that it has to be trusted."""
+        return self.scope in (SettingsScope.CLI_PROJECT, SettingsScope.WORKSPACE)
+
+
+REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
+"""Lists of what is asked about, refused or left out: more in them restricts more."""
+ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
+"""Lists of rules that some layers add to, so that they take back nothing that another layer restricts."""
+
+
+class MergedLayers:
+    """What all layers in canonical form say together: objects merge by key, all else replaces. The last counts most."""
+
+    def __init__(self, layers: Iterable[Layer]) -> None:
+        self._layers: list[Layer] = []
+        self.data: Tree = {}  # the values, under canonical keys; the entries of `mcpServers` under their aliases
+        self.names: dict[str, str] = {}  # for each alias, the name it was configured with
+        for layer in layers:
+            self.add(layer)
+
+    def add(self, layer: Layer) -> None:
+        """Put one more layer on top."""
+        self._layers.append(layer)
+        self.names |= layer.names
+        self.data = _merge(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)
+
+    def source_of(self, path: KeyPath) -> str:
+        """The layer that a value, or the nearest thing around it, came from."""
+        names = tuple(step for step in path if isinstance(step, str))
+        for length in range(len(names), 0, -1):
+            giving = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
+            if len(names) > 2 and names[0] == "mcpServers":  # an entry is replaced as a whole
+                entries = [layer for layer in self._layers if _is_given(layer.data, names[:2])]
+                giving = [layer for layer in giving if layer is entries[-1]]
+            if giving and names[:length] in ADDED_RULES:
+                first = max((at for at, layer in enumerate(giving) if not layer.scope.adds_rules), default=0)
+                return " and ".join(dict.fromkeys(layer.source for layer in giving[first:]))
+            if giving:
+                return giving[-1].source
+        return "default"
+
+
+def _merge(below: Tree, above: Tree, path: KeyPath, *, adds_rules: bool) -> Tree:
+    result = dict(below)
+    for key, value in above.items():
+        here, before = (*path, key), below.get(key)
+        if isinstance(value, dict) and isinstance(before, dict) and path != ("mcpServers",):
+            result[key] = _merge(cast("Tree", before), cast("Tree", value), here, adds_rules=adds_rules)
+        elif adds_rules and here in ADDED_RULES and isinstance(value, list) and isinstance(before, list):
+            rules = cast("list[Any]", before)
+            result[key] = [*rules, *(rule for rule in cast("list[Any]", value) if rule not in rules)]
+        else:
+            result[key] = value
+    return result
+
+
+def _is_given(data: Tree, path: KeyPath) -> bool:
+    parent = parent_at(data, path)
+    return parent is not None and path[-1] in parent

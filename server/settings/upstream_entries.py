@@ -1,0 +1,178 @@
+"""The servers of the settings: the alias of each, which are used, and whether those can work."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from server.settings.models import Settings, UpstreamSettings
+from server.settings.section import Diagnostics, KeyPath, dotted, shown_name, wire_name
+from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
+
+MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again (ours)
+ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a server that we start how many of us are above it
+EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")  # whose texts have variables
+MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops (ours)
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamEntry:
+    """A server of the configuration."""
+
+    alias: str
+    name: str  # its name as configured
+    settings: UpstreamSettings  # its entry, variables expanded. `enabled` is false exactly if it is left out.
+    source: str
+    left_out: str | None = None  # why it is not used, as a sentence; `None` if it is
+    lacks_variable: bool = False  # whether that is because an environment variable is not set
+
+
+def alias_of(name: str) -> str:
+    """The alias for a configured name: the name itself where it fits, else the nearest that does.
+
+    An alias has at most 24 of `A-Z a-z 0-9 _ -`, no `__`, and no `_` at either end, so that `alias__tool` can be
+    read only one way.
+    """
+    alias = re.sub(r"_{2,}|[^A-Za-z0-9_-]", "-", name)[:MAX_ALIAS]
+    return re.sub(r"^_|_$", "-", alias)
+
+
+def resolve_entries(
+    settings: Settings,
+    *,
+    names: Mapping[str, str],
+    environ: Mapping[str, str],
+    source_of: SourceOf,
+    diagnostics: Diagnostics,
+    starts_itself: Callable[[UpstreamSettings, str], bool],
+) -> tuple[UpstreamEntry, ...]:
+    """Decide which servers are used, expand their variables, and check that each can work.
+
+    Args:
+        settings: With the servers as they are written.
+        names: For each alias, the name that the server was configured with.
+        environ: Where the values of variables are.
+        source_of: What gave a value.
+        diagnostics: Is told what is wrong.
+        starts_itself: Whether a server, from this source, would be this program with these very settings.
+    """
+    # A name that is misspelled in a filter leaves nothing out, or everything.
+    mcp, known = settings.mcp, {*names, *names.values()}
+    for key, listed in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
+        for name in listed or ():
+            if name not in known:
+                said = f"mcp.{key} names {json.dumps(name)}, which is not a server of mcpServers."
+                diagnostics.warn(source_of(("mcp", key)), said)
+    if mcp.allowed == () and names:
+        diagnostics.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server of mcpServers is used.")
+    entries: list[UpstreamEntry] = []
+    for alias, configured in settings.mcp_servers.items():
+        path, name, entry = ("mcpServers", alias), names[alias], configured
+        left_out: str | None = None
+        expander = VariableExpander(environ)
+        if not entry.enabled:
+            left_out = f"It is not enabled (mcpServers.{alias}.enabled is false)."
+        elif {alias, name} & set(mcp.excluded):
+            left_out = "It is in mcp.excluded."
+        elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
+            left_out = "It is not in mcp.allowed."
+        elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
+            left_out = f"{MAX_ABOVE} servers like this one have started each other already, which looks like a loop."
+        else:
+            expanded: dict[str, Any] = {
+                "args": expander.texts(entry.args, (*path, "args")),
+                "env": expander.table(entry.env, (*path, "env")),
+                "headers": expander.table(entry.headers, (*path, "headers")),
+            }
+            for key in ("command", "cwd", "url", "http_url"):
+                value: str | None = getattr(entry, key)
+                expanded[key] = expander.text(value, (*path, wire_name(key))) if value is not None else None
+            entry = entry.model_copy(update=expanded)
+            if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is left out. {HINT}"):
+                left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
+            elif starts_itself(entry, source_of(path)):
+                left_out = "It would start this very server again, with the same settings."
+                said = f"{dotted(path)} would start this very server again, with the same settings; it is left out."
+                diagnostics.warn(source_of(path), said)
+        if left_out is not None:
+            entry = configured.model_copy(update={"enabled": False})
+        else:
+            if settings.proxy.prefix == "none":
+                entry = entry.model_copy(update={"prefix": "none"})
+            for problem in _problems_of(entry, path, settings.proxy.name_budget):
+                diagnostics.refuse(source_of(path), problem)
+            given = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
+            keys = [key for key, value in given.items() if value is not None]
+            if len(keys) > 1:
+                said = f"{dotted(path)} gives {' and '.join(keys)}; only {_transport_key(entry)} is used."
+                diagnostics.warn(source_of(path), said)
+        entries.append(UpstreamEntry(alias, name, entry, source_of(path), left_out, bool(expander.missing)))
+    return tuple(entries)
+
+
+def servers_above(environ: Mapping[str, str]) -> int:
+    """How many servers like this one have started each other before this one was started."""
+    given = environ.get(ABOVE_VARIABLE, "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
+
+
+def _transport_key(entry: UpstreamSettings) -> str:
+    if entry.transport == "stdio":
+        return "command"
+    return "httpUrl" if entry.transport == "http" and entry.http_url is not None else "url"
+
+
+def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
+    """Why an entry cannot work: new names, the transport, and texts that no process and no HTTP request can carry."""
+    here = dotted(path)
+    budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
+    owners: dict[str, str] = {}
+    for name, new in entry.rename.items():
+        which = f"{here}.rename: the new name of {json.dumps(name)}"
+        if not _TOOL_NAME.fullmatch(new):
+            yield f"{which} has to consist of letters, digits and _ . - only, and not be empty."
+        elif len(new) > budget:
+            yield (
+                f"{which} has {len(new)} characters, and proxy.nameBudget leaves room for {budget}; give a shorter "
+                "one, or a larger budget."
+            )
+        elif new in owners:
+            yield f"{which} is that of {json.dumps(owners[new])} too; give each its own."
+        owners.setdefault(new, name)
+    if entry.transport is None:
+        yield f"{here} has no command, no url and no httpUrl; give it one of them."
+    elif entry.transport == "stdio":
+        if not (entry.command or "").strip():
+            yield f"{here}.command is missing or empty; name the program that starts the server."
+    elif entry.endpoint is None:
+        yield f'{here} has the type "{entry.transport}" but no url; give the address of the server.'
+    else:
+        try:
+            parts = urlsplit(entry.endpoint)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
+            expected = "an address that begins with http:// or https:// and names a host"
+            yield f"{here}.{_transport_key(entry)} has to be {expected}."
+    texts: dict[KeyPath, str] = {("args", index): arg for index, arg in enumerate(entry.args)}
+    texts |= {("env", name): text for name, text in entry.env.items()}
+    texts |= {("command",): entry.command or "", ("cwd",): entry.cwd or ""}
+    for where, text in texts.items():
+        if "\0" in text:
+            yield f"{dotted((*path, *where))} holds a NUL character, which no process can be given."
+    for name in entry.env:
+        if not name or "=" in name or "\0" in name:
+            yield f"{dotted((*path, 'env', name))} is not a name for an environment variable."
+    for name, value in entry.headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            yield f"{dotted((*path, 'headers', name))} is not a name for an HTTP header."
+        elif not _HEADER_VALUE.fullmatch(value):
+            yield f"{dotted((*path, 'headers', name))} has to be printable ASCII on one line."
