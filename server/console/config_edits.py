@@ -20,7 +20,6 @@ from server.console import EXIT_FAILED, Failure, UsageError
 from server.console.client_files import read_file, replace_content
 from server.console.config import SECTION, keep_private, names_by_alias, own_ports, settings_with
 from server.console.prompts import ask
-from server.console.settings_display import describe_entry, show_difference, shown_value
 from server.console.terminal import ERASE, Spinner, can_move
 from server.log import start_log
 from server.settings import SettingsError, SettingsReport, models
@@ -29,6 +28,7 @@ from server.settings.files import MAX_FILE_BYTES, Tree, leaves, parent_at, parse
 from server.settings.own_entries import is_own
 from server.settings.section import dotted
 from server.settings.variable_expansion import HINT, MAX_ALIAS, alias_of
+from server.settings_display import describe_entry, show_difference, shown_value
 from tools.contract.display import visible_line
 from tools.contract.secrets import is_secret_name
 

@@ -37,13 +37,13 @@ from server.console.client_files import (
 )
 from server.console.config import own_ports, usable_servers
 from server.console.prompts import ask
-from server.console.settings_display import command_text, describe_entry, show_difference, shown_value
 from server.settings import SettingsError
 from server.settings.document_edits import toml_table
 from server.settings.files import Tree, home_folder, leaves, parse, read_settings_file, user_file
 from server.settings.own_entries import PROGRAM, is_own
 from server.settings.section import Diagnostics, dotted
 from server.settings.variable_expansion import alias_of
+from server.settings_display import command_text, describe_entry, show_difference, shown_value
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
 from tools.contract.display import visible_line
 from tools.web.search_settings import SETUP
