@@ -13,11 +13,15 @@ caller's: `package` gives it the content for the model, and `ToolResult.return_d
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
+
+import anyio
 
 from tools.call.audit_entries import Audit, AuditEntry
 from tools.call.base_tool import BaseTool
@@ -35,6 +39,7 @@ from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Answer, Confirmer, Pending, Question
 from tools.contract.errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
+from tools.contract.limits import Progress, no_progress
 from tools.contract.permission_subjects import Access, PathSubject, Subject
 from tools.contract.results import FunctionCall, FunctionResponse, Part, TextPart, ToolResult
 from tools.contract.threads import run_blocking
@@ -42,6 +47,8 @@ from tools.permissions.policy import PermissionPolicy, PermissionRequest
 from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)
+
+PROGRESS_AFTER_SECONDS = 0.2  # a call that takes no longer is not worth telling of (ours)
 
 
 @dataclass(slots=True)
@@ -102,8 +109,14 @@ class Flow:
             )
             if permission.waiver != context.waiver:
                 context = replace(context, waiver=permission.waiver)
-            await context.progress(0, None, description)
-            result = await tool.execute(judged.params, context)
+            if context.progress is no_progress:
+                result = await tool.execute(judged.params, context)
+            else:
+                progress = LateProgress(context.progress, description)
+                try:
+                    result = await tool.execute(judged.params, replace(context, progress=progress.tell))
+                finally:
+                    progress.end()
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)
@@ -151,6 +164,41 @@ class Flow:
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
         return Judgement(tool, params, replace(permission, grants=grants), details, choices, written)
+
+
+class LateProgress:
+    """Progress of one call, which begins with what the call does; none for a call that ends at once.
+
+    Clients on the TypeScript SDK take a notification that comes right before its answer for one of an unknown call,
+    and Qwen Code shows the server as disconnected then.
+    """
+
+    def __init__(self, progress: Progress, description: str) -> None:
+        self._progress = progress
+        self._waiting: list[tuple[float, float | None, str]] = [(0, None, description)]
+        self._telling: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._begin)
+
+    async def tell(self, done: float, total: float | None, message: str) -> None:
+        """Tell it, or in its time: the latest counts."""
+        if self._telling is not None and self._telling.done():
+            await self._progress(done, total, message)
+        else:
+            self._waiting[1:] = [(done, total, message)]
+
+    def end(self) -> None:
+        """Tell nothing more: the call has ended."""
+        self._timer.cancel()
+        if self._telling is not None:
+            self._telling.cancel()
+
+    def _begin(self) -> None:
+        self._telling = asyncio.create_task(self._tell_waiting())
+
+    async def _tell_waiting(self) -> None:
+        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client is gone
+            while self._waiting:
+                await self._progress(*self._waiting.pop(0))
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:
