@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import metadata
@@ -22,10 +22,11 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.inbound import X_MCP_HEADER_KEY
 
 from server import clients
+from server.activity import Activity
 from server.announcements import Announcements, ListenBus
 from server.audit_log import AuditLog
 from server.client_request import exchange_of
-from server.consent.confirmers import Confirmers
+from server.consent.confirmers import AlreadyConsented, Confirmers
 from server.instructions import instructions
 from server.live_settings import LiveSettings, has_other_rules
 from server.requests.files import AT, FileRequests, MemoryResources
@@ -44,13 +45,14 @@ from tools.call.consent import Judgement
 from tools.call.context import ClientState, Services, ToolContext
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
+from tools.contract.confirmation import Question
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import FunctionCall
+from tools.contract.results import FunctionCall, ToolResult
 from tools.contract.threads import THREADS
 from tools.permissions.policy import PermissionRequest
 from tools.permissions.rules import hidden_paths
-from tools.permissions.verdict import Verdict
+from tools.permissions.verdict import Permission, Verdict
 from tools.planning.todo_lists import TodoLists
 
 ServedOver = Literal["stdio", "network"]  # who answers where nobody can be asked: on stdio the client's own dialog
@@ -154,10 +156,12 @@ class App:
             settings.confirmation.timeout / 1000,
             settings.confirmation.style,
         )
+        self.questions = confirmers.pending
+        self.asks_at_dashboard = confirmers.when_unavailable == "page"
         policy = permission_policy(report, self.registry)
         self._workspaces = clients.WorkspacePolicy(settings.workspace, lambda roots: hidden_paths(policy.rules, roots))
-        self._audit = AuditLog(audit_file(report))
-        self._audit.warn_of_roots(settings.workspace.roots)
+        self.audit = AuditLog(audit_file(report))
+        self.audit.warn_of_roots(settings.workspace.roots)
         bus = ListenBus()
         self._announcements = Announcements(bus, self.clients.sessions)
         self.proxy = Proxy(
@@ -177,7 +181,7 @@ class App:
         self.live = LiveSettings(report, self.registry, policy, self.pool, self._on_settings_changed)
         # People's rules are saved in the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
-        self._flow = Flow(self.registry, policy, saved_rules, self._audit if self._audit.is_read else None)
+        self._flow = Flow(self.registry, policy, saved_rules, self.audit if self.audit.is_read else None)
         self._contexts = clients.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
@@ -208,12 +212,13 @@ class App:
         self.server.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._on_initialized
         )
+        self._memory = MemoryResources(memory, self._todos)
         FileRequests(
             self._flow,
             lambda ctx: self._contexts.of(self.clients.of(ctx), ctx),
             self.clients.of,
             confirmers,
-            MemoryResources(memory, self._todos),
+            self._memory,
         ).register(self.server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         self.server.middleware.clear()
@@ -234,7 +239,7 @@ class App:
                 tasks.cancel_scope.cancel()
                 await self.commands.aclose(self.clients.job_tables())
                 with anyio.CancelScope(shield=True):
-                    await THREADS.run(self._audit.close)
+                    await THREADS.run(self.audit.close)
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and the discovery, and follow the settings, once: when a client is really there.
@@ -321,10 +326,10 @@ class App:
             "customTools": custom.state.problem or "found" if custom is not None else "none",
         }
 
-    async def asks_first(self, tool: BaseTool[Any]) -> Verdict:
-        """What would be decided on a call of a tool, as far as its arguments do not matter."""
+    async def permission_of(self, tool: BaseTool[Any]) -> Permission:
+        """What would be decided on a call of a tool, as far as its arguments do not matter, and why."""
         if isinstance(tool, DiscoveredMCPTool):
-            return (await self.judge(FunctionCall(tool.name, {}))).permission.verdict
+            return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self._workspaces.workspace(clients.ClientRoots())
         policy, mode = self._flow.policy, self._settings.approval_mode
         request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_anew(clients.STDIO_KEY))
@@ -332,8 +337,48 @@ class App:
         if permission is None and not is_settled and tool.kind is not Kind.EXECUTE:
             permission = await THREADS.run(partial(policy.judge_subjects, request, ()))
         if permission is not None:
-            return permission.verdict
-        return Verdict.ASK if tool.asks and mode is not ApprovalMode.YOLO else Verdict.ALLOW
+            return permission
+        if tool.asks and mode is not ApprovalMode.YOLO:
+            return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}")
+        return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
+
+    def look_on(self, on_change: Callable[[], None]) -> Activity:
+        """Record calls and decisions from now on, and tell of each change, for a person who looks."""
+        self.questions.on_change = on_change
+        self.audit.remember()
+        self._flow.audit = self.audit
+        activity = Activity(on_change)
+        self.server.middleware.insert(0, activity)
+        return activity
+
+    def switch_server(self, alias: str, *, is_on: bool) -> None:
+        if self._tasks is not None:
+            self.live.switch(alias, self._tasks, is_on=is_on)
+
+    def switch_tool(self, name: str, *, is_on: bool) -> None:
+        self._flow.policy.switch(name, is_on=is_on)
+        self._tools_changed()
+
+    @property
+    def switched_off(self) -> frozenset[str]:
+        """Names of the tools that the person has switched off."""
+        return self._flow.policy.switched_off
+
+    async def memories(self) -> list[tuple[str, str, str]]:
+        """What is remembered, and the todos: for each client its name, a title and a text."""
+        found: list[tuple[str, str, str]] = []
+        for client in self.clients.all():
+            workspace = self._workspaces.workspace(client.roots, client.readable)
+            context = ToolContext(workspace, self._contexts.limits, client.state)
+
+            async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
+                return await self._flow.run(call, context, AlreadyConsented())
+
+            for listed in await self._memory.listed(context):
+                read = await self._memory.read(listed["uri"], context, run)
+                text = read.llm_content if isinstance(read, ToolResult) else ""
+                found.append((client.name, listed["title"], text if isinstance(text, str) else ""))
+        return found
 
     async def judge(self, call: FunctionCall) -> Judgement:
         """What would be decided on a call of a client over stdio that names no roots. Nothing is run."""

@@ -14,6 +14,7 @@ import os
 import queue
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -35,6 +36,7 @@ MAX_NAME_CHARS = 100  # of the name of an argument
 MAX_ARGUMENTS = 20
 MAX_REASON_CHARS = 4_000
 QUEUED_RECORDS = 10_000  # records waiting for the disk; those beyond are dropped and counted
+RECENT_RECORDS = 200  # that are remembered for who looks on
 FLUSH_SECONDS = 2.0  # how long the end of the process waits for the last records to be written
 
 
@@ -42,7 +44,9 @@ class AuditLog:
     """Keeps the record of decisions, in the log and in the file `path`."""
 
     def __init__(self, path: str | None = None) -> None:
-        self._path = path
+        self.path = path
+        self.recent: deque[dict[str, Any]] | None = None
+        """The latest records, the newest last, once somebody looks on; `None` before."""
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(QUEUED_RECORDS)
         self._has_writer = False
         self._is_written = threading.Event()
@@ -50,9 +54,9 @@ class AuditLog:
 
     def warn_of_roots(self, roots: Iterable[str]) -> None:
         """Tell in the log that tools can reach the file, if it lies in a workspace folder."""
-        if self._path is None:
+        if self.path is None:
             return
-        path = real_path(self._path)
+        path = real_path(self.path)
         for root in roots:
             if path.startswith(os.path.join(real_path(root), "")):
                 logger.warning(
@@ -65,17 +69,23 @@ class AuditLog:
     @property
     def is_read(self) -> bool:
         """Whether what is noted goes anywhere: to a file, or to a log that takes it."""
-        return self._path is not None or logger.isEnabledFor(logging.INFO)
+        return self.path is not None or self.recent is not None or logger.isEnabledFor(logging.INFO)
+
+    def remember(self) -> None:
+        """Keep the latest records in memory from now on."""
+        self.recent = self.recent or deque(maxlen=RECENT_RECORDS)
 
     def note(self, entry: AuditEntry) -> None:
         record = record_of(entry)
+        if self.recent is not None:
+            self.recent.append(record)
         logger.info("%s", json.dumps(record))
-        if self._path is None:
+        if self.path is None:
             return
         try:
             self._queue.put_nowait(record)
             if not self._has_writer:
-                start_thread(partial(self._write, self._path))
+                start_thread(partial(self._write, self.path))
                 self._has_writer = True
         except queue.Full:
             if not self._dropped:

@@ -227,13 +227,15 @@ def _run(arguments: argparse.Namespace) -> int:
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(lambda: _settings(arguments), os.environ, as_json=arguments.json)
-        case "status" | "logs" as command:
+        case "status" | "logs" | "dashboard" as command:
             if sys.platform == "win32":
                 raise UsageError(f"there is no {command} on Windows, where running servers cannot be asked")
-            from server.console.status import show_logs, show_status  # noqa: PLC0415
+            from server.console.status import open_dashboard, show_logs, show_status  # noqa: PLC0415
 
             if command == "status":
                 return show_status(os.environ, as_json=arguments.json)
+            if command == "dashboard":
+                return open_dashboard(os.environ, arguments.pid, opens_browser=not arguments.no_browser)
             return show_logs(os.environ, arguments.server, arguments.pid, follows=arguments.follow)
         case "completion":
             from server.console.completion import print_script  # noqa: PLC0415
@@ -434,7 +436,16 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     logs = command(names, "logs", what, "It is the one that works in this folder, where several run.")
     logs.add_argument("server", nargs="?", metavar="SERVER", help="only what is about this server behind it")
     logs.add_argument("-f", "--follow", action="store_true", help="go on with each new line, until Ctrl-C")
-    logs.add_argument("--pid", type=int, help="the process of the running server, as status tells it")
+    dashboard = command(
+        names,
+        "dashboard",
+        "open the page of a running server",
+        "It shows what the server does, and takes answers where its client cannot ask. It prints a link that signs one "
+        "browser in, once. The server is the one that works in this folder, where several run.",
+    )
+    dashboard.add_argument("--no-browser", action="store_true", help="print the link, and open no browser")
+    for each in (logs, dashboard):
+        each.add_argument("--pid", type=int, help="the process of the running server, as status tells it")
     what = "check, show or change settings"
     about = group(names.add_parser("config", help=what, description=f"{what.capitalize()}."))
     what = "tell problems and warnings; 1 if the server would not start"

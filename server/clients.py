@@ -31,12 +31,11 @@ from starlette.requests import Request
 
 from server.client_request import Exchange
 from server.file_uris import UriRefusedError, path_of_uri
-from server.sdk_seams import Connection, RequestContext, connection_of, sse_session
+from server.sdk_seams import Connection, RequestContext, client_name, connection_of, sse_session
 from server.settings.files import real_path
 from server.settings.models import WorkspaceSettings
 from server.upstreams.call_relay import CallContext
 from tools.call.context import ClientState, Services, ToolContext
-from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
 from tools.files.workspace import Forbidden, Workspace, contains
@@ -52,7 +51,6 @@ SESSION_KEYS = ("http:", "sse:")  # what the keys of clients begin with that sho
 ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits for the client's answer to `roots/list`
 QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
-MAX_NAME_CHARS = 100  # of the name that a client gives itself, and its version
 MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
 MAX_KEPT_WORKSPACES = 1_000  # workspaces kept by the roots of their clients; clients of one project share one
 
@@ -123,7 +121,7 @@ class ClientTable:
             if key != STDIO_KEY:
                 self._look_later(self.idle_seconds)
             state = ClientState(key, self.approval_mode, jobs=JobTable())
-            client = Client(state, _name_of(ctx), ctx.protocol_version, self.readable(key))
+            client = Client(state, client_name(ctx), ctx.protocol_version, self.readable(key))
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
                 # From its first request on: it may never say that it is initialized.
@@ -180,11 +178,6 @@ class ClientTable:
                 self._clients.move_to_end(key)
                 continue
             self._forget(oldest)
-
-
-def _name_of(ctx: RequestContext) -> str:
-    params = ctx.session.client_params
-    return visible_line(f"{params.client_info.name} {params.client_info.version}"[:MAX_NAME_CHARS]) if params else ""
 
 
 def client_key(ctx: RequestContext) -> str | None:

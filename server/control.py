@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from anyio.abc import SocketStream
@@ -28,6 +28,9 @@ from server.json_rpc import Json
 from server.log import HISTORY
 from server.settings.files import runtime_folders
 from tools.contract.threads import THREADS
+
+if TYPE_CHECKING:
+    from server.dashboard.site import Dashboard
 
 if sys.platform == "win32":
     raise ImportError("there is no control socket on Windows")
@@ -40,6 +43,10 @@ QUESTION_SECONDS = 5.0  # how long a question may take to come
 ANSWER_SECONDS = 3.0  # how long a server may take to begin its answer, until it is told to be stuck
 PATH_BYTES = 100  # the longest path that a socket may have is 103 bytes on macOS, 107 on Linux
 LOOK_SECONDS = 0.2  # between two looks at the log for somebody who follows it
+NO_TEMPLATES = (
+    "the server that is running lacks what the dashboard needs. Install coretools-mcp with the extra dashboard, for "
+    "instance pipx install --force 'coretools-mcp[dashboard]', and restart it in its client."
+)
 SUFFIX = ".sock"  # of a socket that is served, or was
 
 Answer = Callable[[Json], AsyncIterator[Json]]
@@ -108,7 +115,24 @@ async def serve_control(app: App, transport: str) -> None:
                 return
             await anyio.sleep(LOOK_SECONDS)
 
-    answers: dict[str, Answer] = {"status": status, "logs": logs}
+    page: Dashboard | None = None
+    opening = anyio.Lock()
+
+    async def dashboard(_: Json) -> AsyncIterator[Json]:
+        nonlocal page
+        try:
+            from server.dashboard.site import Dashboard  # noqa: PLC0415 - few open it
+        except ModuleNotFoundError:
+            yield {"error": NO_TEMPLATES}
+            return
+        async with opening:
+            if page is None:
+                page, opened = Dashboard(app), anyio.Event()
+                tasks.start_soon(page.serve, opened)
+                await opened.wait()
+        yield {"link": page.link()}
+
+    answers: dict[str, Answer] = {"status": status, "logs": logs, "dashboard": dashboard}
     questioners = 0
 
     async def answer(stream: SocketStream) -> None:
@@ -132,9 +156,12 @@ async def serve_control(app: App, transport: str) -> None:
 
     unheard = path.removesuffix(SUFFIX)  # the name that others look for appears when it is served
     try:
-        async with await anyio.create_unix_listener(unheard, mode=0o600) as listener:
+        async with (
+            await anyio.create_unix_listener(unheard, mode=0o600) as listener,
+            anyio.create_task_group() as tasks,
+        ):
             os.rename(unheard, path)
-            await listener.serve(answer)
+            await listener.serve(answer, tasks)
     except OSError as error:
         logger.info("no control socket (%s)", error.errno)
     finally:

@@ -14,7 +14,7 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
-from server.settings import Settings
+from server.settings import Settings, UpstreamSettings
 from server.settings.load import SettingsReport, read_settings
 from server.settings.section import SettingsError
 from server.settings.trust import trust_file
@@ -119,6 +119,15 @@ class LiveSettings:
 
     def __post_init__(self) -> None:
         self._at_start = self.report
+        self.switched_off: frozenset[str] = frozenset()  # aliases of servers that the person does not want for now
+
+    def switch(self, alias: str, tasks: TaskGroup, *, is_on: bool) -> None:
+        """Use a server of the settings or not, until this one ends or it is switched back."""
+        self.switched_off = self.switched_off - {alias} if is_on else self.switched_off | {alias}
+        self.pool.change(self._used(self.report), tasks)
+
+    def _used(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
+        return {alias: entry for alias, entry in report.upstreams.items() if alias not in self.switched_off}
 
     async def follow(self, tasks: TaskGroup) -> None:
         """Apply every change of the settings files, until cancelled. One that fails ends nothing else."""
@@ -149,7 +158,7 @@ class LiveSettings:
         if withdrawn:
             logger.warning("agents that a workspace brought, and that are refused now: %s", ", ".join(withdrawn))
         self.pool.left_out = report.left_out
-        self.pool.change(report.upstreams, tasks)
+        self.pool.change(self._used(report), tasks)
         waiting = waiting_for_restart(before.settings, report.settings)
         if waiting:
             logger.warning("changed settings that count from the next start on: %s", ", ".join(waiting))

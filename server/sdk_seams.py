@@ -16,18 +16,22 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.transport_context import TransportContext
 
+from tools.contract.display import visible_line
+
 __all__ = [
     "Connection",
     "Outbound",
     "ReadStream",
     "RequestContext",
     "WriteStream",
+    "client_name",
     "connection_of",
     "is_open",
     "outbound_of",
     "sse_session",
 ]
 
+MAX_NAME_CHARS = 100  # of the name that a client gives itself, and its version
 RequestContext = ServerRequestContext[Any, Any]
 Outbound = DispatchContext[TransportContext]
 
@@ -35,6 +39,12 @@ Outbound = DispatchContext[TransportContext]
 def connection_of(session: ServerSession) -> Connection:
     """What lives as long as the client's connection; in the 2026-07-28 revision, as long as the request."""
     return session._connection  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+
+
+def client_name(ctx: RequestContext) -> str:
+    """How the client of a request calls itself, with its version; empty where it does not."""
+    params = ctx.session.client_params
+    return visible_line(f"{params.client_info.name} {params.client_info.version}"[:MAX_NAME_CHARS]) if params else ""
 
 
 def outbound_of(session: ServerSession) -> Outbound:

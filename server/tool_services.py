@@ -165,6 +165,10 @@ class Commands:
         self._confinement = BubblewrapConfinement(mode, network, site, path, consented=self.consented)
         return self._confinement
 
+    async def are_confined(self, roots: Sequence[str]) -> bool:
+        """Whether commands run in the sandbox for sure."""
+        return self._shell.sandbox != "off" and (await self.confinement().status(roots)).failure is None
+
     def runner(self) -> CommandRunner:
         """What runs commands. Made for the first one, since many servers never run any."""
         if self._runner is not None:

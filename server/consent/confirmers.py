@@ -17,8 +17,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
+from server.consent.pending_questions import COMMAND, PendingQuestions
 from server.json_rpc import as_mapping
-from server.sdk_seams import RequestContext
+from server.sdk_seams import RequestContext, client_name
 from server.sealed_states import SealedStates
 from tools.contract.confirmation import Answer, AskUserConfirmation, Channel, Decision, Pending, Question, Unavailable
 from tools.contract.display import render_question
@@ -26,6 +27,7 @@ from tools.contract.display import render_question
 logger = logging.getLogger(__name__)
 
 
+WhenUnavailable = Literal["client", "page", "deny"]  # who decides where the client cannot ask its person
 QUESTION_KEY = "coretools-mcp/confirm"  # of the question in `inputRequests` and of the answer in `inputResponses`
 _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
 
@@ -33,13 +35,12 @@ _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style 
 class Confirmers:
     """How people are asked, whatever the request, as the `confirmation` settings say."""
 
-    def __init__(
-        self, when_unavailable: Literal["client", "deny"], timeout_seconds: float, style: FormStyle = "form"
-    ) -> None:
-        self.when_unavailable: Literal["client", "deny"] = when_unavailable
+    def __init__(self, when_unavailable: WhenUnavailable, timeout_seconds: float, style: FormStyle = "form") -> None:
+        self.when_unavailable: WhenUnavailable = when_unavailable
         self.timeout_seconds = timeout_seconds
         self.style: FormStyle = style
         self.states = SealedStates(timeout_seconds)
+        self.pending = PendingQuestions(timeout_seconds)
 
     def shows_forms(self, ctx: RequestContext) -> bool:
         """Whether the person behind a request can be asked for more than a yes or no."""
@@ -88,11 +89,17 @@ class ClientConfirmer:
         how, ctx, style = self.how, self.ctx, self.how.style
         is_of_model = isinstance(question.details, AskUserConfirmation)
         if not _can_be_asked(ctx):
+            if how.when_unavailable == "page" and not is_of_model:
+                await ctx.session.report_progress(0, None, f"Waiting for the user's answer: {COMMAND}")
+                return await how.pending.ask(question, client_name(ctx))
             # A dialog that allows a call answers no question.
             if how.when_unavailable == "client":
                 way_out = "This client has announced no form elicitation, and here its own dialog does not suffice."
                 return Unavailable(client_decides=not is_of_model, way_out=way_out)
-            setting = 'confirmation.whenUnavailable to "client" (its own approval dialog then decides)'
+            setting = (
+                'confirmation.whenUnavailable to "page" (the user then answers at the dashboard) or "client" (its own '
+                "approval dialog then decides)"
+            )
             way_out = f"This client has announced no form elicitation. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":

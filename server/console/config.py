@@ -15,7 +15,6 @@ from server.console import EXIT_FAILED, Failure
 from server.console.client_configs import ClientConfig, client_configs, read_servers
 from server.console.prompts import ask
 from server.console.rule_names import rule_problems
-from server.console.settings_display import as_text, describe_entry, shown_value
 from server.console.terminal import linked
 from server.console.terminal import show as show_lines
 from server.settings import SettingsError, SettingsReport
@@ -27,6 +26,7 @@ from server.settings.own_entries import DEFAULT_PORT, is_own
 from server.settings.section import Diagnostics, dotted
 from server.settings.tree import Tree, table_at, value_at
 from server.settings.upstream_entries import alias_of
+from server.settings_display import as_text, describe_entry, shown_value
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError
 from tools.contract.limits import AbortSignal

@@ -20,8 +20,7 @@ from server.console import EXIT_FAILED, Failure, UsageError
 from server.console.client_files import read_file, replace_content
 from server.console.config import SECTION, keep_private, names_by_alias, own_ports, settings_with
 from server.console.prompts import ask
-from server.console.settings_display import describe_entry, show_difference, shown_value
-from server.console.terminal import ERASE, Spinner, can_move
+from server.console.terminal import ERASE, Spinner, can_move, diff_text, show
 from server.log import start_log
 from server.settings import SettingsError, SettingsReport, models
 from server.settings.document_edits import doubtful_key, with_member, without_member
@@ -31,6 +30,7 @@ from server.settings.section import dotted
 from server.settings.tree import Tree, leaves, parent_at
 from server.settings.upstream_entries import MAX_ALIAS, alias_of
 from server.settings.variable_expansion import HINT
+from server.settings_display import describe_entry, shown_difference, shown_value
 from tools.contract.display import visible_line
 from tools.contract.secrets import is_secret_name
 
@@ -293,7 +293,9 @@ def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> Non
 
 def _write(path: str, before: bytes | None, after: bytes, wish: Wish, *, holds_secrets: bool = False) -> bool:
     """Show a change, and make it once a person has agreed; whether it is made."""
-    show_difference(path, before, after, [parse(side, path) for side in (before, after) if side])
+    documents = [parse(side, path) for side in (before, after) if side]
+    show(diff_text(shown_difference(path, before, after, documents)))
+    sys.stdout.flush()
     if wish.is_dry:
         return False
     if not wish.is_sure:

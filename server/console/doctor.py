@@ -247,6 +247,7 @@ async def check_extras(app: App, found: Findings) -> None:
     extras = (
         ("re2", "google-re2", "long ignore files are compared more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
+        ("dashboard", "jinja2", "coretools-mcp dashboard opens no page"),
     )
     for extra, package, without in extras:
         try:

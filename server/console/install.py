@@ -37,7 +37,7 @@ from server.console.client_files import (
 )
 from server.console.config import own_ports, usable_servers
 from server.console.prompts import ask
-from server.console.settings_display import command_text, describe_entry, show_difference, shown_value
+from server.console.terminal import diff_text, show
 from server.settings import SettingsError
 from server.settings.document_edits import toml_table
 from server.settings.files import home_folder, parse, read_settings_file, user_file
@@ -46,6 +46,7 @@ from server.settings.section import Diagnostics, dotted
 from server.settings.tree import Tree, leaves
 from server.settings.upstream_entries import alias_of
 from server.settings.variable_expansion import variables_in
+from server.settings_display import command_text, describe_entry, shown_difference, shown_value
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
 from tools.contract.display import visible_line
 from tools.web.search_settings import SEARCH_VARIABLES
@@ -147,7 +148,8 @@ def _agreed(target: Target, change: Change, change_of: Callable[[bytes | None], 
     documents = [
         read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
     ]
-    show_difference(target.path, change.before, change.after, documents)
+    show(diff_text(shown_difference(target.path, change.before, change.after, documents)))
+    sys.stdout.flush()
     if wish.is_dry:
         return None
     if not wish.is_sure:

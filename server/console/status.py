@@ -1,4 +1,4 @@
-"""`status` and `logs`: what the servers of this person that are running do, asked over their control sockets."""
+"""`status`, `logs` and `dashboard`: what the running servers of this person do, asked over their control sockets."""
 
 from __future__ import annotations
 
@@ -96,6 +96,25 @@ def show_logs(environ: Mapping[str, str], alias: str | None, pid: int | None, *,
         is_empty = False
     if follows:
         show("coretools-mcp: the server has ended", stream=sys.stderr)
+    return 0
+
+
+def open_dashboard(environ: Mapping[str, str], pid: int | None, *, opens_browser: bool) -> int:
+    """Have the page of a running server opened, and print the link that signs one browser in."""
+    about = _chosen(environ, pid)
+    said: Json = next(follow_answer({"ask": "dashboard"}, about["pid"], environ), Json())
+    if "link" not in said:
+        raise Failure(said.get("error", STUCK))
+    sys.stdout.write(f"{said['link']}\n")
+    sys.stdout.flush()
+    show(
+        "The link signs one browser in, once, within a minute. The page is there until the server ends.",
+        stream=sys.stderr,
+    )
+    if opens_browser:
+        import webbrowser  # noqa: PLC0415 - only here
+
+        webbrowser.open(said["link"])
     return 0
 
 

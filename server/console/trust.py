@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from server.console import Failure
 from server.console.prompts import ask
-from server.console.settings_display import as_text, command_text, describe_entry, is_remote
 from server.settings.agent_cli import AGENT_CLIS
 from server.settings.canonical_form import canonicalise
 from server.settings.load import load_settings
 from server.settings.section import Diagnostics, SettingsError, dotted
 from server.settings.tree import Tree, leaves, table_at
 from server.settings.trust import WorkspaceFile, digest, find_files, read_trust, sanitize, trust_file, trust_folder
+from server.settings_display import as_text, command_text, describe_entry, is_remote
 from tools.contract.display import visible_line, without_gaps
 from tools.contract.errors import ToolError
 

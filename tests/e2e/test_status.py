@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
+from collections.abc import Generator
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import anyio
 import pytest
-from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from server.log import HISTORY_LINES, LogHistory
@@ -28,8 +24,8 @@ from tests.harness import (
     server_arguments,
     speaking,
     stdio_upstream,
-    write_config,
 )
+from tests.running_servers import LEFT, ask, runtime_folder, served, sockets
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -38,44 +34,10 @@ if sys.platform == "win32":
     pytest.skip("not run: there is no control socket on Windows", allow_module_level=True)
 
 
-LEFT = "left.sock"
-
-
 @pytest.fixture
 def runtime() -> Generator[Path]:
-    """A folder for control sockets with a short path, as a system gives one to each of its users."""
-    folder = Path(tempfile.mkdtemp(prefix="run-"))
-    yield folder
-    shutil.rmtree(folder)
-
-
-@asynccontextmanager
-async def served(
-    runtime: Path, root: Path, *, revision: str = HANDSHAKE, settings: dict[str, object] | None = None
-) -> AsyncGenerator[Client]:
-    """A client of a server of its own, once its control socket is there."""
-    config = write_config(root.parent, settings or {})
-    parameters = StdioServerParameters(
-        command=sys.executable,
-        args=forked(server_arguments(root, config)),
-        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
-    )
-    async with speaking(revision, stdio_client(parameters)) as client:
-        await client.list_tools()
-        await until(lambda: [path for path in sockets(runtime) if path.name != LEFT])
-        yield client
-
-
-def sockets(runtime: Path) -> list[Path]:
-    return list(runtime.glob("coretools-mcp/*.sock"))
-
-
-async def ask(runtime: Path, *words: str, cwd: Path | None = None) -> CompletedProcess[str]:
-    """A command of a person, in a folder."""
-    environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
-    with anyio.fail_after(100):
-        done = await anyio.run_process(command_line(*words), cwd=cwd or runtime, env=environ, check=False)
-    return CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
+    with runtime_folder() as folder:
+        yield folder
 
 
 @pytest.mark.requirement("cli.status")

@@ -275,6 +275,12 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
                 "The question was not answered in time, so nothing was done. Tell the user what is waiting for an "
                 "answer, and call it again when they are there. The operator can set a longer confirmation.timeout."
             )
+        case Channel.NOBODY_CAME:
+            return (
+                "Nobody answered the question at the dashboard in time, so nothing was done. Ask the user to run "
+                "`coretools-mcp dashboard` in a terminal, where such questions are shown and answered, and call it "
+                "again when they have it open."
+            )
         case Channel.MALFORMED:
             return (
                 "The answer carried no valid decision, which is no consent, so nothing was done. Call it again to have "

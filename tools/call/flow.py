@@ -51,14 +51,14 @@ logger = logging.getLogger(__name__)
 PROGRESS_AFTER_SECONDS = 0.2  # a call that takes no longer is not worth telling of (ours)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Flow:
     """What every call goes through."""
 
     registry: ToolRegistry  # where tools are found
     policy: PermissionPolicy  # decides whether a call may run, has to be asked about, or is refused
     keeper: RuleKeeper | None = None  # saves rules for good, where there is a place for them
-    audit: Audit | None = None  # is told of every decision
+    audit: Audit | None = None  # is told of every decision; there may be one later
 
     async def run(self, call: FunctionCall, context: ToolContext, confirmer: Confirmer) -> ToolResult | Question:
         """Run one call.

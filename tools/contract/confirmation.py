@@ -130,6 +130,7 @@ class Channel(StrEnum):
     DECLINED = "declined"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
+    NOBODY_CAME = "nobody_came"  # to the dashboard, where it was asked
     MALFORMED = "malformed"
     EARLIER = "earlier"  # given before, for a call that goes on
 

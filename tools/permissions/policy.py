@@ -66,6 +66,7 @@ class PermissionPolicy:
     canonical: Callable[[str], str] = str
     home: str = field(default_factory=lambda: os.path.expanduser("~"))
     guarded: GuardedPaths = field(default_factory=GuardedPaths)
+    switched_off: frozenset[str] = frozenset()  # names of tools that the person does not want offered for now
     _judged_tools: weakref.WeakKeyDictionary[ToolTraits, tuple[Rules, ApprovalMode, Permission | None]] = field(
         default_factory=weakref.WeakKeyDictionary, repr=False
     )
@@ -75,8 +76,15 @@ class PermissionPolicy:
         """Add rules that a person has saved, for every client."""
         self.rules = self._with_allowed(texts, source)
 
+    def switch(self, name: str, *, is_on: bool) -> None:
+        """Offer a tool as rules and profile say, or not at all, until the server ends."""
+        self.switched_off = self.switched_off - {name} if is_on else self.switched_off | {name}
+        self.rules = replace(self.rules)  # what was found by them is looked for anew
+
     def why_not_offered(self, tool: ToolTraits) -> Permission | None:
         """The verdict on a tool that is not there at all, or `None` if it is."""
+        if tool.name in self.switched_off:
+            return Permission(Verdict.DENY, f"{tool.name} is switched off at the dashboard", setting="its switch there")
         core, included = self.rules.core, self.rules.included
         if included is not None and not any(rule.names_tool(tool) for rule in included):
             setting = self.rules.include_setting

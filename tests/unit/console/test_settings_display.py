@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.console.settings_display import shown_value
+from server.settings_display import shown_value
 from tools.contract.secrets import HIDDEN
 
 ARGS = ("mcpServers", "docs", "args")

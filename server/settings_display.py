@@ -6,11 +6,9 @@ import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from server.console.terminal import diff_text, show
 from server.settings.models import UpstreamSettings
 from server.settings.section import KeyPath
 from tools.contract.display import visible_line
@@ -21,7 +19,7 @@ _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{
 """A text that names where a secret is, and is none itself."""
 MIN_HIDDEN = 4  # characters of the shortest text that is hidden wherever it stands (ours)
 _REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
-_ONLY_REFERS = re.compile(r'": "\$(?:\{(?:env:)?\w+\}|\w+)",?$')  # a line that names a secret's variable, and no secret
+_ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')  # what is no secret, whatever its name is
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # even behind one that takes a value
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # what would end a quoted word of a command line
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their value is hidden as in `headers`
@@ -173,8 +171,8 @@ def _texts(value: Any) -> Iterator[str]:
         yield value if isinstance(value, str) else ""
 
 
-def show_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> None:
-    """Write what changes in a file on standard output, without the secrets in it.
+def shown_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> str:
+    """What changes in a file, as a unified diff without the secrets in it.
 
     Args:
         path: The file, as it is shown.
@@ -198,9 +196,10 @@ def show_difference(path: str, before: bytes | None, after: bytes | None, docume
         line = text
         for spelled in sorted(ways, key=len, reverse=True):
             line = line.replace(spelled, ways[spelled])
-        lines[number] = visible_line(line if _ONLY_REFERS.search(line) else redact(line))
-    show(diff_text("\n".join(lines)))
-    sys.stdout.flush()
+        # A name alone tells nothing of an object, whose members have names; a reference is no secret.
+        parts = _ENDS_OF_NAMES.split(line)
+        lines[number] = visible_line("".join(part if at % 2 else redact(part) for at, part in enumerate(parts)))
+    return "\n".join(lines)
 
 
 def _spellings(text: str) -> list[str]:

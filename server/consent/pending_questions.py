@@ -1,0 +1,78 @@
+"""Questions that wait for a person at the dashboard: those of clients that cannot be asked themselves."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+
+from tools.contract.confirmation import Answer, Channel, Decision, Question, Unavailable
+
+MOST_WAITING = 100  # questions at once, of all clients; more than a person would answer (ours)
+COMMAND = "coretools-mcp dashboard"
+TOO_MANY = Unavailable(
+    client_decides=False,
+    way_out=f"{MOST_WAITING} questions are waiting for an answer already. The user can answer them: {COMMAND}.",
+)
+
+
+@dataclass(eq=False, slots=True)
+class PendingQuestion:
+    """One question, which is answered once, or goes with its call."""
+
+    question: Question
+    client: str  # its name, as it says
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    asked: float = field(default_factory=time.time)  # seconds since the epoch
+    answer: Answer | None = None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)  # its deadline ends the wait
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def seconds_left(self) -> float:
+        return self.scope.deadline - anyio.current_time()
+
+
+class PendingQuestions:
+    """All that wait, the oldest first."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._waiting: dict[str, PendingQuestion] = {}
+        self.on_change: Callable[[], None] = lambda: None  # called when there is one more, or one less
+
+    async def ask(self, question: Question, client: str) -> Answer | Unavailable:
+        """Wait for the person's answer; a denial when nobody came in time."""
+        if len(self._waiting) >= MOST_WAITING:
+            return TOO_MANY
+        pending = PendingQuestion(question, client)
+        self._waiting[pending.id] = pending
+        self.on_change()
+        try:
+            with anyio.move_on_after(self._seconds) as pending.scope:
+                await pending.answered.wait()
+        finally:
+            del self._waiting[pending.id]
+            self.on_change()
+        return pending.answer or Answer(Decision.DENY, Channel.NOBODY_CAME)
+
+    def all(self) -> list[PendingQuestion]:
+        return list(self._waiting.values())
+
+    def find(self, id: str) -> PendingQuestion | None:  # noqa: A002 - it is one
+        """The question with this id that still waits for its answer."""
+        pending = self._waiting.get(id)
+        return pending if pending is not None and pending.answer is None else None
+
+    def give(self, pending: PendingQuestion, answer: Answer) -> None:
+        """Answer a question that `find` has found, once."""
+        pending.answer = answer
+        pending.answered.set()
+
+    def wait_longer(self, pending: PendingQuestion) -> None:
+        """Begin the time that the person has anew."""
+        pending.scope.deadline = anyio.current_time() + self._seconds
+        self.on_change()

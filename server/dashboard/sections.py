@@ -1,0 +1,189 @@
+"""What the pages of the dashboard show, as plain values for their templates. Texts are made visible there."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from server.activity import Activity
+from server.log import HISTORY
+from server.settings.section import dotted
+from server.settings_display import as_text, shown_value
+from tools.contract.confirmation import EditConfirmation, ExecConfirmation, InfoConfirmation, McpConfirmation
+from tools.contract.display import true_hosts, visible, without_gaps
+from tools.contract.secrets import redact
+
+if TYPE_CHECKING:
+    from server.app import App
+
+MAX_DIFF_CHARS = 400_000  # of one diff on the page; what is longer is refused to be answered there
+SEARCH_CHARS = 100  # of the words that tools are looked for by
+ABOUT_CHARS = 120  # of what a tool says of itself
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
+
+
+def questions(app: App) -> dict[str, Any]:
+    """The questions that wait, each with the whole action, why it is asked, and the answers that it offers."""
+    shown: list[dict[str, Any]] = []
+    for pending in app.questions.all():
+        question, details = pending.question, pending.question.details
+        text, kind, more = "", "text", list[str]()
+        match details:
+            case EditConfirmation():
+                text, kind = details.file_diff or "(no content)", "diff"
+                more.append(f"File: {details.file_path} (+{details.added} -{details.removed} lines)")
+                if details.truncated:
+                    more.append("Cut: it is too long to be shown in full.")
+            case ExecConfirmation():
+                text, kind = without_gaps(details.command), "command"
+                more.append(f"Folder: {details.directory}")
+                more += ["It keeps running in the background after the call."] if details.is_background else []
+                more += [f"The model says: {details.description}"] if details.description else []
+            case McpConfirmation():
+                text = without_gaps(as_lines(details.arguments))
+                more.append(f"Server: {details.server_name}, tool: {details.tool_name}")
+            case InfoConfirmation():
+                text = without_gaps(details.prompt)
+            case _:
+                text = getattr(details, "plan", "")
+        more += true_hosts(f"{text}\n{question.description}")
+        # A person allows only what they have seen.
+        is_whole = len(text) <= MAX_DIFF_CHARS
+        shown.append(
+            {
+                "id": pending.id,
+                "client": pending.client,
+                "asked": _clock(pending.asked),
+                "seconds_left": max(0, round(pending.seconds_left)),
+                "action": question.description,
+                "title": details.title,
+                "kind": kind,
+                "lines": visible(text[:MAX_DIFF_CHARS]).rstrip("\n").split("\n"),
+                "is_whole": is_whole,
+                "more": more,
+                "reason": question.reason,
+                "fingerprint": question.fingerprint,
+                "choices": [
+                    {"decision": choice.decision.value, "title": choice.title, "rules": choice.rules}
+                    for choice in question.choices
+                    if is_whole or choice.decision.value == "deny"
+                ],
+            }
+        )
+    return {"questions": shown, "asks_here": app.asks_at_dashboard}
+
+
+def as_lines(value: Mapping[str, Any]) -> str:
+    """Arguments as a person reads them."""
+    return json.dumps(dict(value), indent=2, ensure_ascii=False, default=str)
+
+
+def calls(activity: Activity) -> dict[str, Any]:
+    now = time.time()
+    return {
+        "calls": [
+            {
+                "at": _clock(call.began),
+                "client": call.client,
+                "tool": call.tool,
+                "arguments": call.arguments,
+                "outcome": call.outcome,
+                "took": f"{now - call.began:.0f} s so far"
+                if call.seconds is None
+                else f"{call.seconds * 1000:,.0f} ms",
+                "size": call.size,
+            }
+            for call in reversed(activity.calls)
+        ]
+    }
+
+
+def servers(app: App) -> dict[str, Any]:
+    live = app.live
+    rows = [
+        {
+            "alias": each["alias"],
+            "state": str(each["state"]),
+            "problem": each.get("problem", ""),
+            "tools": each["tools"],
+            "transport": each.get("transport", ""),
+            "is_on": True,
+        }
+        for each in app.pool.report()
+    ]
+    off = [
+        {"alias": alias, "state": "switched off", "problem": "", "tools": 0, "transport": "", "is_on": False}
+        for alias in sorted(live.switched_off)
+    ]
+    return {"servers": [*rows, *off], "left_out": dict(app.pool.left_out)}
+
+
+def log_of(alias: str) -> dict[str, Any]:
+    _, lines = HISTORY.since(0, alias)
+    return {"alias": alias, "lines": [redact(line) for line in lines]}
+
+
+async def tools(app: App, wanted: str) -> dict[str, Any]:
+    """The tools, those that hold the words that are looked for; what would be decided on each, and why."""
+    words = wanted[:SEARCH_CHARS].casefold().split()
+    rows: list[dict[str, Any]] = []
+    for tool in app.registry.get_all_tools():
+        if not tool.is_listed or not all(word in f"{tool.name} {tool.description}".casefold() for word in words):
+            continue
+        permission = await app.permission_of(tool)
+        rows.append(
+            {
+                "name": tool.name,
+                "about": textwrap.shorten(tool.description, ABOUT_CHARS, placeholder=" ..."),
+                "verdict": {"allow": "runs unasked", "ask": "is asked about", "deny": "refused"}[permission.verdict],
+                "reason": permission.reason,
+                "is_on": tool.name not in app.switched_off,
+            }
+        )
+    return {"tools": rows, "wanted": wanted}
+
+
+def jobs(app: App) -> dict[str, Any]:
+    from tools.shell.output import newest_text  # noqa: PLC0415 - jobs are few
+    from tools.shell.result_text import status_text  # noqa: PLC0415
+
+    tables = [(client.name, client.state.jobs) for client in app.clients.all()]
+    return {
+        "jobs": [
+            {
+                "id": job.id,
+                "client": name,
+                "status": status_text(job),
+                "seconds": round(job.seconds),
+                "command": job.request.command,
+                "folder": job.request.folder,
+                "output": newest_text(job.running.output),
+            }
+            for name, table in tables
+            for job in reversed(table.all() if table is not None else ())
+        ]
+    }
+
+
+async def memory(app: App) -> dict[str, Any]:
+    return {"memories": [{"client": who, "title": what, "text": text} for who, what, text in await app.memories()]}
+
+
+def audit(app: App) -> dict[str, Any]:
+    return {"records": [dict(record) for record in reversed(app.audit.recent or ())], "file": app.audit.path}
+
+
+def settings(app: App) -> dict[str, Any]:
+    report = app.live.report
+    rows = [
+        {"key": dotted(given.path), "value": as_text(shown_value(given.path, given.value)), "source": given.source}
+        for given in report.given
+    ]
+    return {"rows": rows, "files": list(report.files), "warnings": list(report.warnings)}

@@ -1,0 +1,357 @@
+"""The page as a web application: on loopback alone, for browsers that have used a link, with plain forms.
+
+A GET changes nothing. A POST has to come from a page of ours, in a browser that is signed in, with the token of the
+very form that was shown there. Every text on a page is escaped, and what would not be seen in it is made visible.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import anyio
+import jinja2
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import FormData, Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.dashboard import sections
+from server.dashboard.sign_in import BrowserSession, SignIn
+from tools.contract.confirmation import Answer, Decision
+from tools.contract.display import visible
+
+if TYPE_CHECKING:
+    from server.app import App
+
+HOST = "127.0.0.1"
+FOLDER = Path(__file__).parent
+MAX_FORM_BYTES = 1 << 16
+MAX_REASON_CHARS = 2_000  # of what the person writes beside a denial
+MOST_STREAMS = 20  # pages that are kept up to date at once
+STREAM_LOOK_SECONDS = 0.5  # between two looks at whether something has changed
+STREAM_PULSE_SECONDS = 15.0  # after this long something is said, so that nobody takes the connection for lost
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+        "trusted-types page"
+    ),
+    "Referrer-Policy": "same-origin",  # with none, browsers send their forms with the origin `null`
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+PAGES = {
+    "": "Questions",
+    "calls": "Calls",
+    "servers": "Servers",
+    "tools": "Tools",
+    "jobs": "Jobs",
+    "memory": "Memory",
+    "audit": "Audit",
+    "settings": "Settings",
+}
+ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+GONE = (
+    "This question does not wait any more: it was answered, its call has ended, or its time is over. Nothing changed."
+)
+NOT_SIGNED_IN = (
+    "This browser is not signed in. Run coretools-mcp dashboard in a terminal: it prints a link that signs one browser "
+    "in, once, within a minute."
+)
+
+
+class Dashboard:
+    """The page of one server. Made when it is first asked for, and there until the server ends."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._changes = 0
+        self._streams = 0
+        self._sign_in = SignIn()
+        self._port = 0
+        self._is_confined = False
+        environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=_made_visible,
+        )
+        environment.filters["quoted"] = _quoted
+        self._templates = environment
+        self._activity = app.look_on(self._changed)
+
+    async def serve(self, opened: anyio.Event) -> None:
+        """Serve on a free port of this machine until cancelled."""
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+            listener.bind((HOST, 0))
+            listener.listen()
+            self._port = listener.getsockname()[1]
+            routes = [
+                Route("/open", self._ask_for_code, methods=["GET"]),
+                Route("/open", self._let_in, methods=["POST"]),
+                Route("/assets/{name}", self._asset, methods=["GET"]),
+                Route("/events", self._events, methods=["GET"]),
+                Route("/questions/{id}", self._answer, methods=["POST"]),
+                Route("/questions/{id}/longer", self._wait_longer, methods=["POST"]),
+                Route("/servers/{alias}/{action}", self._switch_server, methods=["POST"]),
+                Route("/servers/{alias}", self._server_log, methods=["GET"]),
+                Route("/tools/{name}/{action}", self._switch_tool, methods=["POST"]),
+                *(Route(f"/{name}", self._page, methods=["GET"], name=name) for name in PAGES),
+            ]
+            site = Starlette(routes=routes, exception_handlers={HTTPException: self._failed})
+            config = uvicorn.Config(
+                _Guarded(site, self._origins),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws="none",
+                lifespan="off",
+            )
+            self._is_confined = await self._app.commands.are_confined(self._app.live.report.settings.workspace.roots)
+            opened.set()
+            await _Web(config).serve(sockets=[listener])
+
+    def link(self) -> str:
+        """An address that signs one browser in, once."""
+        return f"http://{HOST}:{self._port}/open?code={self._sign_in.new_code()}"
+
+    @property
+    def _origins(self) -> frozenset[str]:
+        return frozenset({f"http://{HOST}:{self._port}", f"http://localhost:{self._port}"})
+
+    @property
+    def _cookie(self) -> str:
+        return f"coretools_{self._port}"  # all ports of a host share their cookies
+
+    def _changed(self) -> None:
+        self._changes += 1
+
+    # Who is there.
+
+    def _session(self, request: Request) -> BrowserSession:
+        session = self._sign_in.session(request.cookies.get(self._cookie, ""))
+        if session is None:
+            raise HTTPException(HTTPStatus.FORBIDDEN, NOT_SIGNED_IN)
+        return session
+
+    async def _ask_for_code(self, request: Request) -> Response:
+        return self._rendered("open.html", None, code=request.query_params.get("code", ""))
+
+    async def _let_in(self, request: Request) -> Response:
+        session = self._sign_in.use(str((await _form(request)).get("code", "")))
+        if session is None:
+            used = "This link was used already, or is older than a minute. Run coretools-mcp dashboard for a new one."
+            raise HTTPException(HTTPStatus.FORBIDDEN, used)
+        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        response.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path="/")
+        return response
+
+    # What is shown.
+
+    async def _page(self, request: Request) -> Response:
+        session = self._session(request)
+        name = request.url.path.removeprefix("/")
+        app = self._app
+        match name:
+            case "":
+                shown = sections.questions(app)
+            case "calls":
+                shown = sections.calls(self._activity)
+            case "servers":
+                shown = sections.servers(app)
+            case "tools":
+                shown = await sections.tools(app, request.query_params.get("q", ""))
+            case "jobs":
+                shown = sections.jobs(app)
+            case "memory":
+                shown = await sections.memory(app)
+            case "audit":
+                shown = sections.audit(app)
+            case _:
+                shown = sections.settings(app)
+        return self._rendered(f"{name or 'questions'}.html", session, page=name, **shown)
+
+    async def _server_log(self, request: Request) -> Response:
+        session = self._session(request)
+        return self._rendered("log.html", session, page="servers", **sections.log_of(request.path_params["alias"]))
+
+    def _rendered(
+        self, template: str, session: BrowserSession | None, status: int = HTTPStatus.OK, page: str = "-", **shown: Any
+    ) -> Response:
+        shown |= {
+            "page": page,
+            "pages": PAGES,
+            "waiting": len(self._app.questions.all()),
+            "signed_in": session is not None,
+            "confined": self._is_confined,
+            "token": session.form_token if session is not None else None,
+        }
+        return HTMLResponse(self._templates.get_template(template).render(shown), status)
+
+    async def _asset(self, request: Request) -> Response:
+        kind = ASSETS.get(name := request.path_params["name"])
+        if kind is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such file.")
+        return Response((FOLDER / name).read_bytes(), media_type=kind)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        session = self._sign_in.session(request.cookies.get(self._cookie, ""))
+        status, said = HTTPStatus.NOT_FOUND, "There is no such page."
+        if isinstance(error, HTTPException) and error.status_code != status:
+            status, said = HTTPStatus(error.status_code), error.detail
+        return self._rendered("failed.html", session, status, said=said)
+
+    async def _events(self, request: Request) -> Response:
+        """Say when something has changed; the page then asks for what it shows."""
+        self._session(request)
+        if self._streams >= MOST_STREAMS:
+            raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many pages are open. Close some.")
+
+        async def said() -> AsyncIterator[str]:
+            self._streams += 1
+            try:
+                before: object = None
+                spoken = anyio.current_time()
+                while True:
+                    now = (self._changes, self._state())
+                    if now != before or anyio.current_time() > spoken + STREAM_PULSE_SECONDS:
+                        yield f"data: {len(self._app.questions.all())}\n\n" if now != before else ": still here\n\n"
+                        before, spoken = now, anyio.current_time()
+                    await anyio.sleep(STREAM_LOOK_SECONDS)
+            finally:
+                self._streams -= 1
+
+        return StreamingResponse(said(), media_type="text/event-stream")
+
+    def _state(self) -> object:
+        """What tells of a change that nobody announces."""
+        jobs = [
+            (job.id, job.status, job.running.output.total)
+            for client in self._app.clients.all()
+            for job in (client.state.jobs.all() if client.state.jobs is not None else ())
+        ]
+        return [(each.alias, each.status.state, len(each.offer.lists)) for each in self._app.pool.upstreams], jobs
+
+    # What a person does.
+
+    async def _sent(self, request: Request, shown: str) -> FormData:
+        """The form that a signed-in person has sent to this path, made for what it showed."""
+        session = self._session(request)
+        form = await _form(request)
+        if not session.accepts(str(form.get("token", "")), request.url.path, shown):
+            old = "This form is not of this page, or shows what is not so any more. Nothing changed; look again."
+            raise HTTPException(HTTPStatus.FORBIDDEN, old)
+        return form
+
+    async def _answer(self, request: Request) -> Response:
+        pending = self._app.questions.find(request.path_params["id"])
+        self._session(request)
+        if pending is None:
+            raise HTTPException(HTTPStatus.CONFLICT, GONE)
+        form = await self._sent(request, pending.question.fingerprint)
+        given = str(form.get("decision", ""))
+        choice = next((choice for choice in pending.question.choices if choice.decision.value == given), None)
+        if choice is None:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing changed.")
+        # It may have been answered while the form came in.
+        if self._app.questions.find(pending.id) is None:
+            raise HTTPException(HTTPStatus.CONFLICT, GONE)
+        reason = str(form.get("reason", ""))[:MAX_REASON_CHARS] if choice.decision is Decision.DENY else ""
+        self._app.questions.give(pending, Answer(choice.decision, reason=reason))
+        return RedirectResponse("/#next", HTTPStatus.SEE_OTHER)
+
+    async def _wait_longer(self, request: Request) -> Response:
+        pending = self._app.questions.find(request.path_params["id"])
+        self._session(request)
+        if pending is None:
+            raise HTTPException(HTTPStatus.CONFLICT, GONE)
+        await self._sent(request, pending.question.fingerprint)
+        self._app.questions.wait_longer(pending)
+        return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+
+    async def _switch_server(self, request: Request) -> Response:
+        alias, action = request.path_params["alias"], request.path_params["action"]
+        await self._sent(request, alias)
+        live = self._app.live
+        if action not in ("restart", "on", "off") or alias not in live.report.upstreams:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        for is_on in {"restart": (False, True), "on": (True,), "off": (False,)}[action]:
+            self._app.switch_server(alias, is_on=is_on)
+        self._changed()
+        return RedirectResponse("/servers", HTTPStatus.SEE_OTHER)
+
+    async def _switch_tool(self, request: Request) -> Response:
+        name, action = request.path_params["name"], request.path_params["action"]
+        form = await self._sent(request, name)
+        if action not in ("on", "off"):
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        self._app.switch_tool(name, is_on=action == "on")
+        return RedirectResponse(f"/tools?q={quote(str(form.get('q', '')))}", HTTPStatus.SEE_OTHER)
+
+
+def _made_visible(value: object) -> object:
+    # Not of what is escaped already, which is a kind of text too.
+    return visible(value) if type(value) is str else value
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+class _Web(uvicorn.Server):
+    """uvicorn without its own signal handlers: the server that the page belongs to has some."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+class _Guarded:
+    """Lets requests through that are made to this address, and those that change something only from a page of ours."""
+
+    def __init__(self, site: ASGIApp, origins: frozenset[str]) -> None:
+        self._site = site
+        self._origins = origins
+        self._hosts = {origin.removeprefix("http://") for origin in origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        is_foreign = headers.get("host", "") not in self._hosts
+        if scope["method"] not in ("GET", "HEAD"):
+            site = headers.get("sec-fetch-site", "same-origin")
+            is_foreign |= headers.get("origin", "") not in self._origins or site not in ("same-origin", "none")
+        if is_foreign:
+            refusal = Response(
+                "This request does not come from this page, so nothing was done.\n", HTTPStatus.FORBIDDEN
+            )
+            await refusal(scope, receive, guarded)
+            return
+        await self._site(scope, receive, guarded)
+
+
+async def _form(request: Request) -> FormData:
+    """What a form has sent, which is never long."""
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > MAX_FORM_BYTES:
+        raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The form is too large.")
+    return await request.form(max_files=0, max_fields=20)

@@ -1,0 +1,441 @@
+"""The dashboard: who gets in, what a browser may do there, and answers for clients that cannot ask."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import mcp_types as types
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from axe_playwright_python.base import AxeResults
+from mcp.client import Client
+from playwright.async_api import Page, async_playwright, expect
+
+from server.dashboard.sign_in import CODE_SECONDS, MOST_BROWSERS, SignIn
+from server.dashboard.site import PAGES
+from tests.harness import HANDSHAKE, MODERN, stdio_upstream
+from tests.running_servers import ask, runtime_folder, served
+
+pytestmark = pytest.mark.anyio
+
+if sys.platform == "win32":
+    pytest.skip("not run: there is no control socket on Windows", allow_module_level=True)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+ASKS_AT_PAGE: dict[str, object] = {"confirmation": {"whenUnavailable": "page"}}
+
+
+@pytest.fixture
+def runtime() -> Generator[Path]:
+    with runtime_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "project"
+    folder.mkdir()
+    (folder / "a.py").write_text("print('hello')\n")
+    return folder
+
+
+async def link_of(runtime: Path, root: Path) -> str:
+    done = await ask(runtime, "dashboard", "--no-browser", cwd=root)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/open\?code=[\w-]{22}\n", done.stdout)
+    return done.stdout.strip()
+
+
+def parts_of(link: str) -> tuple[str, str]:
+    """The origin, and the code."""
+    origin, _, code = link.partition("/open?code=")
+    return origin, code
+
+
+@asynccontextmanager
+async def signed_in(link: str) -> AsyncGenerator[httpx.AsyncClient]:
+    """A browser without a window, which says where its forms come from."""
+    origin, code = parts_of(link)
+    async with httpx.AsyncClient(base_url=origin, headers={"Origin": origin}) as browser:
+        entered = await browser.post("/open", data={"code": code})
+        assert entered.status_code == 303
+        yield browser
+
+
+@asynccontextmanager
+async def browsed(link: str, **options: Any) -> AsyncGenerator[Page]:
+    """A page of Chromium that has followed the link; it fails where anything leaves this machine."""
+    if CHROMIUM is None:
+        pytest.skip("not run: there is no Chromium")
+    async with async_playwright() as playwright:
+        switches = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        if os.geteuid() == 0:
+            switches.append("--no-sandbox")
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=switches)
+        page = await (await browser.new_context(**options)).new_page()
+        foreign: list[str] = []
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith(parts_of(link)[0]) else foreign.append(request.url),
+        )
+        problems: list[str] = []
+        page.on("console", lambda message: problems.append(message.text) if "Policy" in message.text else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        await page.goto(link)
+        if options.get("java_script_enabled") is False:
+            await page.get_by_role("button", name="Open the dashboard").click()
+        await page.wait_for_url("**/")
+        yield page
+        await browser.close()
+        assert foreign == []
+        assert problems == []
+
+
+@asynccontextmanager
+async def asking(client: Client, name: str, arguments: dict[str, Any]) -> AsyncGenerator[list[types.CallToolResult]]:
+    """A call that waits for its answer; its result is in the list at the end."""
+    results: list[types.CallToolResult] = []
+
+    async def call() -> None:
+        results.append(await client.call_tool(name, arguments))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(call)
+        yield results
+
+
+EDIT = {"file_path": "a.py", "old_string": "hello", "new_string": "goodbye"}
+
+
+def text_of(result: types.CallToolResult) -> str:
+    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+@pytest.mark.requirement("dashboard.answers")
+@pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
+async def test_an_edit_of_a_client_that_cannot_ask_is_allowed_by_keyboard_at_the_page(
+    runtime: Path, root: Path, revision: str
+) -> None:
+    async with (
+        served(runtime, root, revision=revision, settings=ASKS_AT_PAGE) as client,
+        browsed(await link_of(runtime, root)) as page,
+        asking(client, "edit", EDIT) as results,
+    ):
+        await expect(page).to_have_title(re.compile(r"^\(1\)"))
+        await expect(page.locator("#news")).to_contain_text("New question: Edit a.py")
+        assert (root / "a.py").read_text() == "print('hello')\n"
+        for _ in range(40):
+            await page.keyboard.press("Tab")
+            if (await page.evaluate("document.activeElement.innerText")).startswith("Allow once"):
+                break
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("No question is waiting")).to_be_visible()
+    assert not results[0].is_error
+    assert (root / "a.py").read_text() == "print('goodbye')\n"
+
+
+@pytest.mark.requirement("dashboard.answers")
+async def test_a_denial_with_its_reason_reaches_the_model_without_any_script(runtime: Path, root: Path) -> None:
+    async with (
+        served(runtime, root, settings=ASKS_AT_PAGE) as client,
+        browsed(await link_of(runtime, root), java_script_enabled=False) as page,
+        asking(client, "edit", EDIT) as results,
+    ):
+        while await page.get_by_role("article").count() == 0:
+            await page.reload()
+        await page.get_by_label("Reason").fill("not that file")
+        await page.get_by_role("button", name="Deny: Edit a.py").click()
+        await expect(page.get_by_text("No question is waiting")).to_be_visible()
+    assert "not that file" in text_of(results[0])
+    assert (root / "a.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.requirement("dashboard.answers")
+async def test_nobody_who_comes_in_time_is_a_refusal_that_tells_how_one_does(runtime: Path, root: Path) -> None:
+    settings = {"confirmation": {"whenUnavailable": "page", "timeout": 300}}
+    told: list[str | None] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total
+        told.append(message)
+
+    async with served(runtime, root, settings=settings) as client:
+        result = await client.call_tool("edit", EDIT, progress_callback=note)
+    assert result.is_error
+    assert "coretools-mcp dashboard" in text_of(result)
+    assert any("coretools-mcp dashboard" in (message or "") for message in told)
+    assert (root / "a.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.requirement("dashboard.answers")
+async def test_always_at_the_page_allows_what_the_button_names_from_then_on(runtime: Path, root: Path) -> None:
+    async with (
+        served(runtime, root, settings=ASKS_AT_PAGE) as client,
+        signed_in(await link_of(runtime, root)) as browser,
+    ):
+        async with asking(client, "edit", EDIT):
+            await answered(browser, "always")
+        again = await client.call_tool("edit", {**EDIT, "old_string": "goodbye", "new_string": "again"})
+        assert not again.is_error
+
+
+async def question_on(browser: httpx.AsyncClient) -> tuple[str, str]:
+    """Where the form of the one question is sent, and its token, once there is one."""
+    found: list[tuple[str, str]] = []
+
+    async def look() -> None:
+        pattern = r'action="(/questions/[\w-]+)">\s*<input type="hidden" name="token" value="(\w+)"'
+        while not found:
+            found.extend(re.findall(pattern, (await browser.get("/")).text))
+
+    with anyio.fail_after(60):
+        await look()
+    return found[0]
+
+
+async def answered(browser: httpx.AsyncClient, decision: str) -> tuple[str, str]:
+    path, token = await question_on(browser)
+    given = await browser.post(path, data={"token": token, "decision": decision})
+    assert given.status_code == 303
+    return path, token
+
+
+@pytest.mark.requirement("dashboard.forgery")
+async def test_answers_that_are_forged_or_replayed_change_nothing(runtime: Path, root: Path) -> None:
+    async with (
+        served(runtime, root, settings=ASKS_AT_PAGE) as client,
+        signed_in(await link_of(runtime, root)) as browser,
+    ):
+        async with asking(client, "edit", EDIT) as results:
+            path, token = await question_on(browser)
+            yes = {"token": token, "decision": "once"}
+            for headers in (
+                {"Origin": "http://evil.example"},
+                {"Origin": "null"},
+                {"Host": "evil.example"},
+                {"Host": f"localhost.evil.example:{browser.base_url.port}"},
+                {"Sec-Fetch-Site": "cross-site"},
+                {"Sec-Fetch-Site": "same-site"},
+            ):
+                assert (await browser.post(path, data=yes, headers=headers)).status_code == 403, headers
+            async with httpx.AsyncClient(base_url=browser.base_url, cookies=browser.cookies) as plain:
+                assert (await plain.post(path, data=yes)).status_code == 403  # without an origin
+            async with httpx.AsyncClient(base_url=browser.base_url, headers=browser.headers) as stranger:
+                assert (await stranger.post(path, data=yes)).status_code == 403  # without a cookie
+                assert (await stranger.get("/")).status_code == 403
+                assert (await stranger.get("/events")).status_code == 403
+            for given in (
+                {"decision": "once"},
+                {**yes, "token": "0" * 64},
+                {**yes, "decision": "save_all"},
+                {**yes, "decision": ""},
+            ):
+                assert (await browser.post(path, data=given)).status_code in (400, 403), given
+            assert (await browser.post(f"{path}x", data=yes)).status_code == 409
+            assert (await browser.get(path, params=yes)).status_code == 405
+            assert (await browser.post(f"{path}/longer", data=yes)).status_code == 403  # the token of another form
+            assert (await browser.post(path, content=b"x" * 70_000)).status_code == 413
+            assert (root / "a.py").read_text() == "print('hello')\n"
+            assert (await browser.post(path, data={"token": token, "decision": "deny"})).status_code == 303
+            assert (await browser.post(path, data=yes)).status_code == 409  # it was answered
+        assert results[0].is_error
+        assert (root / "a.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.requirement("dashboard.answers")
+async def test_a_question_goes_with_its_call_and_its_time_can_be_made_longer(runtime: Path, root: Path) -> None:
+    async with (
+        served(runtime, root, settings=ASKS_AT_PAGE) as client,
+        signed_in(await link_of(runtime, root)) as browser,
+    ):
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.call_tool, "edit", EDIT)
+            path, _ = await question_on(browser)
+            pattern = rf'action="{path}/longer">\s*<input type="hidden" name="token" value="(\w+)"'
+            token = re.findall(pattern, (await browser.get("/")).text)[0]
+            assert (await browser.post(f"{path}/longer", data={"token": token})).status_code == 303
+            group.cancel_scope.cancel()
+        with anyio.fail_after(60):
+            while "No question is waiting" not in (await browser.get("/")).text:
+                pass
+        assert (root / "a.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.requirement("dashboard.sign-in")
+async def test_a_link_signs_one_browser_in_once(runtime: Path, root: Path) -> None:
+    async with served(runtime, root):
+        link = await link_of(runtime, root)
+        origin, code = parts_of(link)
+        async with httpx.AsyncClient(headers={"Origin": origin}) as other:
+            assert (await other.get(link)).status_code == 200  # a preview that fetches it uses nothing up
+        async with signed_in(link) as browser:
+            page = await browser.get("/")
+            assert page.status_code == 200
+            for name, value in {
+                "cache-control": "no-store",
+                "x-content-type-options": "nosniff",
+                "cross-origin-opener-policy": "same-origin",
+            }.items():
+                assert page.headers[name] == value
+            assert "default-src 'none'" in page.headers["content-security-policy"]
+            assert "access-control-allow-origin" not in page.headers
+            second = await browser.post("/open", data={"code": code})
+            assert second.status_code == 403
+            assert "coretools-mcp dashboard" in second.text
+        async with httpx.AsyncClient(headers={"Origin": origin}) as other:
+            assert (await other.post(f"{origin}/open", data={"code": code})).status_code == 403
+            assert (await other.get(origin)).status_code == 403
+
+
+@pytest.mark.requirement("dashboard.sign-in")
+def test_codes_and_browsers_are_bounded_and_codes_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("server.dashboard.sign_in.time.monotonic", lambda: now)
+    sign_in = SignIn()
+    code = sign_in.new_code()
+    now += CODE_SECONDS + 1
+    assert sign_in.use(code) is None
+    assert sign_in.use("") is None
+    sessions = [sign_in.use(sign_in.new_code()) for _ in range(MOST_BROWSERS + 1)]
+    assert sessions[0] is not None
+    assert sessions[-1] is not None
+    assert sign_in.session(sessions[0].cookie) is None
+    assert sign_in.session(sessions[-1].cookie) is sessions[-1]
+
+
+@pytest.mark.requirement("dashboard.pages")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_anybody(
+    runtime: Path, root: Path, theme: str
+) -> None:
+    hostile = (
+        "<script>document.title='owned'</script><img src=http://evil.example/x onerror=alert(1) hx-post=/x>\u202egnp"
+    )
+    (root / "AGENTS.md").write_text(f"## Added Memories\n- {hostile}\n")
+    settings: dict[str, object] = {
+        **ASKS_AT_PAGE,
+        "mcpServers": {"good": stdio_upstream(), "bad": {"command": "there-is-no-such-command"}},
+        "approvalMode": "default",
+    }
+    async with (
+        served(runtime, root, settings=settings) as client,
+        browsed(await link_of(runtime, root), color_scheme=theme, viewport={"width": 360, "height": 700}) as page,
+    ):
+        origin = page.url
+        await client.call_tool("read_file", {"absolute_path": hostile})
+        await client.call_tool("todo_write", {"todos": [{"id": "1", "content": hostile, "status": "pending"}]})
+        async with asking(client, "edit", {**EDIT, "new_string": hostile}):
+            await expect(page.get_by_role("article")).to_be_visible()
+            for name in (*PAGES, "servers/good", "nothing"):
+                await page.goto(f"{origin}{name}")
+                await expect(page.get_by_role("heading", level=1)).to_be_visible()
+                assert "owned" not in await page.title()
+                assert await page.locator("main img, main script, main [onerror]").count() == 0
+                found: AxeResults = await Axe().run(page)  # pyright: ignore[reportUnknownMemberType] - it has no types
+                assert found.violations_count == 0, (name, found.generate_report())
+                if name in ("", "memory", "calls"):
+                    assert "<script>document.title" in await page.inner_text("main")
+                    assert "\u202e" not in await page.inner_text("body")
+                overflow = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert overflow <= 0, name
+            await page.goto(origin)
+            await page.get_by_role("button", name="Deny").click()
+        await expect(page.get_by_text("No question is waiting")).to_be_visible()
+
+
+@pytest.mark.requirement("dashboard.pages")
+async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(runtime: Path, root: Path) -> None:
+    settings: dict[str, object] = {"mcpServers": {"good": stdio_upstream()}}
+    async with (
+        served(runtime, root, settings=settings) as client,
+        browsed(await link_of(runtime, root)) as page,
+    ):
+        origin = page.url
+
+        async def names() -> set[str]:
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+        async def until_listed(name: str, *, is_there: bool) -> None:
+            with anyio.fail_after(60):
+                while (name in await names()) is not is_there:
+                    pass
+
+        await page.goto(f"{origin}tools?q=give+back+text")
+        assert await page.locator("tbody tr").count() == 1
+        await page.get_by_role("button", name="Switch off good__echo").click()
+        await expect(page.get_by_role("button", name="Switch on good__echo")).to_be_visible()
+        await until_listed("good__echo", is_there=False)
+        refused = await client.call_tool("good__echo", {"text": "x"})
+        assert "switched off at the dashboard" in text_of(refused)
+        await page.get_by_role("button", name="Switch on good__echo").click()
+        await until_listed("good__echo", is_there=True)
+        await page.goto(f"{origin}servers")
+        await page.get_by_role("button", name="Switch off good").click()
+        await until_listed("good__echo", is_there=False)
+        await page.get_by_role("button", name="Switch on good").click()
+        await until_listed("good__echo", is_there=True)
+        await page.get_by_role("button", name="Restart good").click()
+        await until_listed("good__echo", is_there=True)
+        assert not (await client.call_tool("good__echo", {"text": "x"})).is_error
+
+
+@pytest.mark.requirement("dashboard.pages")
+async def test_calls_and_decisions_are_seen_from_the_first_look_on_without_secrets(runtime: Path, root: Path) -> None:
+    async with served(runtime, root) as client, signed_in(await link_of(runtime, root)) as browser:
+        await client.call_tool("grep_search", {"pattern": "token=ghp_" + "a" * 36})
+        await client.call_tool("read_file", {"absolute_path": str(root / "a.py")})
+        calls, audit = (await browser.get("/calls")).text, (await browser.get("/audit")).text
+        assert "grep_search" in calls
+        assert "read_file" in audit
+        assert "ghp_" not in calls + audit
+
+
+@pytest.mark.requirement("dashboard.sandbox")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: bubblewrap is Linux only")
+async def test_a_command_in_the_sandbox_may_reach_the_port_and_gets_nothing_there(runtime: Path, root: Path) -> None:
+    settings: dict[str, object] = {"approvalMode": "yolo", "shell": {"sandbox": "required", "network": "host"}}
+    async with served(runtime, root, settings=settings) as client:
+        link = await link_of(runtime, root)
+        origin, _ = parts_of(link)
+        program = (
+            "import urllib.request as r, urllib.error\n"
+            f"for path in ('/', '/tools', '/events', '/open?code=x'):\n"
+            f"    try: print(path, r.urlopen('{origin}' + path).status)\n"
+            f"    except urllib.error.HTTPError as e: print(path, e.code)\n"
+        )
+        (root / "probe.py").write_text(program)
+        told = await client.call_tool(
+            "run_shell_command", {"command": "python3 probe.py; coretools-mcp dashboard; ls /run"}
+        )
+        said = text_of(told)
+        if "bubblewrap" in said and "/tools" not in said:
+            pytest.skip("not run: bubblewrap does not run here")
+        for line in ("/ 403", "/tools 403", "/events 403", "/open?code=x 200"):
+            assert line in said
+        assert "code=" not in said.replace("code=x", "")
+
+
+@pytest.mark.requirement("dashboard.sign-in")
+async def test_no_list_result_or_log_holds_the_link(runtime: Path, root: Path) -> None:
+    async with served(runtime, root) as client:
+        _, code = parts_of(await link_of(runtime, root))
+        told = str(await client.list_resources()) + str(await client.list_tools())
+        told += (await ask(runtime, "logs", cwd=root)).stdout + (await ask(runtime, "status", "--json")).stdout
+        assert code not in told
+
+
+@pytest.mark.requirement("dashboard.sign-in")
+async def test_without_a_running_server_the_command_says_so(tmp_path: Path) -> None:
+    with runtime_folder() as empty:
+        done = await ask(empty, "dashboard", "--pid", "1", cwd=tmp_path)
+        assert done.returncode in (1, 2)
+        assert "running" in done.stderr or "no server has that pid" in done.stderr

@@ -1,0 +1,66 @@
+"""Servers that run with a control socket of their own, and the commands of a person who asks them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import anyio
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.fork_server import forked
+from tests.harness import HANDSHAKE, command_line, server_arguments, speaking, write_config
+from tests.waiting import until
+
+LEFT = "left.sock"
+"""A socket of a server that is not there any more."""
+
+
+@contextmanager
+def runtime_folder() -> Generator[Path]:
+    """A folder for control sockets with a short path, as a system gives one to each of its users."""
+    folder = Path(tempfile.mkdtemp(prefix="run-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@asynccontextmanager
+async def served(
+    runtime: Path,
+    root: Path,
+    *,
+    revision: str = HANDSHAKE,
+    settings: Mapping[str, object] | None = None,
+    **callbacks: Any,
+) -> AsyncGenerator[Client]:
+    """A client of a server of its own, once its control socket is there."""
+    config = write_config(root.parent, settings or {})
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=forked(server_arguments(root, config)),
+        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
+    )
+    async with speaking(revision, stdio_client(parameters), **callbacks) as client:
+        await client.list_tools()
+        await until(lambda: [path for path in sockets(runtime) if path.name != LEFT])
+        yield client
+
+
+def sockets(runtime: Path) -> list[Path]:
+    return list(runtime.glob("coretools-mcp/*.sock"))
+
+
+async def ask(runtime: Path, *words: str, cwd: Path | None = None) -> CompletedProcess[str]:
+    """A command of a person, in a folder."""
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+    with anyio.fail_after(100):
+        done = await anyio.run_process(command_line(*words), cwd=cwd or runtime, env=environ, check=False)
+    return CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
