@@ -24,6 +24,7 @@ from server.settings.files import (
     parse,
     read_settings_file,
     real_path,
+    state_folder,
     table_at,
     user_file,
     value_at,
@@ -79,6 +80,12 @@ class SettingsReport:
     def own_folder(self) -> str | None:
         """The folder of the user's own settings and of what is trusted, whether or not it exists."""
         return own_folder(self.inputs.environ) if self.inputs is not None else None
+
+    @property
+    def state_folder(self) -> str | None:
+        """The real path of the folder of what the server keeps for itself, whether or not it exists."""
+        folder = state_folder(self.inputs.environ) if self.inputs is not None else None
+        return os.path.realpath(folder) if folder is not None else None
 
     @property
     def upstreams(self) -> Mapping[str, UpstreamSettings]:
