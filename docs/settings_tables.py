@@ -37,6 +37,7 @@ TITLES: Mapping[str, str] = {
     "shell": "how commands run",
     "web": "what may be fetched, and who searches",
     "memory": "where memories are kept",
+    "undo": "what is kept so that changes of files can be undone",
     "agents": "programs that take tasks",
     "http": "how the network transports listen",
     "proxy": "how the tools of other servers are published",

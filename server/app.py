@@ -34,7 +34,7 @@ from server.requests.tools import ToolRequests
 from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
-from server.tool_services import Commands, CustomTools, audit_file, page_fetcher, permission_policy
+from server.tool_services import Commands, CustomTools, LazyJournal, audit_file, page_fetcher, permission_policy
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.session.era import OUR_TITLE
@@ -139,6 +139,7 @@ class App:
             todos=self._todos,
             agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
             programs=self.commands.programs,
+            undo=settings.undo.enabled,
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
@@ -159,7 +160,11 @@ class App:
         self.questions = confirmers.pending
         self.asks_at_dashboard = confirmers.when_unavailable == "page"
         policy = permission_policy(report, self.registry)
-        self._workspaces = clients.WorkspacePolicy(settings.workspace, lambda roots: hidden_paths(policy.rules, roots))
+        self._journal = LazyJournal(report)
+        private = [report.state_folder] if report.state_folder is not None else []
+        self._workspaces = clients.WorkspacePolicy(
+            settings.workspace, lambda roots: hidden_paths(policy.rules, roots), private
+        )
         self.audit = AuditLog(audit_file(report))
         self.audit.warn_of_roots(settings.workspace.roots)
         bus = ListenBus()
@@ -185,7 +190,7 @@ class App:
         self._contexts = clients.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
-            services=Services(self.commands.runner, self.commands.consented),
+            services=Services(self.commands.runner, self.commands.consented, self._journal.open),
             media=settings.media,
         )
         self.tools = ToolRequests(
@@ -240,6 +245,7 @@ class App:
                 await self.commands.aclose(self.clients.job_tables())
                 with anyio.CancelScope(shield=True):
                     await THREADS.run(self.audit.close)
+                    await THREADS.run(self._journal.close)
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and the discovery, and follow the settings, once: when a client is really there.

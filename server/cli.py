@@ -206,6 +206,15 @@ def _run(arguments: argparse.Namespace) -> int:
             if arguments.remove:
                 return trust.remove(arguments.folder or ".", os.environ)
             return trust.add(arguments.folder or ".", os.environ, is_sure=arguments.yes)
+        case "changes" | "undo" as command:
+            report = _settings(arguments)
+            from server.console import undo  # noqa: PLC0415
+
+            if command == "changes":
+                return undo.show_changes(report, as_json=arguments.json)
+            if arguments.forget:
+                return undo.forget(report, is_sure=arguments.yes)
+            return undo.undo(report, arguments.id, is_sure=arguments.yes)
         case "install" | "uninstall" as command:
             from server.console.install import Wish, install, list_clients, uninstall  # noqa: PLC0415
 
@@ -317,6 +326,8 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         without_effect += [("--yes", f"with {instead}, which asks nothing")] if arguments.yes else []
         is_named = arguments.list and arguments.folder is not None
         without_effect += [("DIR", "with --list, which lists all folders")] if is_named else []
+    if arguments.command == "undo" and arguments.forget and arguments.id is not None:
+        without_effect += [("ID", "with --forget, which forgets all changes")]
     for option, why in without_effect:
         command.error(f"{option} has no effect {why}.")
     return arguments
@@ -429,6 +440,20 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     instead = trust.add_mutually_exclusive_group()
     instead.add_argument("--remove", action="store_true", help="trust the folder no more")
     instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
+    what = "list the changes of files that can be undone, of every client"
+    changes = command(names, "changes", what, "Those of the working folder, or of --workspace.", is_shared=True)
+    undo = command(
+        names,
+        "undo",
+        "take back a change of a file that a tool has made",
+        "This shows what would change, and asks. A file that moved on is left alone. What commands and other programs "
+        "change is not covered.",
+        is_shared=True,
+    )
+    what = "the change, as coretools-mcp changes numbers it (default: the last one not undone)"
+    undo.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
+    undo.add_argument("--forget", action="store_true", help="delete all that is kept, of every workspace")
+    undo.add_argument("--yes", action="store_true", help="do not ask")
     doctor = command(names, "doctor", "tell what works here, and what to do about the rest", is_shared=True)
     what = "tell what the servers do that are running"
     status = command(names, "status", what, "Each with its clients, their folders, and the servers behind it.")
@@ -453,7 +478,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     check.add_argument("file", nargs="?", metavar="FILE", help="one more settings file, as with --config")
     what = "show every value that is given, and where; secrets are hidden"
     show = command(about, "config show", what, is_shared=True)
-    for each in (tools, doctor, status, show):
+    for each in (tools, changes, doctor, status, show):
         each.add_argument("--json", action="store_true", help="as JSON")
     take = command(
         about,

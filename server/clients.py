@@ -200,11 +200,17 @@ def client_key(ctx: RequestContext) -> str | None:
 class WorkspacePolicy:
     """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder.
 
-    `hidden` tells what rules hide below some folders.
+    `hidden` tells what rules hide below some folders; in what is `private` no tool reads or writes.
     """
 
-    def __init__(self, settings: WorkspaceSettings, hidden: Callable[[Sequence[str]], Forbidden | None]) -> None:
+    def __init__(
+        self,
+        settings: WorkspaceSettings,
+        hidden: Callable[[Sequence[str]], Forbidden | None],
+        private: Sequence[str] = (),
+    ) -> None:
         self._settings = settings
+        self._private = private
         self._hidden = hidden
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
         self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
@@ -225,6 +231,7 @@ class WorkspacePolicy:
                 respect_agent_ignore=self._settings.respect_agent_ignore,
                 readable=readable,
                 forbidden=self._hidden(folders),
+                private=self._private,
             )
         return self.built[key]
 

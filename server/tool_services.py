@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,6 +31,7 @@ from tools.shell.private_folders import PrivateFolders
 
 if TYPE_CHECKING:
     from tools.builtin.discovered_tools import Discovery
+    from tools.files.change.journal import Journal
     from tools.shell.brokered_starter import BrokeredStarter
     from tools.shell.runner import CommandRunner, ProgramRunner, StartQueue
     from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
@@ -55,6 +57,30 @@ def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
     return fetcher
 
 
+class LazyJournal:
+    """The one journal of changes, loaded with the first of them. `open` is `None` where there is to be none."""
+
+    def __init__(self, report: SettingsReport) -> None:
+        self._undo, self._folder = report.settings.undo, report.state_folder
+        self._journal: Journal | None = None
+        self._turn = threading.Lock()
+        self.open = self._open if self._undo.enabled and self._folder is not None else None
+
+    def _open(self) -> Journal:
+        from tools.files.change.journal import Journal  # noqa: PLC0415 - with the first change
+
+        with self._turn:
+            if self._journal is None:
+                undo = self._undo
+                self._journal = Journal(self._folder or "", undo.max_bytes, undo.max_days, undo.max_file_bytes)
+            return self._journal
+
+    def close(self) -> None:
+        """Let go of its file. Blocking."""
+        if self._journal is not None:
+            self._journal.close()
+
+
 def audit_file(report: SettingsReport) -> str | None:
     audit = report.settings.log.audit
     return os.path.abspath(os.path.expanduser(audit)) if audit is not None else None
@@ -64,7 +90,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     """What nobody may write without a person's consent. Blocking: links are followed.
 
     These are the files that say what the server does, or are read as soon as they exist; what is trusted; the audit;
-    and the user's own folder as a whole, but for the memory that tools are to write there.
+    the journal of changes; and the user's own folder as a whole, but for the memory that tools are to write there.
     """
     # Those of workspaces are known by their names, and a changed one counts no more until a person has seen it.
     files = [file.path for file in report.candidates if not file.is_in_workspace]
@@ -84,7 +110,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
             # No other file becomes free by its name, or by a link of its name.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
                 free.append(path)
-    return GuardedPaths(files, [own] if own is not None else [], free)
+    return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
 
 
 def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
@@ -153,9 +179,12 @@ class Commands:
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
 
         report, shell = self._report, self._report.settings.shell
+        if report.settings.undo.enabled and report.state_folder is not None:
+            with suppress(OSError):  # only what is there can be hidden from a command
+                os.makedirs(report.state_folder, 0o700, exist_ok=True)
         site = Site(
             report.home,
-            hidden=(*([report.own_folder] if report.own_folder is not None else []), *runtime_folders(os.environ)),
+            hidden=(*filter(None, (report.own_folder, report.state_folder)), *runtime_folders(os.environ)),
             read_only=tuple(real_path(path) for path in report.files),
             readable=shell.readable,
             writable=shell.writable,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,19 @@ from tools.files.workspace import Workspace
 # How long an example takes says more of the machine than of the code; speed is measured in bench/.
 settings.register_profile("ours", deadline=None)
 settings.load_profile("ours")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home() -> Generator[None]:
+    """What servers keep for themselves is kept apart from what those of the developer keep."""
+    before = os.environ.get("XDG_STATE_HOME")
+    with tempfile.TemporaryDirectory(prefix="coretools-state-", ignore_cleanup_errors=True) as folder:
+        os.environ["XDG_STATE_HOME"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["XDG_STATE_HOME"]
+            os.environ |= {"XDG_STATE_HOME": before} if before is not None else {}
 
 
 @pytest.fixture

@@ -158,8 +158,9 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
     """Be the program that was asked for."""
     os.setsid()
     os.chdir(folder)
+    state = {name: value for name, value in os.environ.items() if name == "XDG_STATE_HOME"}  # clients pass few on
     os.environ.clear()
-    os.environ.update({name: value for name, _, value in (variable.partition("=") for variable in variables)})
+    os.environ.update(state | {name: value for name, _, value in (variable.partition("=") for variable in variables)})
     sys.argv = arguments
     sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, encoding="utf-8", closefd=False)  # noqa: SIM115
     code = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -227,7 +228,8 @@ async def in_memory(
 ) -> AsyncGenerator[Client]:
     """A real client of the whole server without a process between them."""
     overrides: dict[str, Any] = {} if root is None else {"workspace": {"roots": [str(root)]}}
-    app = App(load_settings([str(config)] if config else [], overrides, {}), "stdio")
+    environ = {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+    app = App(load_settings([str(config)] if config else [], overrides, environ), "stdio")
     async with app.running():
         if revision in HANDSHAKES:
             async with speaking(revision, InMemoryTransport(app.server), **callbacks) as client:

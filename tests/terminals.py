@@ -66,7 +66,11 @@ def run_alone(
 
 
 def answer_at_terminal(
-    home: Path, *arguments: str, answer: bytes = b"y\n", meanwhile: Callable[[], object] = lambda: None
+    home: Path,
+    *arguments: str,
+    answer: bytes = b"y\n",
+    meanwhile: Callable[[], object] = lambda: None,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[int, str, str]:
     """The same for somebody who answers; once the question is there, something else happens, and then the answer comes.
 
@@ -77,7 +81,7 @@ def answer_at_terminal(
     process = subprocess.Popen(
         command_line(*arguments),
         cwd=home,
-        env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        env={"HOME": str(home), "PATH": os.environ["PATH"], **(variables or {})},
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -43,7 +43,7 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
                 after = change(content)
                 if after == content:
                     return
-                replace_file(workspace, location, after, identity, new_mode=PRIVATE_FILE)
+                replace_file(workspace, location, after, identity, mode=PRIVATE_FILE)
                 return
         except ToolError as error:
             if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == TRIES - 1:

@@ -46,6 +46,14 @@ def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str 
     return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
 
 
+def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+    """The folder of what this program keeps for itself, whether or not it exists; `None` where there is no home."""
+    base = environ.get("LOCALAPPDATA" if platform == "win32" else "XDG_STATE_HOME", "")
+    if platform != "win32" and not os.path.isabs(base):  # as above
+        base = os.path.join(home_folder(environ), ".local", "state")
+    return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
+
+
 def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
     """The user's own settings file, whether or not it exists; `None` where there is no home folder."""
     folder = own_folder(environ, platform)

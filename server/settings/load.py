@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from server.settings import trust
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translate
 from server.settings.canonical_form import canonicalise
-from server.settings.files import home_folder, own_folder, parse, read_settings_file, real_path, user_file
+from server.settings.files import home_folder, own_folder, parse, read_settings_file, real_path, state_folder, user_file
 from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.own_entries import options_for_us
@@ -72,6 +72,12 @@ class SettingsReport:
     def own_folder(self) -> str | None:
         """The folder of the user's own settings and of what is trusted, whether or not it exists."""
         return own_folder(self.inputs.environ) if self.inputs is not None else None
+
+    @property
+    def state_folder(self) -> str | None:
+        """The real path of the folder of what the server keeps for itself, whether or not it exists."""
+        folder = state_folder(self.inputs.environ) if self.inputs is not None else None
+        return os.path.realpath(folder) if folder is not None else None
 
     @property
     def upstreams(self) -> Mapping[str, UpstreamSettings]:

@@ -226,6 +226,8 @@ web unasked."""
     """What may be fetched, and who searches."""
     memory: tool_models.MemorySettings = Field(default_factory=tool_models.MemorySettings.model_construct)
     """Where memories are kept."""
+    undo: tool_models.UndoSettings = Field(default_factory=tool_models.UndoSettings.model_construct)
+    """How changes of files can be undone."""
     agents: Mapping[str, tool_models.AgentSettings] = Field(default_factory=dict[str, tool_models.AgentSettings])
     """Programs that take tasks: name to entry."""
     http: HttpSettings = Field(default_factory=HttpSettings.model_construct)

@@ -202,6 +202,19 @@ the folder of its settings file; ~ is the home folder."""
         return MemoryFiles(self.file_name[0], folder, self.section, self.project_file_name)
 
 
+class UndoSettings(Section):
+    """`undo`: what is kept of files that our tools change, so that changes can be taken back."""
+
+    enabled: bool = True
+    """Whether it is kept at all, and the tools list_changes and undo_change are there."""
+    max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = 256_000_000
+    """How much is kept, of all workspaces together; the oldest changes go first."""
+    max_days: Annotated[int, Field(ge=1, le=3_650)] = 30
+    """For how many days a change is kept."""
+    max_file_bytes: Annotated[int, Field(ge=0, le=64_000_000)] = 10_000_000
+    """The largest file that is kept; changes of a larger one cannot be undone."""
+
+
 class AgentSettings(Section):
     """One entry of `agents`: a program that takes a task."""
 

@@ -22,12 +22,14 @@ from tests.processes import Plain
 from tests.unit.web.fetching import opener_for
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
+from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
 from tools.call.context import Services, ToolContext
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.results import ToolResult
+from tools.files.change.journal import Journal
 from tools.planning.agent_command import AgentCommand
 from tools.planning.todo_lists import TodoLists
 from tools.shell.brokered_starter import BrokeredStarter
@@ -80,6 +82,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "read_file": {"file_path": "a.txt"},
     "write_file": {"file_path": "new/b.txt", "content": "text\n"},
     "edit": {"file_path": "a.txt", "old_string": "one", "new_string": "two"},
+    "list_changes": {},
+    "undo_change": {},
     "glob": {"pattern": "**/*.txt"},
     "grep_search": {"pattern": "one"},
     "read_many_files": {"paths": ["*.txt"]},
@@ -139,7 +143,10 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
     async with web_server({"/": answer("<p>Tabs.</p>")}) as site, search_server() as searching:
         OUTSIDE.fetcher, OUTSIDE.page = PageFetcher(opener_for(site)), site.url()
         OUTSIDE.search, OUTSIDE.programs = searching.url(SEARXNG_PATH), ProgramRunner(broker, folders)
-        yield replace(context, client=replace(context.client, jobs=jobs), services=Services(lambda: runner))
+        journal = Journal(str(tmp_path / "journal"), 1_000_000, 1, 100_000)
+        services = Services(lambda: runner, journal=lambda: journal)
+        yield replace(context, client=replace(context.client, jobs=jobs), services=services)
+        journal.close()
     await jobs.aclose()
     await broker.aclose()
     await folders.aclose()
@@ -154,6 +161,9 @@ async def sample(tool: Tool, context: ToolContext) -> tuple[Tool, Any, ToolConte
         context = replace(context, answer=Answer(Decision.ONCE, answers=(("acme",),)))
     if tool.name == "web_search":
         tool = WebSearchTool(SearchSettings((ProviderSettings("searxng", OUTSIDE.search),)), UrlOpener)
+    if tool.name == "undo_change":
+        write = WriteFileTool()
+        await write.execute(write.validate_tool_params({"file_path": "d.txt", "content": "d"}), context)
     arguments = {name: OUTSIDE.page if value == "PAGE" else value for name, value in SAMPLES[tool.name].items()}
     jobs, commands = context.client.jobs, context.services.commands
     if "job_id" in arguments and jobs is not None and commands is not None:

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.anyio
 
 MAX_TOKENS = 3_300  # what the reference server for files takes with its 14 tools
 CORE = {
-    *("list_directory", "read_file", "write_file", "edit", "glob", "grep_search", "read_many_files"),
+    *("list_directory", "read_file", "write_file", "edit", "list_changes", "undo_change", "glob", "grep_search"),
+    "read_many_files",
     *("run_shell_command", "list_background_jobs", "read_background_output", "stop_background_job"),
 }
 SEARXNG = {"web": {"search": {"searxng": {"url": "https://search.example/search"}}}}
@@ -77,6 +78,8 @@ def test_the_list_holds_nothing_that_only_validation_needs(root: Path) -> None:
         ("read_file", "cat head tail view open pdf image"),
         ("write_file", "create overwrite save"),
         ("edit", "replace sed insert delete"),
+        ("list_changes", "history"),
+        ("undo_change", "revert restore"),
         ("glob", "find fd ls"),
         ("grep_search", "grep rg ripgrep search regular"),
         ("run_shell_command", "bash shell terminal git build test"),

@@ -18,6 +18,7 @@ from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.builtin.save_memory import MemoryTool
 from tools.builtin.todo_write import TodoWriteTool
+from tools.builtin.undo import ListChangesTool, UndoChangeTool
 from tools.builtin.web_fetch import WebFetchTool
 from tools.builtin.web_search import WebSearchTool
 from tools.builtin.write_file import WriteFileTool
@@ -40,11 +41,13 @@ def builtin_tools(
     todos: TodoLists | None = None,
     agents: Sequence[AgentCommand] = (),
     programs: Callable[[], ProgramRunner] | None = None,
+    undo: bool = True,
 ) -> list[BaseTool[Any]]:
     """A fresh instance of every built-in tool, in the order of listing.
 
     By default only public addresses are fetched, nobody is asked to search the web, and memories are the project's
-    alone. Without agents, and what runs them, there is no `task`.
+    alone. Without agents, and what runs them, there is no `task`; `undo` says whether there are the tools that take
+    changes back.
     """
 
     @cache
@@ -65,6 +68,7 @@ def builtin_tools(
         ReadFileTool(),
         WriteFileTool(),
         EditTool(),
+        *([ListChangesTool(), UndoChangeTool()] if undo else []),
         GlobTool(),
         GrepTool(),
         ReadManyFilesTool(),

@@ -68,8 +68,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
     display_name = "ListBackgroundJobs"
     aliases = ("ListJobsTool", "ListBackgroundJobs", "list_background_processes")
     description = (
-        "List this session's background jobs (ps, jobs), newest first: id, status, process id, running time, bytes "
-        "printed, command."
+        "List this session's background jobs (ps, jobs), newest first: id, status, time, bytes printed, command."
     )
     kind = Kind.READ
     behaviour = READS
@@ -136,7 +135,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
     aliases = ("ReadOutputTool", "ReadBackgroundOutput", "BashOutput")
     description = (
         "Show the output (logs) of a background job, ended or not, and how it stands: the last lines, or those from "
-        "offset on. Each answer tells the next offset, which reads only what is new."
+        "offset on. Each answer tells the next offset."
     )
     kind = Kind.READ
     behaviour = READS
@@ -193,8 +192,8 @@ class StopJobTool(BuiltinTool[JobParams]):
     display_name = "StopBackgroundJob"
     aliases = ("StopJobTool", "StopBackgroundJob", "task_stop", "KillShell")
     description = (
-        "End (kill) a background job and all its processes: SIGTERM, after two seconds SIGKILL. Its output can still "
-        "be read."
+        "End (kill) a background job and all its processes: SIGTERM, after two seconds SIGKILL. Its output stays "
+        "readable."
     )
     kind = Kind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)

@@ -35,7 +35,7 @@ class EditParams(ChangeParams):
     encoding: str | None = Field(
         default=None,
         max_length=40,
-        description="Of a file neither UTF-8 nor marked, such as 'shift_jis'; needed to put other than ASCII into it.",
+        description="Of a file neither UTF-8 nor marked, such as 'shift_jis', to put other than ASCII into it.",
     )
     expected_replacements: SkipJsonSchema[int | None] = Field(default=None, ge=1)
 
@@ -47,9 +47,8 @@ class EditTool(ChangingTool[EditParams]):
     aliases = ("replace", "EditTool", "Edit")
     description = (
         "Edit a file: replace old_string by new_string (search and replace, sed; insert or delete lines). old_string "
-        "must be unique in the file unless replace_all is set: copy it exactly, white space included, without line "
-        "numbers. All else, encoding and line endings too, stays as it is. If nothing matches, the answer shows the "
-        "most similar lines."
+        "must be unique unless replace_all is set: copy it exactly, white space included, without line numbers. All "
+        "else, encoding and line endings too, stays."
     )
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = EditParams

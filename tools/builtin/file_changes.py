@@ -18,7 +18,7 @@ from tools.contract.threads import run_blocking
 
 if TYPE_CHECKING:
     from tools.contract.confirmation import ConfirmationDetails, EditConfirmation
-    from tools.files.change.file_change import FileChange, TargetFile
+    from tools.files.change.file_change import Author, FileChange, TargetFile
     from tools.files.workspace import Location
 
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
@@ -34,6 +34,16 @@ class ChangeParams(ToolParams):
 
 
 ChangeParamsT = TypeVar("ChangeParamsT", bound=ChangeParams)
+
+
+def author_of(tool: str, context: ToolContext) -> Author | None:
+    """Who changes files in a call; `None` where nothing is written down, as for clients that cannot be told apart."""
+    from tools.files.change.file_change import Author  # noqa: PLC0415 - with the first call
+    from tools.files.change.journal import client_name  # noqa: PLC0415 - as above
+
+    if context.services.journal is None or context.client.is_anonymous:
+        return None
+    return Author(context.services.journal(), client_name(context.client.key), tool)
 
 
 class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
@@ -97,7 +107,9 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         located_for, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))
         if location is None or located_for is not params:
             location = context.workspace.locate(params.file_path)
-        return TargetFile(context.workspace, location, context.client.reads, context.signal)
+        return TargetFile(
+            context.workspace, location, context.client.reads, context.signal, author_of(self.name, context)
+        )
 
 
 # What the result of every change tells; a tool adds its own

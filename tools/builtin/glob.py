@@ -30,9 +30,7 @@ RECENT_SECONDS = 24 * 60 * 60  # files changed within this time come first, as i
 
 
 class GlobParams(ToolParams):
-    pattern: str = Field(
-        description="Relative to path: '**/*.py', 'src/**/*.{ts,tsx}'. A path that exists as it is counts literally."
-    )
+    pattern: str = Field(description="Relative to path: '**/*.py', 'src/**/*.{ts,tsx}'.")
     path: str | None = Field(default=None, description="Folder to search; by default the whole workspace.")
     case_sensitive: bool = Field(default=False, description="Upper and lower case differ.")
     respect_git_ignore: bool | None = Field(default=None, description="False also finds what .gitignore hides.")

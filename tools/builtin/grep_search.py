@@ -24,7 +24,7 @@ MAX_CONTEXT = 1_000  # neighbours of a match that are shown at most
 class GrepParams(ToolParams):
     pattern: str = Field(
         description="Rust (ripgrep) syntax, within single lines, no look-around or back-references: 'fn\\s+\\w+', "
-        "'TODO|FIXME'. Escape special characters, or set fixed_strings."
+        "'TODO|FIXME'."
     )
     path: str | None = Field(default=None, description="Folder or file; by default the whole workspace.")
     glob: str | None = Field(
@@ -41,9 +41,7 @@ class GrepParams(ToolParams):
     limit: int | None = Field(
         default=None, ge=1, description="Most matches (or files, with names_only); 100 by default."
     )
-    exclude_pattern: str | None = Field(
-        default=None, description="Regular expression: leave out lines that match it too."
-    )
+    exclude_pattern: str | None = Field(default=None, description="Leave out lines that match it too.")
     no_ignore: bool = Field(default=False, description="Also search what .gitignore hides, node_modules and the like.")
 
 
@@ -55,10 +53,10 @@ class GrepTool(BuiltinTool[GrepParams]):
     display_name = "SearchText"
     aliases = ("GrepTool", "Grep", "SearchText", "search_file_content", "SearchFiles")
     description = (
-        "Search file contents with a regular expression or literal text (grep, ripgrep, rg, code search): where a "
-        "function, class, import or message occurs. Gives matching lines by file, with line numbers; paths are "
-        "relative to the folder. Case is ignored by default. Not searched: what ignore files hide, node_modules, "
-        ".git, binary files, files over 100 MB. For file names use glob."
+        "Search file contents with a regular expression or literal text (grep, ripgrep, rg, code search). Gives "
+        "matching lines by file, with line numbers; paths are relative to the folder. Case is ignored by default. "
+        "Not searched: what ignore files hide, node_modules, .git, binary and very large files. For file names use "
+        "glob."
     )
     kind = Kind.SEARCH
     behaviour = READS

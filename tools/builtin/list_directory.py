@@ -46,9 +46,9 @@ class LSTool(BuiltinTool[LSParams]):
     display_name = "ReadFolder"
     aliases = ("LSTool", "ReadFolder", "ListFiles")
     description = (
-        "List one folder (directory), like ls: subfolders first, then files with their sizes in bytes, and where "
-        "links point. Dotfiles are listed; what ignore files hide is only counted. Not recursive: for a whole tree "
-        "use glob."
+        "List one folder (directory), like ls: subfolders first, then files with sizes in bytes, and where links "
+        "point. Dotfiles are listed; what ignore files hide is only counted. Not recursive: for a whole tree use "
+        "glob."
     )
     kind = Kind.SEARCH
     behaviour = READS

@@ -57,8 +57,8 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
     aliases = ("ReadManyFilesTool", "ReadManyFiles")
     description = (
         "Read several files at once (like cat), by path, folder or glob: for an overview, or related files. A line "
-        "'--- path ---' precedes each. Media and PDF come only if named or asked for by extension. What does not fit "
-        "is listed with its size. For one file, or parts of it, use read_file."
+        "'--- path ---' precedes each. Media and PDF come only if named or asked for by extension. For one file use "
+        "read_file."
     )
     kind = Kind.READ
     behaviour = READS

@@ -31,9 +31,7 @@ _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
 class ShellParams(ToolParams):
     command: str = Field(max_length=MAX_COMMAND_CHARS, description="The command line, run by bash -c.")
-    description: str | None = Field(
-        default=None, description="Its purpose in one short line, for the user who is asked."
-    )
+    description: str | None = Field(default=None, description="Its purpose in one short line, for the user.")
     directory: str | None = Field(
         default=None,
         description="Folder to run in; by default the workspace's first.",
@@ -42,7 +40,7 @@ class ShellParams(ToolParams):
         default=None,
         ge=1,
         le=MAX_COMMAND_TIMEOUT,
-        description=f"Milliseconds, at most {MAX_COMMAND_TIMEOUT}, in the foreground; by default the server's limit.",
+        description=f"Milliseconds, at most {MAX_COMMAND_TIMEOUT}, in the foreground.",
     )
     is_background: bool = Field(
         default=False,
@@ -61,9 +59,9 @@ class ShellTool(BuiltinTool[ShellParams]):
     aliases = ("ShellTool", "Shell", "Bash")
     description = (
         "Run a shell command (bash, terminal): build, test, git, scripts, package managers. Output and errors come "
-        "together as printed, with a non-zero exit code. There is no terminal and no input: use options that ask "
-        "nothing (-y, --no-pager). Of a long output beginning and end are shown, and a file for read_file. What is "
-        "left running (&) becomes a background job. For files prefer read_file, edit, glob and grep_search."
+        "together as printed, with a non-zero exit code. No terminal, no input: use options that ask nothing (-y, "
+        "--no-pager). What is left running (&) becomes a background job. For files prefer read_file, edit, glob and "
+        "grep_search."
     )
     kind = Kind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
+from tools.builtin.file_changes import author_of
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import EditConfirmation
@@ -64,8 +65,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     aliases = ("MemoryTool", "SaveMemory")
     description = (
         "Remember a fact for later conversations: a preference, convention or detail that the user states or asks to "
-        "keep. It goes into a memory file that clients load. One short fact a call; no secrets, and nothing that "
-        "only this conversation needs."
+        "keep. One short fact a call; no secrets, and nothing that only this conversation needs."
     )
     kind = Kind.EDIT
     behaviour = Behaviour(read_only=False, idempotent=True)
@@ -130,4 +130,6 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - starting up does not need it
 
         file = self._files.file(scope, context.workspace)
-        return TargetFile(file.workspace, file.location, context.client.reads, context.signal)
+        # What lies outside the workspace is not undone in it.
+        author = author_of(self.name, context) if scope == "project" else None
+        return TargetFile(file.workspace, file.location, context.client.reads, context.signal, author)

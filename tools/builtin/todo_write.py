@@ -57,9 +57,9 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     display_name = "TodoWrite"
     aliases = ("write_todos", "TodoWriteTool", "TodoWrite", "WriteTodosTool", "WriteTodos")
     description = (
-        "Write the todo list (plan, checklist) of work in several steps: the whole list each time, it replaces the "
-        "former one. Mark a todo in_progress when you begin it, one at a time, and completed as soon as it is done. "
-        "Not for a single simple step."
+        "Write the whole todo list (plan, checklist) of work in several steps; it replaces the former one. Mark a "
+        "todo in_progress when you begin it, one at a time, and completed as soon as it is done. Not for a single "
+        "simple step."
     )
     kind = Kind.THINK
     behaviour = Behaviour(read_only=False, idempotent=True)

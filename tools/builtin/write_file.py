@@ -26,7 +26,7 @@ class WriteFileParams(ChangeParams):
     encoding: str | None = Field(
         default=None,
         max_length=40,
-        description="Such as 'windows-1252'; by default the file's own where it is certain, else UTF-8.",
+        description="Such as 'windows-1252'; by default the file's own if certain, else UTF-8.",
     )
 
 

@@ -13,6 +13,7 @@ from tools.files.read_ledger import ReadLedger
 
 if TYPE_CHECKING:
     from tools.contract.confirmation import Answer, ConfirmationDetails
+    from tools.files.change.journal import Journal
     from tools.files.workspace import Workspace
     from tools.shell.jobs import JobTable
     from tools.shell.runner import CommandRunner
@@ -26,6 +27,7 @@ class Services:
     # Real paths of files that programs obey and that tools have written with a person's consent, each with the
     # monotonic time of the last consent
     consented: dict[str, float] = field(default_factory=dict[str, float])
+    journal: Callable[[], Journal] | None = None  # what changes of files are written down in; `None` where none are
 
 
 @dataclass(slots=True)

@@ -65,11 +65,14 @@ class Workspace:
         # nothing is written. They need not exist.
         readable: Sequence[str] = (),
         forbidden: Forbidden | None = None,  # what permission rules forbid to read: nothing of it is found or listed
+        private: Sequence[str] = (),  # real paths of the server's own folders: nothing there is read, found or written
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
-        self.forbidden = forbidden
+        # Mostly they lie elsewhere, and then cost nothing.
+        self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
+        self.forbidden = self._own_or(forbidden) if self._private else forbidden
         self._problem = problem
         self._ignore_case = ignore_case
         self._readable = tuple(readable)
@@ -120,6 +123,11 @@ class Workspace:
         if root in self._roots_without_case:
             real = _as_written(real, root)
             root = self._root_of(real, spelled)
+        if self._private and is_inside(real, self._private):
+            raise ToolError(
+                ToolErrorType.PATH_IGNORED,
+                f"'{shown_path(spelled)}' is this server's own; tools neither read nor write it. Use another path.",
+            )
         if TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
@@ -128,6 +136,14 @@ class Workspace:
                 "name.",
             )
         return Location(root, real, spelled)
+
+    def _own_or(self, forbidden: Forbidden | None) -> Forbidden:
+        def hides(path: str) -> str | None:
+            if is_inside(path, self._private):
+                return "rule that this server's own files are private"
+            return forbidden(path) if forbidden is not None else None
+
+        return hides
 
     def _other_reading(self, base: str, spelled: str) -> str:
         """The real path of what is meant by a path that does not exist as it is written, the likeliest first."""

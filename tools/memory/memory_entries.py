@@ -7,7 +7,6 @@ while the one that it has read is still there; else it begins again, so that no 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import stat
@@ -19,7 +18,16 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import UNSEEN, sendable_name, shown_whole_path
 from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import unified_diff
-from tools.files.change.file_change import PROPOSED, TargetFile, about_broken_links, clipped, take_snapshot
+from tools.files.change.file_change import (
+    PROPOSED,
+    Digest,
+    Record,
+    TargetFile,
+    about_broken_links,
+    clipped,
+    recorded,
+    take_snapshot,
+)
 from tools.files.change.writer import Written, exclusive, replace_file
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import line_endings, split_lines
@@ -189,6 +197,7 @@ def remember(
         )
     workspace, location, reads = target.workspace, target.location, target.reads
     written: Written | None = None
+    record = Record()
     addition: MemoryAddition | None = None
     with exclusive(location, target.signal):
         end = time.monotonic() + PATIENCE_SECONDS
@@ -208,8 +217,10 @@ def remember(
                         "user to look at the setting memory.globalFolder, or use the scope 'project'.",
                     ) from None
             before, seen = addition.snapshot, target.seen
+            digest = Digest(addition.data)
             try:
-                written = replace_file(workspace, location, addition.data, before.identity)
+                with recorded(target, before, addition.data, digest, addition.diff) as record:
+                    written = replace_file(workspace, location, addition.data, before.identity)
             except ToolError as error:
                 # Another writer was faster: begin again with what is there now.
                 if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or time.monotonic() > end:
@@ -219,11 +230,12 @@ def remember(
             # What this client has seen stays seen; what it has not seen does not become so by one line.
             knew = seen is not None and (seen.identity == before.identity or seen.sha256 in {before.sha256} - {None})
             if reads is not None and knew:
-                reads.record(location.path, SeenFile(written.identity, hashlib.sha256(addition.data).hexdigest()))
+                reads.record(location.path, SeenFile(written.identity, digest.hex()))
     is_new = written is not None and addition is not None and addition.snapshot.data is None
     notes = ["The file is new."] if is_new else []
     if written is not None and written.links_broken:
         notes.append(about_broken_links(written.links_broken))
+    notes += record.notes
     if is_users:
         notes.append("The user changed the fact before it was written.")
     stored, where = entry.removeprefix("- "), f"the {scope} memory {shown_whole_path(location.path)}"

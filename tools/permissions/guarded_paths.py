@@ -14,7 +14,7 @@ from contextlib import suppress
 from tools.files.opener import MAX_LINKS
 from tools.permissions.auto_run_files import folded
 
-_REASON = "it is this server's own settings or log, or they lie in it"
+_REASON = "it is this server's own settings, log or journal, or they lie in it"
 _FoldedPath = tuple[str, ...]  # the names of a path as careless file systems compare them
 
 

@@ -15,8 +15,9 @@ FETCHING = "web_fetch"
 DELEGATING = "task"
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
 WRITING = frozenset({"edit", "write_file"})
-# What a rule about edits is about. A memory cannot be saved to just any file, so this says nothing of commands.
-EDITING = WRITING | {"save_memory"}
+# What a rule about edits is about. A memory cannot be saved to just any file, and only a change of ours can be undone,
+# so these say nothing of commands.
+EDITING = WRITING | {"save_memory", "undo_change"}
 # A name in a rule, and the tools it stands for
 GROUPS: Mapping[str, frozenset[str]] = {
     "Read": READING, "Edit": EDITING, "Write": EDITING, "MultiEdit": EDITING, "Bash": frozenset({SHELL}),
@@ -28,7 +29,9 @@ GROUPS: Mapping[str, frozenset[str]] = {
 
 # The built-in tools of a profile; one that is not here has all of them
 PROFILES: Mapping[str, frozenset[str]] = {
-    "core": READING | WRITING | {SHELL, "list_background_jobs", "read_background_output", "stop_background_job"}
+    "core": READING
+    | WRITING
+    | {SHELL, "list_background_jobs", "read_background_output", "stop_background_job", "list_changes", "undo_change"}
 }
 
 

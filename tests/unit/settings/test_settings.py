@@ -74,6 +74,7 @@ DEFAULTS: Mapping[str, Any] = {
         "globalFolder": None,
         "section": "Added Memories",
     },
+    "undo": {"enabled": True, "maxBytes": 256_000_000, "maxDays": 30, "maxFileBytes": 10_000_000},
     "agents": {},
     "http": {
         "host": "127.0.0.1",

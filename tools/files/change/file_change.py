@@ -12,8 +12,8 @@ import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -26,7 +26,8 @@ from tools.contract.limits import AbortSignal
 from tools.contract.process_limits import start_thread
 from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import Diff
-from tools.files.change.writer import exclusive, replace_file
+from tools.files.change.journal import Journal, JournalError, NewChange
+from tools.files.change.writer import exclusive, remove_file, replace_file
 from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
@@ -44,6 +45,15 @@ PROPOSED = ("Current", "Proposed")
 
 
 @dataclass(frozen=True, slots=True)
+class Author:
+    """Who makes a change, and the journal that is told of it."""
+
+    journal: Journal
+    client: str  # as the journal calls it
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
 class TargetFile:
     """The file that a call changes: its path resolved once, and what it is read and written with."""
 
@@ -51,6 +61,7 @@ class TargetFile:
     location: Location
     reads: ReadLedger | None  # what the calling client has seen of it, where that is remembered
     signal: AbortSignal
+    author: Author | None = None  # who changes it, where changes are written down
 
     @property
     def seen(self) -> SeenFile | None:
@@ -192,6 +203,9 @@ class FileChange(ABC):
     encoding: Encoding  # of the bytes afterwards
     data: bytes
     diff: Diff
+    undoes: int | None = None  # the change that it takes back, by its number
+    removes: bool = False  # whether the file is gone afterwards
+    mode: int | None = None  # of the file that it removes, or brings back
     hidden_by: str | None = None  # the agent-ignore file that hides the file, or `None`; also `None` for a new file
     notes: tuple[str, ...] = ()  # what else the model should know of the change
 
@@ -284,20 +298,26 @@ def make_change(
                 "longer holds. Nothing was written. Read it again and repeat the change on what it holds now.",
             )
         digest = Digest(change.data)
-        identity, links_broken = change.snapshot.identity, 0
+        identity, links_broken, record = change.snapshot.identity, 0, Record()
         # A file hidden from agents is written in any case: that nothing was written would tell what it holds.
-        if identity is None or change.hidden_by is not None or change.data != change.snapshot.data:
-            written = replace_file(target.workspace, location, change.data, identity)
-            identity, links_broken = written.identity, written.links_broken
+        if identity is None or change.hidden_by is not None or change.data != change.snapshot.data or change.removes:
+            with recorded(target, change.snapshot, change.data, digest, change.diff, change) as record:
+                if change.removes and identity is not None:
+                    remove_file(target.workspace, location, identity)
+                else:
+                    written = replace_file(target.workspace, location, change.data, identity, mode=change.mode)
+                    identity, links_broken = written.identity, written.links_broken
         sha256 = digest.hex()
-        if target.reads is not None:
+        if target.reads is not None and not change.removes:
             target.reads.record(location.path, SeenFile(identity, sha256))
 
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)
     final_diff = clipped(diff_text) if is_users and change.hidden_by is None else ""
     details = change.details(has_final_diff=bool(final_diff))
-    notes = list(change.notes)
+    notes = [*change.notes, *record.notes]
+    if change.undoes is not None and record.number is not None:
+        notes.append(f"This is change {record.number}, which can be undone as well.")
     if links_broken:
         notes.append(about_broken_links(links_broken))
     if is_users:
@@ -335,6 +355,44 @@ def make_change(
             **details,
         },
     )
+
+
+@dataclass(slots=True)
+class Record:
+    """What the journal has of a change."""
+
+    number: int | None = None  # by which it can be undone
+    why_not: str = ""  # why it cannot, as a sentence without its end; empty too where nothing is written down at all
+
+    @property
+    def notes(self) -> list[str]:
+        return [f"This change cannot be undone: {self.why_not}."] if self.why_not else []
+
+
+@contextmanager
+def recorded(
+    target: TargetFile, before: Snapshot, after: bytes, digest: Digest, diff: Diff, change: FileChange | None = None
+) -> Generator[Record]:
+    """Have a change written down that is then made; it is withdrawn if that fails."""
+    author, record = target.author, Record()
+    if author is None:
+        yield record
+        return
+    is_gone, mode, undoes = (change.removes, change.mode, change.undoes) if change is not None else (False, None, None)
+    contents = (
+        (before.data, None, before.sha256, None) if is_gone else (before.data, after, before.sha256, digest.hex())
+    )
+    new = NewChange(target.location.path, *contents, diff.added, diff.removed, mode, undoes)
+    try:
+        record.number = author.journal.add(new, author.client, author.tool)
+    except JournalError as error:
+        record.why_not = error.message
+    try:
+        yield record
+    except BaseException:
+        if record.number is not None:
+            author.journal.withdraw(record.number)
+        raise
 
 
 class Digest:

@@ -320,27 +320,24 @@ def replace_file(
     content: bytes,
     expected: FileIdentity | None,
     disk: Disk = REAL_DISK,
-    new_mode: int = NEW_FILE_MODE,
+    *,
+    mode: int | None = None,
 ) -> Written:
     """Write a whole file; missing folders above it are made.
 
-    `expected` is the fingerprint of the file that the content was made from, `None` for a new file, which gets
-    `new_mode` (before the umask).
+    `expected` is the fingerprint of the file that the content was made from, `None` for a new file; `mode` is the one
+    that a new file gets, whatever the umask.
 
     Raises:
         ToolError: `file_changed_since_read` if the file is not (or no longer) as expected, else why the write
             failed. The old content is whole in every case, and nothing is left beside it.
     """
-    changed = ToolError(
-        ToolErrorType.FILE_CHANGED_SINCE_READ,
-        f"'{location.shown}' was changed by somebody else in this very moment; nothing was written. "
-        "Read it again and repeat the change on what it holds now.",
-    )
+    changed = _changed(location)
     name = os.path.basename(location.path)
     try:
         with (
             workspace.folder_to_write_in(location) as folder,
-            temporary_in(folder, new_mode if expected is None else PRIVATE_MODE) as temporary,
+            temporary_in(folder, NEW_FILE_MODE if expected is None and mode is None else PRIVATE_MODE) as temporary,
         ):
             descriptor = temporary.descriptor
             assert descriptor is not None  # noqa: S101 - nobody has closed it yet
@@ -360,6 +357,8 @@ def replace_file(
                     raise changed
                 if before is not None:
                     take_over(temporary, folder, name, before)
+                elif mode is not None and sys.platform != "win32":
+                    os.fchmod(descriptor, mode & ~(stat.S_ISUID | stat.S_ISGID))
                 if os.name == "nt":
                     temporary.close()  # an open file cannot be renamed there
                 try:
@@ -379,3 +378,28 @@ def replace_file(
         ) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
+
+
+def remove_file(workspace: Workspace, location: Location, expected: FileIdentity) -> None:
+    """Remove a file, if it is still the one with this fingerprint; the folders above it stay.
+
+    Raises:
+        ToolError: `file_changed_since_read` if it is another one by now, else why it cannot be removed.
+    """
+    name = os.path.basename(location.path)
+    try:
+        with workspace.folder_to_write_in(location) as folder, alone_in(folder):
+            before = folder.stat(name)
+            if before is None or identity_of(before) != expected:
+                raise _changed(location)
+            os.unlink(folder.named(name), dir_fd=folder.descriptor)
+    except OSError as error:
+        raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
+
+
+def _changed(location: Location) -> ToolError:
+    return ToolError(
+        ToolErrorType.FILE_CHANGED_SINCE_READ,
+        f"'{location.shown}' was changed by somebody else in this very moment; nothing was written. "
+        "Read it again and repeat the change on what it holds now.",
+    )

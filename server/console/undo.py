@@ -1,0 +1,103 @@
+"""`changes` and `undo`: what tools changed in the workspace, of every client, and taking it back at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from server.console import Failure
+from server.console.prompts import ask
+from server.console.terminal import diff_text, show
+from server.settings import SettingsReport
+from server.tool_services import LazyJournal
+from tools.contract.display import visible, visible_line
+from tools.contract.errors import ToolError
+from tools.contract.file_names_in_text import sendable_name
+from tools.contract.limits import AbortSignal
+from tools.files.change.file_change import Author, make_change
+from tools.files.change.journal import Journal
+from tools.files.change.undo import NOT_COVERED, described, find_change, plan_undo, target_of
+from tools.files.workspace import Workspace
+
+MAX_LISTED = 1_000  # changes that are listed (ours)
+
+
+def show_changes(report: SettingsReport, *, as_json: bool) -> int:
+    workspace = _workspace(report)
+    try:
+        changes = _journal(report).changes(None, workspace.roots, limit=MAX_LISTED)
+    except ToolError as error:
+        raise Failure(f"{error.message}.") from None
+    if as_json:
+        told = [
+            {
+                "id": change.id,
+                "time": change.time,
+                "tool": change.tool,
+                "path": sendable_name(change.path),
+                "added": change.added,
+                "removed": change.removed,
+                "undoes": change.undoes,
+                "undone": bool(change.is_undone),
+            }
+            for change in changes
+        ]
+        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+        return 0
+    lines = described(changes, workspace) or [f"No changes are kept of {', '.join(workspace.roots)}."]
+    show(*map(visible_line, lines), "", NOT_COVERED)
+    return 0
+
+
+def undo(report: SettingsReport, number: int | None, *, is_sure: bool) -> int:
+    """Take a change back, after a question with the difference. What is hidden from agents is not from a person."""
+    journal, workspace = _journal(report), _workspace(report)
+    try:
+        change = find_change(journal, None, workspace, number)
+        author = Author(journal, change.client, "undo")
+        plan = plan_undo(target_of(change, workspace, None, AbortSignal(), author), change, journal)
+        question = plan.question("")
+        show("", visible_line(question.title), diff_text(visible(question.file_diff)), stream=sys.stderr)
+        if not is_sure:
+            ask("Undo it?", "nothing was undone")
+        result = make_change(
+            plan.target,
+            lambda _text, _is_users: plan_undo(plan.target, change, journal),
+            "",
+            planned=plan,
+            answer=None,
+            confirmed_state=plan.state,
+        )
+    except ToolError as error:
+        raise Failure(error.message) from None
+    finally:
+        journal.close()
+    sys.stdout.write(f"{visible(str(result.llm_content))}\n")
+    return 0
+
+
+def forget(report: SettingsReport, *, is_sure: bool) -> int:
+    journal = _journal(report)
+    if not is_sure:
+        ask("Delete all that is kept to undo changes, of every workspace?", "nothing was deleted")
+    try:
+        journal.forget()
+    except ToolError as error:
+        raise Failure(f"{error.message}.") from None
+    finally:
+        journal.close()
+    sys.stdout.write("No change is kept any more.\n")
+    return 0
+
+
+def _journal(report: SettingsReport) -> Journal:
+    opened = LazyJournal(report).open
+    if opened is None:
+        raise Failure("no changes are kept: undo.enabled is false, or there is no home folder.")
+    return opened()
+
+
+def _workspace(report: SettingsReport) -> Workspace:
+    """The folders of the settings, else the working folder, as a person sees them."""
+    return Workspace(report.settings.workspace.roots or (os.getcwd(),), respect_agent_ignore=False)

@@ -1,0 +1,131 @@
+"""`changes` and `undo`, as a person uses them at a terminal, with no server at work."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.terminals import answer_at_terminal, run_alone
+from tools.contract.limits import AbortSignal
+from tools.files.change.file_change import Author, TargetFile, make_change
+from tools.files.change.journal import FILE, Journal
+from tools.files.change.whole_file import plan_write
+from tools.files.workspace import Workspace
+
+IN_HOME = {"XDG_STATE_HOME": ""}  # what is kept stands in the home folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home that is the working folder and the workspace too."""
+    folder = tmp_path.resolve() / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def journal(home: Path) -> Generator[Journal]:
+    opened = Journal(str(home / ".local/state/coretools-mcp"), 1_000_000, 30, 1_000_000)
+    yield opened
+    opened.close()
+
+
+def write(home: Path, journal: Journal, name: str, content: str, client: str = "one") -> None:
+    """A change as a tool makes it."""
+    workspace = Workspace([str(home)])
+    author = Author(journal, client, "write_file")
+    target = TargetFile(workspace, workspace.locate(name), None, AbortSignal(), author)
+    make_change(
+        target, lambda text, _: plan_write(target, text), content, planned=None, answer=None, confirmed_state=None
+    )
+
+
+def run(home: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return run_alone(home, *arguments, cwd=cwd, variables=IN_HOME)
+
+
+def answer(home: Path, *arguments: str, **given: Any) -> tuple[int, str, str]:
+    return answer_at_terminal(home, *arguments, variables=IN_HOME, **given)
+
+
+@pytest.mark.requirement("undo.terminal")
+def test_changes_of_every_client_are_listed_and_taken_back_without_a_server(home: Path, journal: Journal) -> None:
+    (home / "a.txt").write_text("old\n")
+    write(home, journal, "a.txt", "new\n", "one")
+    write(home, journal, "b.txt", "x\n", "two")
+    listed = run(home, "changes")
+    assert listed.returncode == 0
+    lines = listed.stdout.splitlines()
+    assert lines[0].startswith("2  ")
+    assert lines[0].endswith("  write_file  b.txt (+1 -0, new)")
+    assert lines[-1] == "What commands and other programs change is not covered."
+    told = json.loads(run(home, "changes", "--json").stdout)
+    assert [(change["id"], change["path"], change["undone"]) for change in told] == [
+        (2, str(home / "b.txt"), False),
+        (1, str(home / "a.txt"), False),
+    ]
+    assert "Change 2 is undone" in run(home, "undo", "--yes").stdout
+    assert not (home / "b.txt").exists()
+    code, stdout, shown = answer(home, "undo")
+    assert (code, (home / "a.txt").read_text()) == (0, "old\n")
+    assert "Undo change 1 of a.txt (write_file)" in shown
+    assert "-new" in shown
+    assert "+old" in shown
+    assert "This is change 4" in stdout
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    assert run(home, "changes", cwd=elsewhere).stdout.startswith(f"No changes are kept of {elsewhere}.")
+    assert run(home, "undo", "3", "--yes", cwd=elsewhere).returncode == 1
+    assert run(home, "undo", "3", "--yes", "--workspace", str(home), cwd=elsewhere).returncode == 0
+    assert (home / "b.txt").read_text() == "x\n"
+
+
+@pytest.mark.requirement("undo.terminal")
+def test_without_a_yes_or_where_the_file_moved_on_nothing_is_undone(home: Path, journal: Journal) -> None:
+    write(home, journal, "a.txt", "new\n")
+    unanswered = run(home, "undo")
+    assert unanswered.returncode == 1
+    assert "nothing was undone: nobody can answer here" in unanswered.stderr
+    assert answer(home, "undo", answer=b"n\n")[0] == 1
+    code, _, said = answer(home, "undo", meanwhile=lambda: (home / "a.txt").write_text("mine\n"))
+    assert code == 1
+    assert "is not as change 1 left it" in said
+    assert "+mine" in said
+    assert (home / "a.txt").read_text() == "mine\n"
+    assert "There is no change 7" in run(home, "undo", "7", "--yes").stderr
+    assert run(home, "undo", "x").returncode == 2
+
+
+@pytest.mark.requirement("undo.terminal")
+def test_a_person_takes_back_what_is_hidden_from_agents(home: Path, journal: Journal) -> None:
+    (home / ".qwenignore").write_text("secret\n")
+    (home / "secret").write_text("word\n")
+    write(home, journal, "secret", "x\n")
+    assert "+word" in run(home, "undo", "--yes").stderr
+    assert (home / "secret").read_text() == "word\n"
+
+
+@pytest.mark.requirement("undo.forget")
+def test_all_that_is_kept_is_forgotten_after_a_question(home: Path, journal: Journal) -> None:
+    (home / "a.txt").write_text("a very secret line\n")
+    write(home, journal, "a.txt", "x\n")
+    journal.close()
+    store = home / ".local/state/coretools-mcp" / FILE
+    assert run(home, "undo", "--forget").returncode == 1
+    assert run(home, "undo", "1", "--forget").returncode == 2
+    code, stdout, _ = answer(home, "undo", "--forget")
+    assert (code, stdout) == (0, "No change is kept any more.\n")
+    assert b"a very secret line" not in store.read_bytes()
+    store.write_bytes(b"damaged" * 1_000)
+    damaged = run(home, "changes")
+    assert damaged.returncode == 1
+    assert damaged.stderr.endswith("is damaged (coretools-mcp undo --forget begins a new one).\n")
+    assert run(home, "undo", "--forget", "--yes").returncode == 0
+    assert not store.exists()
+    assert os.path.isfile(home / "a.txt")

@@ -1,0 +1,223 @@
+"""Undo as a client has it: over restarts and kills of the server, with consent as for an edit, out of its own reach."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.client import Client
+
+from tests.harness import HANDSHAKE, MODERN, connected, write_config
+from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, Server, by_itself, call, running
+from tests.interaction.test_own_files import Person, served
+from tools.files.change.journal import FILE, Journal
+
+pytestmark = pytest.mark.anyio
+
+LISTED = "list_changes"
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that servers keep the journal in, for one test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path.resolve() / "state"))
+    return tmp_path.resolve() / "state" / "coretools-mcp"
+
+
+@asynccontextmanager
+async def asked(root: Path, state: Path, person: Person, *options: str) -> AsyncGenerator[Client]:
+    environ = {**os.environ, "XDG_STATE_HOME": str(state.parent)}
+    async with served(root, person, *options, environ=environ) as client:
+        yield client
+
+
+async def text(client: Client, tool: str, **arguments: Any) -> str:
+    result = await client.call_tool(tool, arguments)
+    return f"{'failed: ' if result.is_error else ''}{result.content[0].text}"  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportOptionalMemberAccess]
+
+
+@pytest.mark.requirement("undo.change")
+@pytest.mark.parametrize("era", [HANDSHAKE, MODERN])
+async def test_two_edits_and_a_new_file_are_taken_back_after_a_restart(era: str, root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"approvalMode": "auto-edit"})
+    path = root / "a.txt"
+    path.write_bytes(b"one\r\ntwo\r\n")
+    path.chmod(0o604)
+    async with connected("stdio", era, root, config) as client:
+        await text(client, "edit", file_path="a.txt", old_string="one", new_string="1")
+        await text(client, "edit", file_path="a.txt", old_string="two", new_string="2")
+        await text(client, "write_file", file_path="new.txt", content="new\n")
+    async with connected("stdio", era, root, config) as client:
+        assert len((await text(client, LISTED)).splitlines()) == 4
+        for _ in range(3):
+            assert (await text(client, "undo_change")).startswith("Change ")
+        assert "left to undo" in await text(client, "undo_change")
+    assert path.read_bytes() == b"one\r\ntwo\r\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+    assert os.listdir(root) == ["a.txt"]
+
+
+def undone_by(server: Server) -> dict[str, Any]:
+    server.send(call(2, "undo_change"))
+    return server.answer()["result"]
+
+
+@pytest.mark.requirement("undo.killed")
+def test_after_a_kill_in_the_middle_the_file_and_the_journal_agree(root: Path, state: Path) -> None:
+    path = root / "a.txt"
+    path.write_text("0\n")
+    for turn in range(1, 5):
+        with running(root, None, "--approval-mode", "auto-edit", start=by_itself) as server:
+            server.send(INITIALIZE, INITIALIZED, call(1, "read_file", file_path="a.txt"))
+            server.answer()
+            server.answer()
+            edits = [call(1 + n, "write_file", file_path="a.txt", content=f"{turn}.{n}\n") for n in range(1, 30)]
+            server.send(*edits)
+            for _ in range(5 * turn):
+                server.answer()
+            os.kill(server.process.pid, signal.SIGKILL)
+    with running(root, None, "--approval-mode", "auto-edit") as server:
+        server.send(INITIALIZE, INITIALIZED)
+        server.answer()
+        while (result := undone_by(server)) and not result.get("isError"):
+            pass
+    assert "left to undo" in result["content"][0]["text"]
+    assert path.read_text() == "0\n"
+
+
+@pytest.mark.requirement("undo.store")
+async def test_two_servers_write_into_one_journal_at_once(root: Path, state: Path) -> None:
+    async def edit(name: str) -> None:
+        async with asked(root, state, Person(), "--approval-mode", "auto-edit") as client:
+            for number in range(25):
+                assert "undone" not in await text(client, "write_file", file_path=name, content=f"{number}\n")
+
+    async with anyio.create_task_group() as group:
+        for name in ("a.txt", "b.txt", "c.txt"):
+            group.start_soon(edit, name)
+    journal = Journal(str(state), 1_000_000, 1, 1_000)
+    changes = journal.changes(None, [str(root)], limit=1_000)
+    journal.close()
+    assert len(changes) == 75
+    assert len({change.id for change in changes}) == 75
+
+
+@pytest.mark.requirement("undo.asked")
+async def test_it_is_asked_about_with_the_reverse_difference_as_an_edit_is(root: Path, state: Path) -> None:
+    (root / "a.txt").write_text("old\n")
+    person = Person("once")
+    async with asked(root, state, person) as client:
+        await text(client, "write_file", file_path="a.txt", content="new\n")
+        person.decision = "deny"
+        assert (await text(client, "undo_change")).startswith("failed: The user refused")
+        assert (root / "a.txt").read_text() == "new\n"
+        assert "Undo change 1 of a.txt (write_file)" in person.asked[1]
+        assert "-new\n+old\n" in person.asked[1]
+        # "Always" for edits of the folder is for this one too.
+        person.decision = "always"
+        await text(client, "write_file", file_path="b.txt", content="new\n")
+        await text(client, "undo_change")
+        assert len(person.asked) == 3
+    assert not (root / "b.txt").exists()
+
+
+@pytest.mark.requirement("undo.asked")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--approval-mode", "plan"], "plan mode is on"),
+        (["--config", "Edit(a.txt)"], "permissions.deny rule Edit(a.txt)"),
+        (["--config", "Write"], "switched off by the permissions.deny rule Write"),
+        (["--config", "undo_change"], "switched off"),
+    ],
+    ids=str,
+)
+async def test_what_refuses_an_edit_of_a_file_refuses_to_undo_one(
+    options: list[str], said: str, root: Path, state: Path, tmp_path: Path
+) -> None:
+    async with asked(root, state, Person("once")) as client:
+        await text(client, "write_file", file_path="a.txt", content="new\n")
+    person = Person("once")
+    if options[0] == "--config":
+        options = ["--config", str(write_config(tmp_path, {"permissions": {"deny": [options[1]], "allow": ["*"]}}))]
+    async with asked(root, state, person, *options) as client:
+        refused = await text(client, "undo_change")
+        assert refused.startswith("failed: The call is refused")
+        assert said in refused
+    assert person.asked == []
+    assert (root / "a.txt").exists()
+
+
+@pytest.mark.requirement("undo.asked")
+async def test_an_answer_counts_for_the_file_as_it_was_shown_only(root: Path, state: Path) -> None:
+    class Meddler(Person):
+        async def __call__(self, context: Any, params: Any) -> Any:
+            answer = await super().__call__(context, params)
+            if len(self.asked) == 2:
+                (root / "a.txt").write_text("theirs\n")
+            return answer
+
+    async with asked(root, state, Meddler("once")) as client:
+        await text(client, "write_file", file_path="a.txt", content="new\n")
+        assert "is not as change 1 left it" in await text(client, "undo_change")
+    assert (root / "a.txt").read_text() == "theirs\n"
+
+
+@pytest.mark.requirement("undo.private")
+async def test_a_journal_in_the_workspace_is_neither_read_nor_found_nor_written_by_tools(root: Path) -> None:
+    state = root / "state" / "coretools-mcp"
+    (root / "secret").write_text("a very secret line\n")
+    async with asked(root, state, Person("once"), "--approval-mode", "yolo") as client:
+        await text(client, "write_file", file_path="secret", content="x\n")
+        assert (state / FILE).exists()
+        for tool, arguments in (
+            ("read_file", {"absolute_path": str(state / FILE)}),
+            ("write_file", {"file_path": str(state / FILE), "content": "x"}),
+            ("list_directory", {"path": str(state)}),
+            ("read_many_files", {"paths": [str(state / FILE)]}),
+        ):
+            said = await text(client, tool, **arguments)
+            assert "very secret" not in said
+            assert "this server's own" in said or "No file" in said, said
+        assert FILE not in await text(client, "glob", pattern="**/*", respect_git_ignore=False)
+        assert "very secret" not in await text(client, "grep_search", pattern="secret line", no_ignore=True)
+    person = Person("deny")
+    async with asked(root, state, person, "--approval-mode", "yolo") as client:
+        assert (await text(client, "run_shell_command", command=f"rm -rf {state}")).startswith(
+            "failed: The user refused"
+        )
+    assert len(person.asked) == 1
+
+
+@pytest.mark.requirement("undo.private")
+async def test_no_command_in_the_sandbox_sees_the_journal(root: Path, state: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"shell": {"sandbox": "required"}})
+    options = ("--approval-mode", "yolo", "--config", str(config))
+    async with asked(root, state, Person("once"), *options) as client:
+        said = await text(client, "run_shell_command", command=f"ls -A {state.parent}/*; echo ran")
+        if "sandbox" in said and "ran" not in said:
+            pytest.skip("not run: no sandbox works here")
+        await text(client, "write_file", file_path="a.txt", content="x\n")
+        assert (state / FILE).exists()
+        said = await text(client, "run_shell_command", command=f"cat {state / FILE}; ls -A {state}; echo ran")
+        assert "SQLite" not in said
+        assert FILE not in said.replace(str(state / FILE), "")
+        assert "ran" in said
+
+
+@pytest.mark.requirement("undo.settings")
+async def test_switched_off_nothing_is_kept_and_the_tools_are_not_there(
+    root: Path, state: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, {"undo": {"enabled": False}})
+    async with asked(root, state, Person("once"), "--config", str(config)) as client:
+        assert LISTED not in {tool.name for tool in (await client.list_tools()).tools}
+        await text(client, "write_file", file_path="a.txt", content="x\n")
+    assert not state.exists()

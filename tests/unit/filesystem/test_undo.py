@@ -1,0 +1,430 @@
+"""Taking changes back: the journal of what files held, and the tools that show it and use it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.waiting import until
+from tools.builtin.edit import EditTool
+from tools.builtin.save_memory import MemoryTool
+from tools.builtin.undo import ListChangesTool, UndoChangeTool
+from tools.builtin.write_file import WriteFileTool
+from tools.call.base_tool import BaseTool
+from tools.call.context import ClientState, Services, ToolContext
+from tools.contract.confirmation import EditConfirmation
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.results import ToolResult
+from tools.files.change.journal import FILE, Journal, JournalError, NewChange
+from tools.files.workspace import Workspace
+
+pytestmark = pytest.mark.anyio
+
+UNUSABLE = "This change cannot be undone: the journal of changes"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path.resolve() / "state" / "coretools-mcp"
+
+
+@pytest.fixture
+def journal(store: Path) -> Generator[Journal]:
+    opened = Journal(str(store), 100_000_000, 30, 10_000)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def context(context: ToolContext, journal: Journal) -> ToolContext:
+    return replace(context, services=Services(journal=lambda: journal))
+
+
+async def made(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> ToolResult:
+    """The result of a call that nobody is asked about."""
+    return await tool.execute(tool.validate_tool_params(arguments), replace(context, memo={}))
+
+
+async def text(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> str:
+    return str((await made(tool, context, **arguments)).llm_content)
+
+
+async def write(context: ToolContext, name: str, content: str) -> str:
+    return await text(WriteFileTool(), context, file_path=name, content=content)
+
+
+async def undo(context: ToolContext, number: int | None = None) -> ToolResult:
+    return await made(UndoChangeTool(), context, **({"change_id": number} if number is not None else {}))
+
+
+async def refusal(context: ToolContext, number: int | None = None) -> ToolError:
+    """The same failure from the preview and from the execution; nothing in the workspace changes."""
+    tool = UndoChangeTool()
+    params = tool.validate_tool_params({"change_id": number} if number is not None else {})
+    with pytest.raises(ToolError) as asked:
+        await tool.should_confirm_execute(params, replace(context, memo={}))
+    with pytest.raises(ToolError) as executed:
+        await tool.execute(params, replace(context, memo={}))
+    assert asked.value.message == executed.value.message
+    return executed.value
+
+
+# --- Taking back -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("undo.change")
+async def test_edits_and_new_files_are_taken_back_one_by_one_byte_for_byte_with_their_modes(
+    root: Path, context: ToolContext
+) -> None:
+    path = root / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    path.chmod(0o640)
+    before = path.read_bytes()
+    await made(EditTool(), context, file_path="a.txt", old_string="one", new_string="1")
+    between = path.read_bytes()
+    await made(EditTool(), context, file_path="a.txt", old_string="two", new_string="2")
+    await write(context, "deep/new.bin", "x")
+    result = await undo(context)
+    assert not (root / "deep/new.bin").exists()
+    assert (root / "deep").is_dir()
+    assert result.structured is not None
+    assert (result.structured["undone"], result.structured["removed_file"]) == (3, True)
+    result = await undo(context)
+    assert path.read_bytes() == between
+    assert str(result.llm_content).startswith(f"Change 2 is undone in {path}: +1 -1 lines; now {len(between)} bytes")
+    await undo(context)
+    assert path.read_bytes() == before
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    error = await refusal(context)
+    assert error.code is ToolErrorType.FILE_NOT_FOUND
+    assert "left to undo. What commands and other programs change is not covered." in error.message
+
+
+@pytest.mark.requirement("undo.change")
+async def test_bytes_that_are_not_text_come_back_and_no_diff_of_them_is_shown(root: Path, context: ToolContext) -> None:
+    path = root / "picture.png"
+    path.write_bytes(b"\x89PNG\0\xff" * 10)
+    await write(context, "picture.png", "text\n")
+    tool = UndoChangeTool()
+    question = await tool.should_confirm_execute(tool.validate_tool_params({}), context)
+    assert isinstance(question, EditConfirmation)
+    assert "[not text: 5 bytes before, 60 bytes afterwards]" in question.file_diff
+    await undo(context)
+    assert path.read_bytes() == b"\x89PNG\0\xff" * 10
+
+
+@pytest.mark.requirement("undo.redo")
+async def test_an_undo_can_be_undone_by_its_number_and_a_removed_file_comes_back_with_its_mode(
+    root: Path, context: ToolContext
+) -> None:
+    path = root / "new.sh"
+    await write(context, "new.sh", "echo\n")
+    path.chmod(0o751)
+    assert "This is change 2, which can be undone as well." in str((await undo(context)).llm_content)
+    assert not path.exists()
+    assert str((await undo(context, 2)).llm_content).startswith(f"Change 2 is undone: {path} is there again, 5 bytes")
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("echo\n", 0o751)
+    # Now the first change counts again, and is the last one that is not undone.
+    await undo(context)
+    assert not path.exists()
+    lines = (await text(ListChangesTool(), context)).splitlines()
+    assert [line.partition(" ")[0] for line in lines[:-1]] == ["4", "3", "2", "1"]
+    assert [line.partition("(")[2] for line in lines[:-1]] == [
+        "removed, undoes 1)",
+        "+1 -0, new, undoes 2)",
+        "removed, undoes 1, undone)",
+        "+1 -0, new, undone)",
+    ]
+
+
+@pytest.mark.requirement("undo.moved_on")
+async def test_a_file_that_moved_on_is_not_touched_and_what_changed_is_told(root: Path, context: ToolContext) -> None:
+    path = root / "a.txt"
+    path.write_text("one\n")
+    await write(context, "a.txt", "two\n")
+    path.write_text("two\nthree\n")
+    error = await refusal(context)
+    assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert "is not as change 1 left it, so nothing was undone. What changed since:\n" in error.message
+    assert "+three\n" in error.message
+    assert path.read_text() == "two\nthree\n"
+    path.unlink()
+    assert (await refusal(context)).message.endswith("It does not exist any more.")
+    path.write_text("one\n")
+    assert "already is as it was before change 1" in (await refusal(context, 1)).message
+
+
+@pytest.mark.requirement("undo.moved_on")
+async def test_a_file_that_was_made_stays_if_anything_else_is_in_it(root: Path, context: ToolContext) -> None:
+    await write(context, "a.txt", "mine\n")
+    (root / "a.txt").write_text("mine\nyours\n")
+    assert "+yours" in (await refusal(context)).message
+    assert (root / "a.txt").read_text() == "mine\nyours\n"
+
+
+@pytest.mark.requirement("undo.moved_on")
+async def test_an_earlier_change_names_the_later_ones_of_its_file(root: Path, context: ToolContext) -> None:
+    for content in ("one\n", "two\n", "three\n"):
+        await write(context, "a.txt", content)
+    error = await refusal(context, 1)
+    assert "It was changed again by 3, 2: undo these first, in this order, or edit it." in error.message
+    for _ in range(3):
+        await undo(context)
+    assert not (root / "a.txt").exists()
+
+
+@pytest.mark.requirement("undo.links")
+async def test_no_link_is_followed_and_a_file_with_other_names_is_refused(
+    root: Path, tmp_path: Path, context: ToolContext
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "a.txt").write_text("new\n")
+    await write(context, "sub/a.txt", "new\n")
+    os.rename(root / "sub", root / "moved")
+    (root / "sub").symlink_to(elsewhere)
+    await refusal(context)
+    assert (elsewhere / "a.txt").read_text() == "new\n"
+    os.unlink(root / "sub")
+    os.rename(root / "moved", root / "sub")
+    (root / "sub/a.txt").rename(root / "kept")
+    (root / "sub/a.txt").symlink_to(root / "kept")
+    await refusal(context)
+    assert (root / "kept").read_text() == "new\n"
+    os.unlink(root / "sub/a.txt")
+    os.link(root / "kept", root / "sub/a.txt")
+    assert "has other names (hard links)" in (await refusal(context)).message
+    os.unlink(root / "kept")
+    await undo(context)
+    assert not (root / "sub/a.txt").exists()
+
+
+@pytest.mark.requirement("undo.hidden")
+async def test_what_is_hidden_from_agents_is_not_restored_and_nothing_of_it_is_told(
+    root: Path, context: ToolContext
+) -> None:
+    (root / ".qwenignore").write_text("secret\n")
+    (root / "secret").write_text("the password\n")
+    await write(context, "secret", "guess\n")
+    error = await refusal(context)
+    assert error.code is ToolErrorType.PATH_IGNORED
+    assert "coretools-mcp undo 1" in error.message
+    assert "password" not in error.message + await text(ListChangesTool(), context)
+    (root / "secret").write_text("the password\n")
+    assert (await refusal(context)).message == error.message
+
+
+@pytest.mark.requirement("undo.change")
+async def test_a_memory_of_the_project_is_taken_back(root: Path, context: ToolContext) -> None:
+    await text(MemoryTool(), context, fact="Tabs.", scope="project")
+    assert (root / "AGENTS.md").exists()
+    await undo(context)
+    assert not (root / "AGENTS.md").exists()
+
+
+# --- Whose changes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("undo.whose")
+async def test_a_client_sees_its_own_changes_in_its_own_workspace_alone(
+    root: Path, tmp_path: Path, context: ToolContext
+) -> None:
+    await write(context, "a.txt", "x\n")
+    other = replace(context, client=ClientState("other"))
+    elsewhere = tmp_path / "workspace-2"  # a name that begins with the other's
+    elsewhere.mkdir()
+    for stranger in (other, replace(context, workspace=Workspace([str(elsewhere)]))):
+        assert (await text(ListChangesTool(), stranger)).startswith("No change of files in this workspace is kept.")
+        assert "There is no change 1 of files in this workspace" in (await refusal(stranger, 1)).message
+    assert "a.txt (+1 -0, new)" in await text(ListChangesTool(), context)
+
+
+@pytest.mark.requirement("undo.whose")
+async def test_nothing_is_kept_of_a_client_that_cannot_be_told_from_others(
+    root: Path, store: Path, context: ToolContext
+) -> None:
+    anonymous = replace(context, client=ClientState(""))
+    assert "undone" not in await write(anonymous, "a.txt", "x\n")
+    assert not store.exists()
+    for tool in (ListChangesTool(), UndoChangeTool()):
+        with pytest.raises(ToolError, match="No changes are kept for this client"):
+            await made(tool, anonymous)
+
+
+@pytest.mark.requirement("undo.store")
+async def test_the_store_is_private_and_no_key_of_a_session_stands_in_it(
+    root: Path, store: Path, context: ToolContext
+) -> None:
+    session = replace(context, client=ClientState("http:0123456789abcdef"))
+    old = os.umask(0)
+    try:
+        await write(session, "a.txt", "x\n")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(store.stat().st_mode) == 0o700
+    for path in store.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert b"0123456789abcdef" not in path.read_bytes()
+
+
+# --- A journal that cannot be used -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("undo.unusable")
+async def test_a_file_that_is_too_large_is_edited_and_the_answer_says_that_it_cannot_be_undone(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_text("x" * 10_001)
+    said = await write(context, "a.txt", "small\n")
+    assert "cannot be undone: the file had 10,001 bytes, more than are kept of one (undo.maxFileBytes)." in said
+    assert (root / "a.txt").read_text() == "small\n"
+    assert "undone" not in await write(context, "a.txt", "y" * 20_000)
+    (root / "a.txt").write_text("z")
+    assert "not as change 1 left it" in (await refusal(context)).message
+
+
+def damage(store: Path) -> None:
+    (store / FILE).write_bytes(b"not a database" * 1_000)
+
+
+def make_foreign(store: Path) -> None:
+    database = sqlite3.connect(store / FILE)
+    database.execute("CREATE TABLE other (x)")
+    database.close()
+
+
+def make_a_link(store: Path) -> None:
+    (store / "elsewhere").write_bytes(b"")
+    (store / FILE).symlink_to(store / "elsewhere")
+
+
+def make_a_folder(store: Path) -> None:
+    (store / FILE).mkdir()
+
+
+@pytest.mark.requirement("undo.unusable")
+@pytest.mark.parametrize("spoil", [damage, make_foreign, make_a_link, make_a_folder])
+async def test_with_a_store_that_cannot_be_used_edits_go_on_and_say_so(
+    root: Path, store: Path, context: ToolContext, spoil: Any
+) -> None:
+    store.mkdir(parents=True)
+    spoil(store)
+    listed = sorted(os.listdir(store))
+    assert "cannot be undone: the" in await write(context, "a.txt", "x\n")
+    assert (root / "a.txt").read_text() == "x\n"
+    with pytest.raises(ToolError):
+        await made(ListChangesTool(), context)
+    assert sorted(os.listdir(store)) == listed
+
+
+@pytest.mark.requirement("undo.unusable")
+async def test_a_store_that_another_process_keeps_busy_holds_up_no_edit_for_long(
+    root: Path, store: Path, context: ToolContext
+) -> None:
+    await write(context, "a.txt", "one\n")
+    other = sqlite3.connect(store / FILE, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    assert f"{UNUSABLE} is kept busy by another process." in await write(context, "a.txt", "two\n")
+    other.execute("COMMIT")
+    other.close()
+    assert "undone" not in await write(context, "a.txt", "three\n")
+
+
+@pytest.mark.requirement("undo.unusable")
+async def test_a_full_disk_takes_only_the_undo(root: Path, context: ToolContext, journal: Journal) -> None:
+    await write(context, "a.txt", "one\n")
+    database = journal._connection  # pyright: ignore[reportPrivateUsage] - no other way to fill a disk
+    assert database is not None
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    assert f"{UNUSABLE} cannot be written: no space is left." in await write(context, "a.txt", "y" * 9_000)
+    assert (root / "a.txt").read_text() == "y" * 9_000
+
+
+@pytest.mark.requirement("undo.unusable")
+async def test_a_change_that_fails_leaves_nothing_in_the_journal(root: Path, context: ToolContext) -> None:
+    (root / "folder").mkdir()
+    with pytest.raises(ToolError):
+        await write(context, "folder/x\0", "x")
+    (root / "file").write_text("x")
+    with pytest.raises(ToolError):
+        await write(context, "file/below.txt", "x")
+    assert (await text(ListChangesTool(), context)).startswith("No change")
+
+
+@pytest.mark.requirement("undo.unusable")
+def test_a_store_that_was_removed_is_made_anew(store: Path, journal: Journal) -> None:
+    new = NewChange("/w/a", None, b"x", None, "1", 1, 0)
+    assert journal.add(new, "c", "edit") == 1
+    for path in store.iterdir():
+        path.unlink()
+    assert journal.add(new, "c", "edit") == 1
+    assert len(journal.changes("c", ["/w"], limit=9)) == 1
+
+
+# --- Bounds ----------------------------------------------------------------------------------------------------------
+
+
+def new_content(number: int, size: int = 50_000) -> NewChange:
+    content = str(number).encode().ljust(size, b"x")
+    return NewChange("/w/a", None, content, None, str(number), 1, 0)
+
+
+@pytest.mark.requirement("undo.bounds")
+def test_the_store_is_bounded_and_the_oldest_changes_go_first(store: Path) -> None:
+    journal = Journal(str(store), 1_000_000, 30, 100_000)
+    for number in range(100):
+        journal.add(new_content(number), "c", "edit")
+    kept = [change.id for change in journal.changes("c", ["/w"], limit=1_000)]
+    assert kept == list(range(100, 100 - len(kept), -1))
+    assert 10 < len(kept) < 20
+    journal.close()
+    assert (store / FILE).stat().st_size < 1_200_000
+
+
+@pytest.mark.requirement("undo.bounds")
+def test_a_content_is_kept_once_as_long_as_a_change_needs_it(store: Path, journal: Journal) -> None:
+    small = Journal(str(store), 1_000_000, 30, 100_000)
+    same = replace(new_content(1), before=b"old", before_sha256="old")
+    for _ in range(50):
+        small.add(same, "c", "edit")
+    small.close()
+    assert (store / FILE).stat().st_size < 200_000
+    assert len(journal.changes("c", ["/w"], limit=1_000)) == 50
+
+
+@pytest.mark.requirement("undo.bounds")
+async def test_what_is_too_old_is_not_offered_and_goes_with_the_next_change(root: Path, store: Path) -> None:
+    journal = Journal(str(store), 1_000_000, 0.1 / 86_400, 100_000)
+    journal.add(new_content(1), "c", "edit")
+    await until(lambda: not journal.changes("c", ["/w"], limit=9))
+    journal.add(new_content(2), "c", "edit")
+    journal.close()
+    database = sqlite3.connect(store / FILE)
+    assert database.execute("SELECT count(*) FROM image").fetchone() == (1,)
+    database.close()
+
+
+@pytest.mark.requirement("undo.forget")
+async def test_after_forgetting_nothing_of_a_content_is_in_the_store(
+    root: Path, store: Path, context: ToolContext, journal: Journal
+) -> None:
+    (root / "a.txt").write_text("a very secret line\n")
+    await write(context, "a.txt", "x\n")
+    assert any(b"a very secret line" in path.read_bytes() for path in store.iterdir())
+    journal.forget()
+    assert not any(b"a very secret line" in path.read_bytes() for path in store.iterdir())
+    assert (await text(ListChangesTool(), context)).startswith("No change")
+    journal.close()
+    damage(store)
+    with pytest.raises(JournalError):
+        journal.add(new_content(1), "c", "edit")
+    journal.forget()
+    assert journal.add(new_content(1), "c", "edit")

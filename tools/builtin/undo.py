@@ -1,0 +1,174 @@
+"""The tools that show what was changed, and take it back: `list_changes` and `undo_change`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from pydantic import Field
+
+from tools.builtin.file_changes import COMMON_OUTPUT, author_of
+from tools.call.base_tool import READS, Behaviour, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.confirmation import ConfirmationDetails
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.file_names_in_text import sendable_name
+from tools.contract.parameters import ToolParams, object_schema
+from tools.contract.permission_subjects import Access, Kind, PathSubject, Subject
+from tools.contract.results import ToolResult
+from tools.contract.threads import run_blocking
+
+if TYPE_CHECKING:
+    from tools.files.change.file_change import Author
+    from tools.files.change.journal import Change
+    from tools.files.change.undo import ChangeUndo
+
+MAX_LISTED = 30  # changes in a list (ours)
+_CHANGE, _PLAN = "undone_change", "undo_plan"  # what a call's memo holds, each with the parameters it belongs to
+
+
+def _author(tool: str, context: ToolContext) -> Author:
+    author = author_of(tool, context)
+    if author is None:
+        raise ToolError(
+            ToolErrorType.EXECUTION_FAILED,
+            "No changes are kept for this client: it has no session and no token, so nobody could say later whose they "
+            "are; or there is no folder to keep them in. Edit the file instead.",
+        )
+    return author
+
+
+class ListChangesTool(BuiltinTool[ToolParams]):
+    name = "list_changes"
+    title = "List changes"
+    display_name = "ListChanges"
+    description = "List your last changes of files (history), for undo_change; not those by commands."
+    kind = Kind.READ
+    behaviour = READS
+    params_model = ToolParams
+    output_schema = object_schema(
+        {
+            "changes": {
+                "type": "array",
+                "items": object_schema(
+                    {
+                        "change_id": {"type": "integer"},
+                        "time": {"type": "number", "description": "Seconds since the epoch."},
+                        "tool": {"type": "string"},
+                        "path": {"type": "string"},
+                        "added": {"type": "integer"},
+                        "removed": {"type": "integer"},
+                        "undoes": {"type": ["integer", "null"], "description": "The change that it took back."},
+                        "undone": {"type": "boolean"},
+                    }
+                ),
+            }
+        }
+    )
+
+    def get_description(self, params: ToolParams, context: ToolContext) -> str:
+        return "List changes"
+
+    async def execute(self, params: ToolParams, context: ToolContext) -> ToolResult:
+        author = _author(self.name, context)
+
+        def look() -> ToolResult:
+            from tools.files.change.undo import NOT_COVERED, described  # noqa: PLC0415 - with the first call
+
+            changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
+            lines = described(changes, context.workspace) or ["No change of files in this workspace is kept."]
+            return ToolResult(
+                llm_content="\n".join([*lines, NOT_COVERED]),
+                return_display=f"{len(changes)} changes",
+                structured={
+                    "changes": [
+                        {
+                            "change_id": change.id,
+                            "time": change.time,
+                            "tool": change.tool,
+                            "path": sendable_name(change.path),
+                            "added": change.added,
+                            "removed": change.removed,
+                            "undoes": change.undoes,
+                            "undone": bool(change.is_undone),
+                        }
+                        for change in changes
+                    ]
+                },
+            )
+
+        return await run_blocking(context.signal, look)
+
+
+class UndoParams(ToolParams):
+    change_id: int | None = Field(default=None, ge=1, description="From list_changes; by default the last not undone.")
+
+
+class UndoChangeTool(BuiltinTool[UndoParams]):
+    """Takes back one change under the rules of an edit of its file; which change it is, is settled once for a call."""
+
+    name = "undo_change"
+    title = "Undo change"
+    display_name = "UndoChange"
+    description = "Undo (revert, restore) a change by write_file or edit, if the file is still as it left it."
+    kind = Kind.EDIT
+    behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
+    params_model = UndoParams
+    parameter_aliases = {"id": "change_id"}  # noqa: RUF012 - declared as a Mapping
+    output_schema = object_schema(
+        {
+            **COMMON_OUTPUT,
+            "undone": {"type": "integer", "description": "The change that was taken back."},
+            "removed_file": {"type": "boolean", "description": "The change had made the file, which is gone now."},
+        }
+    )
+
+    def get_description(self, params: UndoParams, context: ToolContext) -> str:
+        return "Undo the last change" if params.change_id is None else f"Undo change {params.change_id}"
+
+    def subjects(self, params: UndoParams, context: ToolContext) -> Sequence[Subject]:
+        change = self._change(params, context)
+        return (PathSubject(Access.WRITE, change.path, change.path),)
+
+    async def should_confirm_execute(self, params: UndoParams, context: ToolContext) -> ConfirmationDetails:
+        def preview() -> ConfirmationDetails:
+            plan = self._plan(params, context)
+            context.memo[_PLAN] = (params, plan)
+            return plan.question("")
+
+        return await run_blocking(context.signal, preview)
+
+    async def execute(self, params: UndoParams, context: ToolContext) -> ToolResult:
+        from tools.files.change.file_change import make_change  # noqa: PLC0415 - with the first call
+
+        planned_for, planned = cast("tuple[object, ChangeUndo | None]", context.memo.pop(_PLAN, (None, None)))
+
+        def make() -> ToolResult:
+            plan = planned if planned is not None and planned_for is params else self._plan(params, context)
+            return make_change(
+                plan.target,
+                lambda _text, _is_users: self._plan(params, context),
+                "",
+                planned=plan,
+                answer=None,
+                confirmed_state=context.confirmed.state if context.confirmed is not None else None,
+            )
+
+        return await run_blocking(context.signal, make)
+
+    def _change(self, params: UndoParams, context: ToolContext) -> Change:
+        from tools.files.change.undo import find_change  # noqa: PLC0415 - with the first call
+
+        found_for, change = cast("tuple[object, Change | None]", context.memo.get(_CHANGE, (None, None)))
+        if change is None or found_for is not params:
+            author = _author(self.name, context)
+            change = find_change(author.journal, author.client, context.workspace, params.change_id)
+            context.memo[_CHANGE] = (params, change)
+        return change
+
+    def _plan(self, params: UndoParams, context: ToolContext) -> ChangeUndo:
+        from tools.files.change.undo import plan_undo, target_of  # noqa: PLC0415 - as above
+
+        author, change = _author(self.name, context), self._change(params, context)
+        target = target_of(change, context.workspace, context.client.reads, context.signal, author)
+        return plan_undo(target, change, author.journal)
