@@ -50,6 +50,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import FunctionCall, ToolResult
 from tools.contract.threads import THREADS
+from tools.files.workspace import Workspace
 from tools.permissions.policy import PermissionRequest
 from tools.permissions.rules import hidden_paths
 from tools.permissions.verdict import Permission, Verdict
@@ -160,7 +161,7 @@ class App:
         self.questions = confirmers.pending
         self.asks_at_dashboard = confirmers.when_unavailable == "page"
         policy = permission_policy(report, self.registry)
-        self._journal = LazyJournal(report)
+        self.journal = LazyJournal(report)
         private = [report.state_folder] if report.state_folder is not None else []
         self._workspaces = clients.WorkspacePolicy(
             settings.workspace, lambda roots: hidden_paths(policy.rules, roots), private
@@ -190,7 +191,7 @@ class App:
         self._contexts = clients.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
-            services=Services(self.commands.runner, self.commands.consented, self._journal.open),
+            services=Services(self.commands.runner, self.commands.consented, self.journal.open),
             media=settings.media,
         )
         self.tools = ToolRequests(
@@ -245,7 +246,7 @@ class App:
                 await self.commands.aclose(self.clients.job_tables())
                 with anyio.CancelScope(shield=True):
                     await THREADS.run(self.audit.close)
-                    await THREADS.run(self._journal.close)
+                    await THREADS.run(self.journal.close)
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and the discovery, and follow the settings, once: when a client is really there.
@@ -369,6 +370,11 @@ class App:
     def switched_off(self) -> frozenset[str]:
         """Names of the tools that the person has switched off."""
         return self._flow.policy.switched_off
+
+    def workspace_of_person(self) -> Workspace:
+        """The folders of all clients, as the person sees them: nothing is hidden from them. Blocking."""
+        each = (self._workspaces.workspace(client.roots, client.readable).roots for client in self.clients.all())
+        return Workspace(tuple(chain.from_iterable(each)), respect_agent_ignore=False)
 
     async def memories(self) -> list[tuple[str, str, str]]:
         """What is remembered, and the todos: for each client its name, a title and a text."""

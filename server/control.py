@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 from anyio.abc import SocketStream
@@ -195,4 +195,4 @@ def _lines(connection: socket.socket, question: Json) -> Iterator[Json]:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()
         for line in stream:
-            yield cast("dict[str, Any]", json.loads(line))
+            yield cast("Json", json.loads(line))

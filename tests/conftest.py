@@ -20,16 +20,18 @@ settings.load_profile("ours")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def state_home() -> Generator[None]:
-    """What servers keep for themselves is kept apart from what those of the developer keep."""
-    before = os.environ.get("XDG_STATE_HOME")
-    with tempfile.TemporaryDirectory(prefix="coretools-state-", ignore_cleanup_errors=True) as folder:
-        os.environ["XDG_STATE_HOME"] = folder
+def folders_of_servers() -> Generator[None]:
+    """What servers keep for themselves, and their sockets, are kept apart from those of the developer's own servers."""
+    names = ("XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+    before = {name: value for name in names if (value := os.environ.get(name)) is not None}
+    with tempfile.TemporaryDirectory(prefix="coretools-", ignore_cleanup_errors=True) as folder:
+        os.environ |= dict.fromkeys(names, folder)
         try:
             yield
         finally:
-            del os.environ["XDG_STATE_HOME"]
-            os.environ |= {"XDG_STATE_HOME": before} if before is not None else {}
+            for name in names:
+                del os.environ[name]
+            os.environ |= before
 
 
 @pytest.fixture

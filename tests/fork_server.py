@@ -158,7 +158,9 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
     """Be the program that was asked for."""
     os.setsid()
     os.chdir(folder)
-    state = {name: value for name, value in os.environ.items() if name == "XDG_STATE_HOME"}  # clients pass few on
+    state = {
+        name: value for name, value in os.environ.items() if name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+    }  # clients pass few on
     os.environ.clear()
     os.environ.update(state | {name: value for name, _, value in (variable.partition("=") for variable in variables)})
     sys.argv = arguments

@@ -90,7 +90,7 @@ class ClientConfirmer:
         is_of_model = isinstance(question.details, AskUserConfirmation)
         if not _can_be_asked(ctx):
             if how.when_unavailable == "page" and not is_of_model:
-                await ctx.session.report_progress(0, None, f"Waiting for the user's answer: {COMMAND}")
+                await ctx.session.report_progress(0, None, f"Run {COMMAND} in a terminal to answer a question")
                 return await how.pending.ask(question, client_name(ctx))
             # A dialog that allows a call answers no question.
             if how.when_unavailable == "client":

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import cast
 
-from server.console import EXIT_FAILED, Failure, UsageError
+from server.console import Failure, UsageError
 from server.console.terminal import show, show_table
 from server.json_rpc import Json
 from server.settings.files import real_path
@@ -20,6 +20,7 @@ from tools.files.workspace import contains
 if sys.platform == "win32":
     raise ImportError("there is no control socket on Windows")
 
+from server.console import EXIT_FAILED
 from server.control import ask_servers, follow_answer
 
 NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp install lists those that do."

@@ -14,10 +14,8 @@ from server.tool_services import LazyJournal
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolError
 from tools.contract.file_names_in_text import sendable_name
-from tools.contract.limits import AbortSignal
-from tools.files.change.file_change import Author, make_change
 from tools.files.change.journal import Journal
-from tools.files.change.undo import NOT_COVERED, described, find_change, plan_undo, target_of
+from tools.files.change.undo import NOT_COVERED, carry_out, described, plan_for_person
 from tools.files.workspace import Workspace
 
 MAX_LISTED = 1_000  # changes that are listed (ours)
@@ -54,21 +52,12 @@ def undo(report: SettingsReport, number: int | None, *, is_sure: bool) -> int:
     """Take a change back, after a question with the difference. What is hidden from agents is not from a person."""
     journal, workspace = _journal(report), _workspace(report)
     try:
-        change = find_change(journal, None, workspace, number)
-        author = Author(journal, change.client, "undo")
-        plan = plan_undo(target_of(change, workspace, None, AbortSignal(), author), change, journal)
+        plan = plan_for_person(journal, workspace, number)
         question = plan.question("")
         show("", visible_line(question.title), diff_text(visible(question.file_diff)), stream=sys.stderr)
         if not is_sure:
             ask("Undo it?", "nothing was undone")
-        result = make_change(
-            plan.target,
-            lambda _text, _is_users: plan_undo(plan.target, change, journal),
-            "",
-            planned=plan,
-            answer=None,
-            confirmed_state=plan.state,
-        )
+        result = carry_out(plan, journal)
     except ToolError as error:
         raise Failure(error.message) from None
     finally:

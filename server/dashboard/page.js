@@ -13,8 +13,7 @@ function tellNews() {
   const found = newsOf(document);
   for (const [id, words] of found) {
     if (known.has(id)) continue;
-    const news = document.getElementById("news");
-    if (news) news.textContent = `New question: ${words}`;
+    document.getElementById("news").textContent = `New question: ${words}`;
     if (document.hidden && window.Notification?.permission === "granted") {
       const shown = new Notification("coretools-mcp asks", { body: words, tag: id });
       shown.onclick = () => window.focus();
@@ -23,56 +22,88 @@ function tellNews() {
   known = new Set(found.keys());
 }
 
-// Put in what the server shows now, but nothing in place of what the person is at.
+function tellEnd() {
+  document.getElementById("ended").textContent = "The server has ended. This page is not updated any more.";
+}
+
+// What the server shows now, or nothing where it is gone.
+async function shownNow() {
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (answer.status === 403) return location.reload();
+    const text = await answer.text();
+    return new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
+  } catch {
+    tellEnd();
+  }
+}
+
 async function refresh() {
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!answer.ok) return location.reload();
-  const text = await answer.text();
-  const fresh = new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
+  const fresh = await shownNow();
+  if (!fresh) return;
   document.title = fresh.title;
-  document.querySelector("nav")?.replaceWith(fresh.querySelector("nav"));
+  update(document.getElementById("waiting"), fresh.getElementById("waiting"));
   for (const live of document.querySelectorAll("[data-live]")) {
     const now = fresh.querySelector(`[data-live="${live.dataset.live}"]`);
-    if (!now) continue;
-    if (live.contains(document.activeElement) && live !== document.activeElement) merge(live, now);
-    else live.replaceChildren(...now.childNodes);
+    if (now && live.querySelector(":scope > article")) merge(live, now);
+    else if (now) update(live, now);
   }
   tellNews();
 }
 
-// The person is in one of several parts: it stays as it is for as long as it is still there; the others follow.
+// Without what the clock alone changes.
+function textOf(element) {
+  const copy = element.cloneNode(true);
+  for (const each of copy.querySelectorAll("[data-seconds]")) each.remove();
+  return copy.innerHTML;
+}
+
+// Put new content in place of the old one where they differ, and leave boxes scrolled as they are.
+function update(old, now) {
+  if (!old || !now || textOf(old) === textOf(now)) return;
+  const places = [old, ...old.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]);
+  const isHeld = old.contains(document.activeElement);
+  old.replaceChildren(...now.childNodes);
+  if (isHeld && document.activeElement === document.body) document.getElementById("content").focus({ preventScroll: true });
+  [old, ...old.querySelectorAll(".scroll")].forEach((each, at) => {
+    if (places[at]) [each.scrollLeft, each.scrollTop] = places[at];
+  });
+}
+
+// Of several articles those stay that the person is at, or has written into.
 function merge(live, now) {
-  const held = [...live.children].find((child) => child.contains(document.activeElement));
-  const same = held?.id && now.querySelector(`#${CSS.escape(held.id)}`);
-  if (!held?.id) return;
-  if (!same) {
-    if (held.querySelector(".ended")) return;
-    const ended = document.createElement("p");
-    ended.className = "ended reason";
-    ended.textContent = "This question does not wait any more.";
-    held.prepend(ended);
-    for (const button of held.querySelectorAll("button")) button.disabled = true;
-    return;
+  const fresh = new Map([...now.children].map((child, at) => [child.id || at, child]));
+  for (const child of [...live.children]) {
+    const same = fresh.get(child.id);
+    const isHeld = child.contains(document.activeElement) || [...child.querySelectorAll("input")].some((each) => each.value && each.type !== "hidden");
+    if (same && child.id) {
+      if (!isHeld) update(child, same);
+      fresh.set(child.id, child);
+    } else if (isHeld && child.matches("article")) {
+      if (!child.querySelector(".ended")) {
+        const ended = document.createElement("p");
+        ended.className = "ended reason";
+        ended.textContent = "This question does not wait any more.";
+        child.prepend(ended);
+        for (const button of child.querySelectorAll("button")) button.disabled = true;
+        for (const each of child.querySelectorAll("[data-seconds]")) each.closest("p").remove();
+      }
+      fresh.set(child.id, child);
+    } else child.remove();
   }
-  const [before, behind] = [[], []];
-  let isBefore = true;
-  for (const child of now.children) {
-    if (child === same) isBefore = false;
-    else (isBefore ? before : behind).push(child);
+  // Moved only where its place is another one: moving an element takes the focus from it.
+  let before = null;
+  for (const child of fresh.values()) {
+    const place = before ? before.nextElementSibling : live.firstElementChild;
+    if (place !== child) live.insertBefore(child, place);
+    before = child;
   }
-  for (const child of [...live.children]) if (child !== held) child.remove();
-  held.before(...before);
-  held.after(...behind);
 }
 
 function listen() {
   const events = new EventSource("/events");
-  let isFirst = true;
-  events.onmessage = () => {
-    if (!isFirst) refresh();
-    isFirst = false;
-  };
-  events.onerror = () => { isFirst = false; };
+  events.onmessage = refresh;
+  events.onerror = shownNow;
   return events;
 }
 
@@ -84,7 +115,7 @@ if (document.getElementById("news")) {
   document.addEventListener("visibilitychange", () => {
     if (location.pathname === "/") return;
     if (document.hidden) events.close();
-    else { events = listen(); refresh(); }
+    else events = listen();
   });
   const notify = document.getElementById("notify");
   if (window.Notification?.permission === "default") {
@@ -94,8 +125,9 @@ if (document.getElementById("news")) {
   setInterval(() => {
     for (const each of document.querySelectorAll("[data-seconds]")) {
       each.dataset.seconds = Math.max(0, each.dataset.seconds - 1);
-      each.textContent = `${each.dataset.seconds} s`;
+      const minutes = Math.floor(each.dataset.seconds / 60);
+      each.textContent = minutes ? `${minutes} min ${each.dataset.seconds % 60} s` : `${each.dataset.seconds} s`;
     }
   }, 1000);
-  if (location.hash === "#next") document.querySelector("article h2, #next")?.focus();
+  if (location.hash === "#next") (document.querySelector("article h2") ?? document.getElementById("next"))?.focus();
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 import time
 from collections.abc import Mapping
@@ -15,18 +16,31 @@ from server.settings.section import dotted
 from server.settings_display import as_text, shown_value
 from tools.contract.confirmation import EditConfirmation, ExecConfirmation, InfoConfirmation, McpConfirmation
 from tools.contract.display import true_hosts, visible, without_gaps
+from tools.contract.errors import ToolError
+from tools.contract.file_names_in_text import shown_path
 from tools.contract.secrets import redact
 
 if TYPE_CHECKING:
     from server.app import App
 
 MAX_DIFF_CHARS = 400_000  # of one diff on the page; what is longer is refused to be answered there
+MOST_NAMED = 3  # clients that are named in the head of a page
+MOST_CHANGES = 200  # changes of files that are listed
 SEARCH_CHARS = 100  # of the words that tools are looked for by
 ABOUT_CHARS = 120  # of what a tool says of itself
 
 
 def _clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
+
+
+def about(app: App) -> str:
+    """Whose page it is: the process, with its clients and their folders."""
+    told = [
+        f"{each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}"
+        for each in app.status()["clients"]
+    ]
+    return f"process {os.getpid()}: {'; '.join(told[:MOST_NAMED]) or 'no client'}{' ...' * (len(told) > MOST_NAMED)}"
 
 
 def questions(app: App) -> dict[str, Any]:
@@ -37,7 +51,8 @@ def questions(app: App) -> dict[str, Any]:
         text, kind, more = "", "text", list[str]()
         match details:
             case EditConfirmation():
-                text, kind = details.file_diff or "(no content)", "diff"
+                # Without the two lines that only name the file once more.
+                text, kind = details.file_diff.partition("====\n")[2] or details.file_diff or "(no content)", "diff"
                 more.append(f"File: {details.file_path} (+{details.added} -{details.removed} lines)")
                 if details.truncated:
                     more.append("Cut: it is too long to be shown in full.")
@@ -63,7 +78,7 @@ def questions(app: App) -> dict[str, Any]:
                 "asked": _clock(pending.asked),
                 "seconds_left": max(0, round(pending.seconds_left)),
                 "action": question.description,
-                "title": details.title,
+                "title": details.title.removeprefix("Confirm "),
                 "kind": kind,
                 "lines": visible(text[:MAX_DIFF_CHARS]).rstrip("\n").split("\n"),
                 "is_whole": is_whole,
@@ -174,6 +189,32 @@ def jobs(app: App) -> dict[str, Any]:
 
 async def memory(app: App) -> dict[str, Any]:
     return {"memories": [{"client": who, "title": what, "text": text} for who, what, text in await app.memories()]}
+
+
+def changes(app: App) -> dict[str, Any]:
+    """The changes of files that are kept, of every client. Blocking."""
+    if app.journal.open is None:
+        return {"changes": [], "problem": "No change is kept: undo.enabled is false, or there is no home folder."}
+    workspace = app.workspace_of_person()
+    try:
+        found = app.journal.open().changes(None, workspace.roots, limit=MOST_CHANGES)
+    except ToolError as error:
+        return {"changes": [], "problem": f"{error.message}."}
+    return {
+        "changes": [
+            {
+                "id": change.id,
+                "at": datetime.fromtimestamp(change.time, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S"),
+                "tool": change.tool,
+                "path": shown_path(change.path),
+                "lines": f"+{change.added} -{change.removed}",
+                "state": "undone" if change.is_undone else f"undoes {change.undoes}" if change.undoes else "",
+                "is_undone": bool(change.is_undone),
+            }
+            for change in found
+        ],
+        "problem": "",
+    }
 
 
 def audit(app: App) -> dict[str, Any]:

@@ -6,9 +6,11 @@ very form that was shown there. Every text on a page is escaped, and what would 
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +31,13 @@ from server.dashboard import sections
 from server.dashboard.sign_in import BrowserSession, SignIn
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.display import visible
+from tools.contract.errors import ToolError
+from tools.contract.threads import THREADS
+from tools.files.change.undo import ChangeUndo, carry_out, plan_for_person
 
 if TYPE_CHECKING:
     from server.app import App
+    from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"
 FOLDER = Path(__file__).parent
@@ -39,6 +45,7 @@ MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # of what the person writes beside a denial
 MOST_STREAMS = 20  # pages that are kept up to date at once
 STREAM_LOOK_SECONDS = 0.5  # between two looks at whether something has changed
+END_SECONDS = 2.0  # how long pages that are open hold the end of the server up, at most
 STREAM_PULSE_SECONDS = 15.0  # after this long something is said, so that nobody takes the connection for lost
 HEADERS = {
     "Content-Security-Policy": (
@@ -58,6 +65,7 @@ PAGES = {
     "servers": "Servers",
     "tools": "Tools",
     "jobs": "Jobs",
+    "changes": "Changes",
     "memory": "Memory",
     "audit": "Audit",
     "settings": "Settings",
@@ -79,6 +87,7 @@ class Dashboard:
         self._app = app
         self._changes = 0
         self._streams = 0
+        self._ending = anyio.Event()
         self._sign_in = SignIn()
         self._port = 0
         self._is_confined = False
@@ -110,6 +119,8 @@ class Dashboard:
                 Route("/servers/{alias}/{action}", self._switch_server, methods=["POST"]),
                 Route("/servers/{alias}", self._server_log, methods=["GET"]),
                 Route("/tools/{name}/{action}", self._switch_tool, methods=["POST"]),
+                Route("/changes/{number:int}", self._show_undo, methods=["GET"]),
+                Route("/changes/{number:int}", self._undo, methods=["POST"]),
                 *(Route(f"/{name}", self._page, methods=["GET"], name=name) for name in PAGES),
             ]
             site = Starlette(routes=routes, exception_handlers={HTTPException: self._failed})
@@ -120,10 +131,19 @@ class Dashboard:
                 server_header=False,
                 ws="none",
                 lifespan="off",
+                timeout_graceful_shutdown=1,
             )
             self._is_confined = await self._app.commands.are_confined(self._app.live.report.settings.workspace.roots)
             opened.set()
-            await _Web(config).serve(sockets=[listener])
+            web = _Web(config)
+            serving = asyncio.create_task(web.serve(sockets=[listener]))
+            try:
+                await asyncio.shield(serving)
+            finally:
+                self._ending.set()
+                web.should_exit = True
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([serving], timeout=END_SECONDS)
 
     def link(self) -> str:
         """An address that signs one browser in, once."""
@@ -177,6 +197,8 @@ class Dashboard:
                 shown = await sections.tools(app, request.query_params.get("q", ""))
             case "jobs":
                 shown = sections.jobs(app)
+            case "changes":
+                shown = await THREADS.run(partial(sections.changes, app))
             case "memory":
                 shown = await sections.memory(app)
             case "audit":
@@ -195,6 +217,7 @@ class Dashboard:
         shown |= {
             "page": page,
             "pages": PAGES,
+            "about": sections.about(self._app),
             "waiting": len(self._app.questions.all()),
             "signed_in": session is not None,
             "confined": self._is_confined,
@@ -226,12 +249,13 @@ class Dashboard:
             try:
                 before: object = None
                 spoken = anyio.current_time()
-                while True:
+                while not self._ending.is_set():
                     now = (self._changes, self._state())
                     if now != before or anyio.current_time() > spoken + STREAM_PULSE_SECONDS:
                         yield f"data: {len(self._app.questions.all())}\n\n" if now != before else ": still here\n\n"
                         before, spoken = now, anyio.current_time()
-                    await anyio.sleep(STREAM_LOOK_SECONDS)
+                    with anyio.move_on_after(STREAM_LOOK_SECONDS):
+                        await self._ending.wait()
             finally:
                 self._streams -= 1
 
@@ -301,6 +325,40 @@ class Dashboard:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         self._app.switch_tool(name, is_on=action == "on")
         return RedirectResponse(f"/tools?q={quote(str(form.get('q', '')))}", HTTPStatus.SEE_OTHER)
+
+    async def _planned_undo(self, request: Request) -> tuple[Journal, ChangeUndo]:
+        self._session(request)
+        journal, number = self._app.journal.open, request.path_params["number"]
+        if journal is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        opened = await THREADS.run(journal)
+        with _refusals_on_a_page():
+            plan = await THREADS.run(lambda: plan_for_person(opened, self._app.workspace_of_person(), number))
+        return opened, plan
+
+    async def _show_undo(self, request: Request) -> Response:
+        session = self._session(request)
+        _, plan = await self._planned_undo(request)
+        asked = plan.question("")
+        lines = visible(asked.file_diff[: sections.MAX_DIFF_CHARS]).rstrip("\n").split("\n")
+        about = {"asked": asked.title, "lines": lines, "state": plan.state}
+        return self._rendered("undo.html", session, HTTPStatus.OK, "changes", number=plan.change.id, **about)
+
+    async def _undo(self, request: Request) -> Response:
+        journal, plan = await self._planned_undo(request)
+        await self._sent(request, plan.state)
+        with _refusals_on_a_page():
+            await THREADS.run(lambda: carry_out(plan, journal))
+        self._changed()
+        return RedirectResponse("/changes", HTTPStatus.SEE_OTHER)
+
+
+@contextmanager
+def _refusals_on_a_page() -> Generator[None]:
+    try:
+        yield
+    except ToolError as error:
+        raise HTTPException(HTTPStatus.CONFLICT, error.message) from None
 
 
 def _made_visible(value: object) -> object:

@@ -65,7 +65,7 @@ def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) ->
 
     Not every client passes `XDG_RUNTIME_DIR` on to the servers that it starts.
     """
-    if platform == "win32":
+    if sys.platform == "win32" or platform == "win32":
         return []
     user = os.getuid()
     bases = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]

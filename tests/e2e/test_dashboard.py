@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -72,32 +72,41 @@ async def signed_in(link: str) -> AsyncGenerator[httpx.AsyncClient]:
 
 
 @asynccontextmanager
-async def browsed(link: str, **options: Any) -> AsyncGenerator[Page]:
-    """A page of Chromium that has followed the link; it fails where anything leaves this machine."""
+async def browsed_later(**options: Any) -> AsyncGenerator[Callable[[str], Awaitable[Page]]]:
+    """What opens a page of Chromium by a link; it fails where anything leaves this machine."""
     if CHROMIUM is None:
         pytest.skip("not run: there is no Chromium")
+    foreign: list[str] = []
+    problems: list[str] = []
     async with async_playwright() as playwright:
         switches = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
         if os.geteuid() == 0:
             switches.append("--no-sandbox")
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=switches)
-        page = await (await browser.new_context(**options)).new_page()
-        foreign: list[str] = []
-        page.on(
-            "request",
-            lambda request: None if request.url.startswith(parts_of(link)[0]) else foreign.append(request.url),
-        )
-        problems: list[str] = []
-        page.on("console", lambda message: problems.append(message.text) if "Policy" in message.text else None)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        await page.goto(link)
-        if options.get("java_script_enabled") is False:
-            await page.get_by_role("button", name="Open the dashboard").click()
-        await page.wait_for_url("**/")
-        yield page
+
+        async def browse(link: str) -> Page:
+            page = await (await browser.new_context(**options)).new_page()
+            origin, _ = parts_of(link)
+            page.on("request", lambda request: None if request.url.startswith(origin) else foreign.append(request.url))
+            page.on("console", lambda message: problems.append(message.text) if "Policy" in message.text else None)
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            await page.goto(link)
+            if options.get("java_script_enabled") is False:
+                await page.get_by_role("button", name="Open the dashboard").click()
+            await page.wait_for_url("**/")
+            return page
+
+        yield browse
         await browser.close()
-        assert foreign == []
-        assert problems == []
+    assert foreign == []
+    assert problems == []
+
+
+@asynccontextmanager
+async def browsed(link: str, **options: Any) -> AsyncGenerator[Page]:
+    """The page of a link."""
+    async with browsed_later(**options) as browse:
+        yield await browse(link)
 
 
 @asynccontextmanager
@@ -153,7 +162,7 @@ async def test_a_denial_with_its_reason_reaches_the_model_without_any_script(run
         while await page.get_by_role("article").count() == 0:
             await page.reload()
         await page.get_by_label("Reason").fill("not that file")
-        await page.get_by_role("button", name="Deny: Edit a.py").click()
+        await page.get_by_role("button", name="Deny: Edit").click()
         await expect(page.get_by_text("No question is waiting")).to_be_visible()
     assert "not that file" in text_of(results[0])
     assert (root / "a.py").read_text() == "print('hello')\n"
@@ -193,7 +202,7 @@ async def question_on(browser: httpx.AsyncClient) -> tuple[str, str]:
     found: list[tuple[str, str]] = []
 
     async def look() -> None:
-        pattern = r'action="(/questions/[\w-]+)">\s*<input type="hidden" name="token" value="(\w+)"'
+        pattern = r'action="(/questions/[\w-]+)"[^>]*>\s*<input type="hidden" name="token" value="(\w+)"'
         while not found:
             found.extend(re.findall(pattern, (await browser.get("/")).text))
 
@@ -386,6 +395,73 @@ async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(runt
         await page.get_by_role("button", name="Restart good").click()
         await until_listed("good__echo", is_there=True)
         assert not (await client.call_tool("good__echo", {"text": "x"})).is_error
+
+
+@pytest.mark.requirement("dashboard.answers")
+async def test_enter_in_the_reason_denies_and_the_next_question_comes_by_itself(runtime: Path, root: Path) -> None:
+    async with (
+        served(runtime, root, settings=ASKS_AT_PAGE) as client,
+        browsed(await link_of(runtime, root)) as page,
+    ):
+        for _ in range(2):
+            async with asking(client, "edit", EDIT) as results:
+                await page.get_by_label("Reason").fill("no")
+                await page.keyboard.press("Enter")
+                await expect(page.get_by_text("No question is waiting")).to_be_visible()
+            assert "Their reason: no" in text_of(results[0])
+        assert (root / "a.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.requirement("dashboard.pages")
+async def test_what_a_person_writes_and_where_they_are_stays_while_the_page_follows(runtime: Path, root: Path) -> None:
+    async with (
+        served(runtime, root, settings=ASKS_AT_PAGE) as client,
+        browsed(await link_of(runtime, root)) as page,
+        asking(client, "edit", EDIT),
+    ):
+        await page.get_by_label("Reason").fill("because")
+        await page.get_by_role("link", name="Calls").focus()
+        changes = await page.evaluate("document.querySelectorAll('article').length")
+        async with asking(client, "edit", {**EDIT, "new_string": "other"}):
+            await expect(page.get_by_role("article")).to_have_count(changes + 1)
+            assert await page.get_by_label("Reason").first.input_value() == "because"
+            assert await page.evaluate("document.activeElement.innerText") == "Calls"
+            for _ in range(2):
+                await page.get_by_role("button", name="Deny").first.click()
+        await expect(page.get_by_text("No question is waiting")).to_be_visible()
+
+
+@pytest.mark.requirement("dashboard.pages")
+async def test_a_page_says_that_its_server_has_ended(runtime: Path, root: Path) -> None:
+    async with browsed_later() as browse:
+        async with served(runtime, root):
+            page = await browse(await link_of(runtime, root))
+        await expect(page.get_by_role("alert")).to_contain_text("The server has ended", timeout=30_000)
+
+
+@pytest.mark.requirement("dashboard.undo")
+async def test_changes_are_undone_at_the_page_and_those_that_moved_on_are_not(runtime: Path, root: Path) -> None:
+    settings = {"approvalMode": "auto-edit"}
+    async with (
+        served(runtime, root, settings=settings) as client,
+        browsed(await link_of(runtime, root)) as page,
+    ):
+        await client.call_tool("edit", EDIT)
+        await client.call_tool("write_file", {"file_path": "new.txt", "content": "new\n"})
+        await page.goto(f"{page.url}changes")
+        rows = page.get_by_role("link", name="Undo")
+        await expect(rows).to_have_count(2)
+        await rows.nth(1).click()
+        await expect(page.locator("ins")).to_contain_text("hello")
+        (root / "a.py").write_text("print('moved on')\n")
+        await page.get_by_role("button", name="Undo change").click()
+        await expect(page.get_by_role("main")).to_contain_text("is not as change")
+        assert (root / "a.py").read_text() == "print('moved on')\n"
+        await page.get_by_role("link", name="Changes").click()
+        await page.get_by_role("link", name="Undo").first.click()
+        await page.get_by_role("button", name="Undo change").click()
+        await expect(page.get_by_role("heading", name="Changes")).to_be_visible()
+        assert not (root / "new.txt").exists()
 
 
 @pytest.mark.requirement("dashboard.pages")

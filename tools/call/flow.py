@@ -49,6 +49,7 @@ from tools.permissions.verdict import Permission, Verdict
 logger = logging.getLogger(__name__)
 
 PROGRESS_AFTER_SECONDS = 0.2  # a call that takes no longer is not worth telling of (ours)
+APART_SECONDS = 0.03  # between what is told last and the answer: in one piece of input they pass each other (ours)
 
 
 @dataclass(slots=True)
@@ -115,6 +116,7 @@ class Flow:
                 progress = LateProgress(context.progress, description)
                 try:
                     result = await tool.execute(judged.params, replace(context, progress=progress.tell))
+                    await progress.settle()
                 finally:
                     progress.end()
         except ToolError as error:
@@ -177,14 +179,22 @@ class LateProgress:
         self._progress = progress
         self._waiting: list[tuple[float, float | None, str]] = [(0, None, description)]
         self._telling: asyncio.Task[None] | None = None
+        self._told = 0.0  # when something was told last
         self._timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._begin)
 
     async def tell(self, done: float, total: float | None, message: str) -> None:
         """Tell it, or in its time: the latest counts."""
         if self._telling is not None and self._telling.done():
             await self._progress(done, total, message)
+            self._told = monotonic()
         else:
             self._waiting[1:] = [(done, total, message)]
+
+    async def settle(self) -> None:
+        """Let the answer come a little after what was told last."""
+        rest = self._told + APART_SECONDS - monotonic()
+        if rest > 0:
+            await anyio.sleep(rest)
 
     def end(self) -> None:
         """Tell nothing more: the call has ended."""
@@ -199,6 +209,7 @@ class LateProgress:
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client is gone
             while self._waiting:
                 await self._progress(*self._waiting.pop(0))
+                self._told = monotonic()
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:

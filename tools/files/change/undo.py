@@ -15,8 +15,17 @@ from tools.contract.confirmation import EditConfirmation
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_path, shown_whole_path
 from tools.contract.limits import AbortSignal
+from tools.contract.results import ToolResult
 from tools.files.change.diff import Diff, unified_diff
-from tools.files.change.file_change import ABSENT, Author, FileChange, TargetFile, clipped, take_snapshot
+from tools.files.change.file_change import (
+    ABSENT,
+    Author,
+    FileChange,
+    TargetFile,
+    clipped,
+    make_change,
+    take_snapshot,
+)
 from tools.files.change.journal import Change, Journal
 from tools.files.ignore_files import refuse_hidden
 from tools.files.opener import identity_of
@@ -145,6 +154,29 @@ def plan_undo(target: TargetFile, change: Change, journal: Journal) -> ChangeUnd
 
 
 _BINARY = Encoding("binary", "latin-1", is_known=False)
+
+
+def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
+    """What a person takes back, of whichever client: the change of this number, else the last one not undone. Blocking.
+
+    Raises:
+        ToolError: There is no such change, or it cannot be taken back.
+    """
+    change = find_change(journal, None, workspace, number)
+    author = Author(journal, change.client, "undo")
+    return plan_undo(target_of(change, workspace, None, AbortSignal(), author), change, journal)
+
+
+def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
+    """Take back what a person has seen, if the file is still so. Blocking; `ToolError` where it is not done."""
+    return make_change(
+        plan.target,
+        lambda _text, _is_users: plan_undo(plan.target, plan.change, journal),
+        "",
+        planned=plan,
+        answer=None,
+        confirmed_state=plan.state,
+    )
 
 
 def _text_of(data: bytes | None) -> Decoded | None:
