@@ -116,9 +116,13 @@ class Flow:
                 progress = LateProgress(context.progress, description)
                 try:
                     result = await tool.execute(judged.params, replace(context, progress=progress.tell))
-                    await progress.settle()
+                    if progress.told:
+                        await progress.settle()
                 finally:
-                    progress.end()
+                    # Without a function of its own: each call comes here.
+                    progress.timer.cancel()
+                    if progress.telling is not None:
+                        progress.telling.cancel()
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)
@@ -178,38 +182,32 @@ class LateProgress:
     def __init__(self, progress: Progress, description: str) -> None:
         self._progress = progress
         self._waiting: list[tuple[float, float | None, str]] = [(0, None, description)]
-        self._telling: asyncio.Task[None] | None = None
-        self._told = 0.0  # when something was told last
-        self._timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._begin)
+        self.telling: asyncio.Task[None] | None = None
+        self.told = 0.0  # when something was told last; 0 is never
+        self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._begin)
 
     async def tell(self, done: float, total: float | None, message: str) -> None:
         """Tell it, or in its time: the latest counts."""
-        if self._telling is not None and self._telling.done():
+        if self.telling is not None and self.telling.done():
             await self._progress(done, total, message)
-            self._told = monotonic()
+            self.told = monotonic()
         else:
             self._waiting[1:] = [(done, total, message)]
 
     async def settle(self) -> None:
         """Let the answer come a little after what was told last."""
-        rest = self._told + APART_SECONDS - monotonic()
+        rest = self.told + APART_SECONDS - monotonic()
         if rest > 0:
             await anyio.sleep(rest)
 
-    def end(self) -> None:
-        """Tell nothing more: the call has ended."""
-        self._timer.cancel()
-        if self._telling is not None:
-            self._telling.cancel()
-
     def _begin(self) -> None:
-        self._telling = asyncio.create_task(self._tell_waiting())
+        self.telling = asyncio.create_task(self._tell_waiting())
 
     async def _tell_waiting(self) -> None:
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client is gone
             while self._waiting:
                 await self._progress(*self._waiting.pop(0))
-                self._told = monotonic()
+                self.told = monotonic()
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:
