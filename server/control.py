@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
 import socket
 import stat
@@ -16,7 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -42,6 +43,7 @@ QUESTION_BYTES = 1 << 16
 QUESTION_SECONDS = 5.0  # how long a question may take to come
 ANSWER_SECONDS = 3.0  # how long a server may take to begin its answer, until it is told to be stuck
 PATH_BYTES = 100  # the longest path that a socket may have is 103 bytes on macOS, 107 on Linux
+LISTEN_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # between two looks at the log for somebody who follows it
 NO_TEMPLATES = (
     "the server that is running lacks what the dashboard needs. Install coretools-mcp with the extra dashboard, for "
@@ -49,6 +51,7 @@ NO_TEMPLATES = (
 )
 SUFFIX = ".sock"  # of a socket that is served, or was
 
+_NAME = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
 Answer = Callable[[Json], AsyncIterator[Json]]
 
 
@@ -81,7 +84,7 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
     """The socket of each server in a folder of ours, with a connection. Those that nobody serves are removed."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if not entry.name.endswith(SUFFIX):
+            if not _NAME.fullmatch(entry.name) or not stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
                 continue
             with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
                 connection.settimeout(ANSWER_SECONDS)
@@ -115,22 +118,32 @@ async def serve_control(app: App, transport: str) -> None:
                 return
             await anyio.sleep(LOOK_SECONDS)
 
+    async def serve_page(page: Dashboard, opened: anyio.Event) -> None:
+        try:
+            await page.serve(opened)
+        except Exception:
+            logger.exception("the dashboard has ended because of an internal error")
+            opened.set()
+
     page: Dashboard | None = None
     opening = anyio.Lock()
 
     async def dashboard(_: Json) -> AsyncIterator[Json]:
         nonlocal page
         try:
-            from server.dashboard.site import Dashboard  # noqa: PLC0415 - few open it
+            # Few open it, and reading it takes a second that nobody should wait.
+            module = await THREADS.run(lambda: import_module("server.dashboard.site"))
         except ModuleNotFoundError:
             yield {"error": NO_TEMPLATES}
             return
         async with opening:
             if page is None:
-                page, opened = Dashboard(app), anyio.Event()
-                tasks.start_soon(page.serve, opened)
+                page = made = cast("Dashboard", module.Dashboard(app))
+                opened = anyio.Event()
+                tasks.start_soon(serve_page, made, opened)
                 await opened.wait()
-        yield {"link": page.link()}
+            link = page.link()
+        yield {"link": link}
 
     answers: dict[str, Answer] = {"status": status, "logs": logs, "dashboard": dashboard}
     questioners = 0
@@ -149,8 +162,10 @@ async def serve_control(app: App, transport: str) -> None:
                     await stream.send(json.dumps(said).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
             pass  # whoever asked has gone
-        except (anyio.DelimiterNotFound, TimeoutError, ValueError, LookupError, TypeError):
+        except (anyio.DelimiterNotFound, TimeoutError, ValueError, LookupError, TypeError, RecursionError):
             logger.info("the control socket was asked what is not understood")
+        except Exception:
+            logger.exception("the control socket could not answer because of an internal error")
         finally:
             questioners -= 1
 
@@ -161,12 +176,22 @@ async def serve_control(app: App, transport: str) -> None:
             anyio.create_task_group() as tasks,
         ):
             os.rename(unheard, path)
-            await listener.serve(answer, tasks)
+            while True:
+                # Where descriptors are used up nobody is let in for a while.
+                with suppress(OSError, anyio.BrokenResourceError):
+                    await listener.serve(answer, tasks)
+                await anyio.sleep(LISTEN_AGAIN_SECONDS)
     except OSError as error:
         logger.info("no control socket (%s)", error.errno)
     finally:
         with suppress(OSError):
             os.unlink(path)
+
+
+def private_file(environ: Mapping[str, str], name: str) -> str | None:
+    """The path for a file of ours that nobody else may read, beside the sockets, if there is a folder for them."""
+    folder = next(filter(_is_private, runtime_folders(environ)), None)
+    return None if folder is None else os.path.join(folder, name)
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[Json | None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import re
 import sys
 import threading
 from collections import deque
@@ -34,18 +33,17 @@ class LogHistory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._count = 0
+        self.count = 0  # of all lines so far
         self._lines: dict[str, deque[tuple[int, str]]] = {}
 
-    def add(self, message: str, line: str) -> None:
-        about = _UPSTREAM.search(message)
-        source = about[1] if about is not None else ""
+    def add(self, source: str, line: str) -> None:
+        """Remember a line about one server behind us, by its alias, or about none of them."""
         with self._lock:
             if source not in self._lines and len(self._lines) >= MOST_SOURCES:
                 return
-            self._count += 1
+            self.count += 1
             lines = self._lines.setdefault(source, deque(maxlen=HISTORY_LINES))
-            lines.append((self._count, line[:HISTORY_CHARS]))
+            lines.append((self.count, line[:HISTORY_CHARS]))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
         """The lines behind that number, of one server behind us or, with `None`, of all; and the number of the last."""
@@ -55,8 +53,17 @@ class LogHistory:
         return (found[-1][0] if found else number), [line for _, line in found]
 
 
-_UPSTREAM = re.compile(r"\bupstream ([^\s:,]+)")  # what records say that are about one, before any text of others
 HISTORY = LogHistory()
+_ABOUT = "upstream %s"  # how our own texts name the server that a record is about
+
+
+def _source_of(record: logging.LogRecord) -> str:
+    text, arguments = str(record.msg), record.args
+    at = text.find(_ABOUT)
+    if at < 0 or not isinstance(arguments, tuple):
+        return ""
+    place = text.count("%", 0, at)
+    return str(arguments[place]) if place < len(arguments) else ""
 
 
 class _QueueHandler(logging.Handler):
@@ -69,7 +76,7 @@ class _QueueHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record)
-        HISTORY.add(record.getMessage(), line)
+        HISTORY.add(_source_of(record), line)
         try:
             self._lines.put_nowait(line)
         except queue.Full:

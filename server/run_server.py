@@ -94,7 +94,11 @@ async def _answer_person(app: App, transport: Transport) -> None:
     if sys.platform != "win32":
         from server.control import serve_control  # noqa: PLC0415 - the answer to the first request comes first
 
-        await serve_control(app, transport)
+        try:
+            await serve_control(app, transport)
+        except Exception:
+            # Whatever is wrong with it, the server goes on.
+            logger.exception("the control socket has ended because of an internal error")
 
 
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:

@@ -20,7 +20,7 @@ from tests.fork_server import forked
 from tests.harness import HANDSHAKE, command_line, server_arguments, speaking, write_config
 from tests.waiting import until
 
-LEFT = "left.sock"
+LEFT = f"{'0' * 16}.sock"
 """A socket of a server that is not there any more."""
 
 

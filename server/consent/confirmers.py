@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -17,9 +18,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
-from server.consent.pending_questions import COMMAND, PendingQuestions
+from server.consent.pending_questions import PendingQuestions
 from server.json_rpc import as_mapping
-from server.sdk_seams import RequestContext, client_name
+from server.sdk_seams import RequestContext, client_name, outbound_of
 from server.sealed_states import SealedStates
 from tools.contract.confirmation import Answer, AskUserConfirmation, Channel, Decision, Pending, Question, Unavailable
 from tools.contract.display import render_question
@@ -90,8 +91,9 @@ class ClientConfirmer:
         is_of_model = isinstance(question.details, AskUserConfirmation)
         if not _can_be_asked(ctx):
             if how.when_unavailable == "page" and not is_of_model:
-                await ctx.session.report_progress(0, None, f"Run {COMMAND} in a terminal to answer a question")
-                return await how.pending.ask(question, client_name(ctx))
+                asked = getattr(outbound_of(ctx.session), "person_is_asked", nullcontext)  # of our own wire alone
+                with asked():
+                    return await how.pending.ask(question, client_name(ctx), ctx.session.report_progress)
             # A dialog that allows a call answers no question.
             if how.when_unavailable == "client":
                 way_out = "This client has announced no form elicitation, and here its own dialog does not suffice."

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from tools.contract.confirmation import Answer, Channel, Decision, Question, Unavailable
+from tools.contract.limits import Progress
 
 MOST_WAITING = 100  # questions at once, of all clients; more than a person would answer (ours)
 COMMAND = "coretools-mcp dashboard"
@@ -44,8 +45,8 @@ class PendingQuestions:
         self._waiting: dict[str, PendingQuestion] = {}
         self.on_change: Callable[[], None] = lambda: None  # called when there is one more, or one less
 
-    async def ask(self, question: Question, client: str) -> Answer | Unavailable:
-        """Wait for the person's answer; a denial when nobody came in time."""
+    async def ask(self, question: Question, client: str, progress: Progress) -> Answer | Unavailable:
+        """Wait for the person's answer, and tell the client so; a denial when nobody came in time."""
         if len(self._waiting) >= MOST_WAITING:
             return TOO_MANY
         pending = PendingQuestion(question, client)
@@ -53,6 +54,7 @@ class PendingQuestions:
         self.on_change()
         try:
             with anyio.move_on_after(self._seconds) as pending.scope:
+                await progress(0, None, f"Run {COMMAND} in a terminal to answer a question")
                 await pending.answered.wait()
         finally:
             del self._waiting[pending.id]

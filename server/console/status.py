@@ -21,7 +21,7 @@ if sys.platform == "win32":
     raise ImportError("there is no control socket on Windows")
 
 from server.console import EXIT_FAILED
-from server.control import ask_servers, follow_answer
+from server.control import ask_servers, follow_answer, private_file
 
 NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp install lists those that do."
 STUCK = "One server does not answer; its client can start it anew."
@@ -115,17 +115,31 @@ def open_dashboard(environ: Mapping[str, str], pid: int | None, *, opens_browser
     if opens_browser:
         import webbrowser  # noqa: PLC0415 - only here
 
-        webbrowser.open(said["link"])
+        path = private_file(environ, f"open-{about['pid']}.html")
+        if path is None:
+            return 0
+        # Others see the arguments of programs, so the browser is given the link by a file that only we may read.
+        content = (
+            f'<!doctype html><title>coretools-mcp</title><meta http-equiv="refresh" content="0;url={said["link"]}">'
+        )
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+        webbrowser.open(f"file://{path}")
     return 0
 
 
 def _chosen(environ: Mapping[str, str], pid: int | None) -> Json:
     """The server with this process id; else the only one, or the only one that works in the working folder."""
-    found = [each for each in ask_servers({"ask": "status"}, environ) if each is not None]
+    answers = list(ask_servers({"ask": "status"}, environ))
+    found = [each for each in answers if each is not None]
     here = real_path(os.getcwd())
     fitting = [each for each in found if pid is None or each["pid"] == pid]
+    in_folder = [each for each in fitting if any(contains(folder, here) for folder in _folders(each))]
+    if pid is None and len(found) < len(answers) and not in_folder:
+        raise Failure(f"{STUCK} It may be the one of this folder; --pid names another one.")
     if len(fitting) > 1:
-        fitting = [each for each in fitting if any(contains(folder, here) for folder in _folders(each))] or fitting
+        fitting = in_folder or fitting
     if len(fitting) == 1:
         return fitting[0]
     if not found:

@@ -38,6 +38,22 @@ async function shownNow() {
   }
 }
 
+// One at a time, and not more often than a person looks.
+let isBusy = false;
+let isStale = false;
+
+async function follow() {
+  isStale = true;
+  if (isBusy) return;
+  isBusy = true;
+  while (isStale) {
+    isStale = false;
+    await refresh();
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+  isBusy = false;
+}
+
 async function refresh() {
   const fresh = await shownNow();
   if (!fresh) return;
@@ -101,8 +117,9 @@ function merge(live, now) {
 }
 
 function listen() {
-  const events = new EventSource("/events");
-  events.onmessage = refresh;
+  const page = location.pathname.startsWith("/servers/") ? "log" : location.pathname.slice(1);
+  const events = new EventSource(`/events?page=${encodeURIComponent(page)}`);
+  events.onmessage = follow;
   events.onerror = shownNow;
   return events;
 }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from server.app import App
 
 MAX_DIFF_CHARS = 400_000  # of one diff on the page; what is longer is refused to be answered there
+MOST_TOOLS = 200  # tools on the page; others are found by the search
 MOST_NAMED = 3  # clients that are named in the head of a page
 MOST_CHANGES = 200  # changes of files that are listed
 SEARCH_CHARS = 100  # of the words that tools are looked for by
@@ -149,9 +150,9 @@ async def tools(app: App, wanted: str) -> dict[str, Any]:
     """The tools, those that hold the words that are looked for; what would be decided on each, and why."""
     words = wanted[:SEARCH_CHARS].casefold().split()
     rows: list[dict[str, Any]] = []
-    for tool in app.registry.get_all_tools():
-        if not tool.is_listed or not all(word in f"{tool.name} {tool.description}".casefold() for word in words):
-            continue
+    listed = [tool for tool in app.registry.get_all_tools() if tool.is_listed]
+    found = [tool for tool in listed if all(word in f"{tool.name} {tool.description}".casefold() for word in words)]
+    for tool in found[:MOST_TOOLS]:
         permission = await app.permission_of(tool)
         rows.append(
             {
@@ -162,7 +163,7 @@ async def tools(app: App, wanted: str) -> dict[str, Any]:
                 "is_on": tool.name not in app.switched_off,
             }
         )
-    return {"tools": rows, "wanted": wanted}
+    return {"tools": rows, "wanted": wanted, "more": len(found) - len(rows)}
 
 
 def jobs(app: App) -> dict[str, Any]:

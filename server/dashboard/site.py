@@ -29,6 +29,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.dashboard import sections
 from server.dashboard.sign_in import BrowserSession, SignIn
+from server.log import HISTORY
+from server.transports.slow_clients import ClientConnection
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.display import visible
 from tools.contract.errors import ToolError
@@ -43,6 +45,7 @@ HOST = "127.0.0.1"
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # of what the person writes beside a denial
+MOST_CONNECTIONS = 100  # at once; of more, those end that have asked for nothing for longest
 MOST_STREAMS = 20  # pages that are kept up to date at once
 STREAM_LOOK_SECONDS = 0.5  # between two looks at whether something has changed
 END_SECONDS = 2.0  # how long pages that are open hold the end of the server up, at most
@@ -130,6 +133,8 @@ class Dashboard:
                 access_log=False,
                 server_header=False,
                 ws="none",
+                http=ClientConnection,
+                limit_concurrency=MOST_CONNECTIONS,
                 lifespan="off",
                 timeout_graceful_shutdown=1,
             )
@@ -169,7 +174,7 @@ class Dashboard:
         return session
 
     async def _ask_for_code(self, request: Request) -> Response:
-        return self._rendered("open.html", None, code=request.query_params.get("code", ""))
+        return await self._rendered("open.html", None, code=request.query_params.get("code", ""))
 
     async def _let_in(self, request: Request) -> Response:
         session = self._sign_in.use(str((await _form(request)).get("code", "")))
@@ -205,13 +210,15 @@ class Dashboard:
                 shown = sections.audit(app)
             case _:
                 shown = sections.settings(app)
-        return self._rendered(f"{name or 'questions'}.html", session, page=name, **shown)
+        return await self._rendered(f"{name or 'questions'}.html", session, page=name, **shown)
 
     async def _server_log(self, request: Request) -> Response:
         session = self._session(request)
-        return self._rendered("log.html", session, page="servers", **sections.log_of(request.path_params["alias"]))
+        return await self._rendered(
+            "log.html", session, page="servers", **sections.log_of(request.path_params["alias"])
+        )
 
-    def _rendered(
+    async def _rendered(
         self, template: str, session: BrowserSession | None, status: int = HTTPStatus.OK, page: str = "-", **shown: Any
     ) -> Response:
         shown |= {
@@ -223,7 +230,9 @@ class Dashboard:
             "confined": self._is_confined,
             "token": session.form_token if session is not None else None,
         }
-        return HTMLResponse(self._templates.get_template(template).render(shown), status)
+        # In a thread: a large page takes a while, in which calls are answered.
+        text = await THREADS.run(lambda: self._templates.get_template(template).render(shown))
+        return HTMLResponse(text, status)
 
     async def _asset(self, request: Request) -> Response:
         kind = ASSETS.get(name := request.path_params["name"])
@@ -236,21 +245,22 @@ class Dashboard:
         status, said = HTTPStatus.NOT_FOUND, "There is no such page."
         if isinstance(error, HTTPException) and error.status_code != status:
             status, said = HTTPStatus(error.status_code), error.detail
-        return self._rendered("failed.html", session, status, said=said)
+        return await self._rendered("failed.html", session, status, said=said)
 
     async def _events(self, request: Request) -> Response:
         """Say when something has changed; the page then asks for what it shows."""
         self._session(request)
+        page = request.query_params.get("page", "")
         if self._streams >= MOST_STREAMS:
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many pages are open. Close some.")
+        self._streams += 1
 
         async def said() -> AsyncIterator[str]:
-            self._streams += 1
             try:
                 before: object = None
                 spoken = anyio.current_time()
                 while not self._ending.is_set():
-                    now = (self._changes, self._state())
+                    now = self._state(page)
                     if now != before or anyio.current_time() > spoken + STREAM_PULSE_SECONDS:
                         yield f"data: {len(self._app.questions.all())}\n\n" if now != before else ": still here\n\n"
                         before, spoken = now, anyio.current_time()
@@ -261,14 +271,24 @@ class Dashboard:
 
         return StreamingResponse(said(), media_type="text/event-stream")
 
-    def _state(self) -> object:
-        """What tells of a change that nobody announces."""
-        jobs = [
-            (job.id, job.status, job.running.output.total)
-            for client in self._app.clients.all()
-            for job in (client.state.jobs.all() if client.state.jobs is not None else ())
-        ]
-        return [(each.alias, each.status.state, len(each.offer.lists)) for each in self._app.pool.upstreams], jobs
+    def _state(self, page: str) -> object:
+        """What tells whether a page shows something else now, and how many questions wait."""
+        app = self._app
+        waiting = [pending.id for pending in app.questions.all()]
+        match page:
+            case "calls" | "audit" | "changes" | "memory":
+                return waiting, self._changes
+            case "jobs":
+                tables = [client.state.jobs for client in app.clients.all()]
+                jobs = [job for table in tables for job in (table.all() if table is not None else ())]
+                return waiting, [(job.id, job.status, job.running.output.total) for job in jobs]
+            case "servers" | "tools":
+                states = [(each.alias, each.status.state) for each in app.pool.upstreams]
+                return waiting, states, app.switched_off, len(app.registry.names())
+            case "log":
+                return waiting, HISTORY.count
+            case _:
+                return waiting
 
     # What a person does.
 
@@ -342,7 +362,7 @@ class Dashboard:
         asked = plan.question("")
         lines = visible(asked.file_diff[: sections.MAX_DIFF_CHARS]).rstrip("\n").split("\n")
         about = {"asked": asked.title, "lines": lines, "state": plan.state}
-        return self._rendered("undo.html", session, HTTPStatus.OK, "changes", number=plan.change.id, **about)
+        return await self._rendered("undo.html", session, HTTPStatus.OK, "changes", number=plan.change.id, **about)
 
     async def _undo(self, request: Request) -> Response:
         journal, plan = await self._planned_undo(request)

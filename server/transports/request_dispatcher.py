@@ -10,7 +10,8 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +109,16 @@ class _Incoming:
                 self._cancel_requested.set()
         return self._cancel_requested
 
+    @contextmanager
+    def person_is_asked(self) -> Generator[None]:
+        """For as long as a person is asked in another way than through the client: all is read, as with a question."""
+        self.dispatcher.asked_elsewhere += 1
+        self.dispatcher.room_changed()
+        try:
+            yield
+        finally:
+            self.dispatcher.asked_elsewhere -= 1
+
     def cancel(self) -> None:
         """End the work on it, or never begin it."""
         self.is_cancelled = True
@@ -164,6 +175,7 @@ class WireDispatcher:
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0
         self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # questions to the client that are open
+        self.asked_elsewhere = 0  # questions to a person that are open and do not go through the client
         self._running: set[_Incoming] = set()  # messages whose tasks are not at their end
         self._next_id = 0
         self._answered = asyncio.Event()
@@ -178,8 +190,16 @@ class WireDispatcher:
         return (
             self._outgoing.size > OUTGOING_BYTES
             or len(self._held) >= MOST_HELD
-            or (self._waiting_bytes > WAITING_BYTES and not self._asked)
+            or (self._waiting_bytes > WAITING_BYTES and not self._is_person_asked)
         )
+
+    @property
+    def _is_person_asked(self) -> bool:
+        return bool(self._asked or self.asked_elsewhere)
+
+    def room_changed(self) -> None:
+        """More may be read now than before."""
+        self._on_room()
 
     def receive(self, message: Message, line: bytes) -> None:
         """Take in a message, and the line that it came in."""
@@ -340,7 +360,7 @@ class WireDispatcher:
                     return
                 if message.method in AT_ONCE or (not self.waiting and self._may_begin(incoming.size)):
                     self._begin(message, incoming)
-                elif self._waiting_bytes > WAITING_BYTES and self._asked:
+                elif self._waiting_bytes > WAITING_BYTES and self._is_person_asked:
                     del self.owed[incoming.key]
                     self.refuse(error_of(message.id, TOO_MANY, types.INTERNAL_ERROR))
                 else:

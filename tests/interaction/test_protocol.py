@@ -46,6 +46,8 @@ async def test_annotations_are_exact(connect: Connect) -> None:
         "web_fetch": (False, False, True, True),
         "save_memory": (False, False, True, False),
         "todo_write": (False, False, True, False),
+        "list_changes": (True, None, None, False),
+        "undo_change": (False, True, None, False),
     }
     seen: dict[str, Any] = {}
     for name, tool in tools.items():

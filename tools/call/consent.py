@@ -218,6 +218,8 @@ async def accept(
             raise ExecutionDeniedError(_refusal(judged, answer))
     if not isinstance(answer, Answer) or answer.channel is not Channel.EARLIER:
         tool.consented(client.key)
+    if (gone := policy.why_not_offered(tool.traits)) is not None:  # meanwhile
+        refuse(gone)
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(
             f"The consent is for the tool as it was when it was asked for, and {outdated}, so nothing was done. "
