@@ -396,8 +396,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     call.add_argument("tool", help="the tool's name")
     call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
     as_object = "its arguments as a JSON object, @FILE or - (standard input); a pair wins"
-    call.add_argument("--arguments", "--json", metavar="ARGS", dest="arguments", help=as_object)
+    call.add_argument("--arguments", metavar="ARGS", help=as_object)
     call.add_argument("--output", choices=("text", "json"), default="text", help="how the result is printed")
+    call.add_argument("--json", dest="output", action="store_const", const="json", help="as --output json")
     call.add_argument("--yes", action="store_true", help="allow this call, where the server would ask")
     about = group(names.add_parser("permissions", help="what calls may do", description="What calls may do."))
     explain = command(about, "permissions explain", "tell what would be decided on a call, and why", is_shared=True)
