@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -145,7 +146,8 @@ def add(
     secrets = _refer(entry, environ)
     if secrets and not wish.is_sure:
         said = f"{', '.join(secrets)} looks like a secret, which {shown} would hold as it is"
-        hint = "Set a variable and name it, as '${NAME}' or by --env NAME, or give --yes to write it nevertheless"
+        by_option = " or by --env NAME" if "command" in entry else ""
+        hint = f"Set a variable and name it, as '${{NAME}}'{by_option}, or give --yes to write it nevertheless"
         raise Failure(f"{said}; nothing was added. {hint}.")
     before = read_file(path)
     try:
@@ -174,7 +176,7 @@ def add(
     if not connects:
         return 0
     only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
-    return _connect(name, settings_with(after, path, environ, only))
+    return _connect(name, settings_with(after, path, environ, only), wish.file)
 
 
 def change_server(
@@ -313,7 +315,7 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
     return f"{entry.left_out} {HINT}" if entry.lacks_variable else entry.left_out
 
 
-def _connect(name: str, report: SettingsReport) -> int:
+def _connect(name: str, report: SettingsReport, file: str | None) -> int:
     """Start or reach the only server of these settings, and tell how many tools it has, or why it is not there."""
     # Only here: taking a server out needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415
@@ -334,6 +336,9 @@ def _connect(name: str, report: SettingsReport) -> int:
             (upstream,) = app.pool.upstreams
             if upstream.live_session is None:
                 show_failure(f"{name} was added, but does not work", upstream)
+                option = f" --config {shlex.quote(file)}" if file is not None else ""
+                take_out = f"coretools-mcp config remove {name}{visible_line(option)}"
+                show(f"It stays in the settings until: {take_out}", stream=sys.stderr)
                 return EXIT_FAILED
             count = sum(origin.alias == name for origin in app.pool.catalog.names.published.values())
             sys.stdout.write(f"Connected to {name}: {count} {'tool' if count == 1 else 'tools'}\n")

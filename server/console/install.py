@@ -20,10 +20,12 @@ from typing import Any, Literal, cast
 import anyio
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import TextResourceContents
 
 from server.console import EXIT_FAILED, Failure, UsageError
 from server.console.call import LAUNCHER
-from server.console.client_configs import ClientConfig, client_configs, read_document, read_servers
+from server.console.client_configs import BASE, ClientConfig, client_configs, read_document, read_servers
 from server.console.client_files import (
     Change,
     Target,
@@ -48,6 +50,9 @@ from server.settings.upstream_entries import alias_of
 from server.settings.variable_expansion import variables_in
 from server.settings_display import command_text, describe_entry, shown_difference, shown_value
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
+from server.upstreams.connection import UpstreamState
+from server.upstreams.proxy import STATUS_URI
+from server.upstreams.wire.transports import INHERITED
 from tools.contract.display import visible_line
 from tools.web.search_settings import SEARCH_VARIABLES
 
@@ -118,7 +123,8 @@ def install(wish: Wish, environ: Mapping[str, str]) -> int:
         said = "This file is the project's, and the command in it is that of this machine"
         sys.stdout.write(f"{said}; look at it before you share it.\n")
     code = _try(client, change.entry, environ)
-    sys.stdout.write(f"{client.afterwards}\n")
+    approval = client.approval.replace("NAME", name) if wish.scope == "project" else ""
+    sys.stdout.writelines(f"{line}\n" for line in (client.afterwards, approval, client.unattended) if line)
     return code
 
 
@@ -297,7 +303,7 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
     except SettingsError:
         settings = {}
     names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values()]
-    names += [TOKEN_VARIABLE, "XDG_CONFIG_HOME"]
+    names += [TOKEN_VARIABLE, "XDG_CONFIG_HOME", *(name for name in INHERITED if name not in BASE)]
     for path, value in leaves({**settings, "": moved}):
         texts = cast("list[Any]", value) if isinstance(value, list) else [value]
         for text in texts:
@@ -343,7 +349,8 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
     parameters = StdioServerParameters(command=command, args=args, env=environment, cwd=folder)
 
-    async def count() -> int:
+    async def count() -> tuple[int, list[str]]:
+        """The tools that come, and the servers behind us that were not connected when they had come."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
             async with Client(stdio_client(parameters, errlog=unread), mode="legacy", cache=None) as server:
                 page = await server.list_tools()
@@ -351,17 +358,31 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
                 while page.next_cursor:
                     page = await server.list_tools(cursor=page.next_cursor)
                     tools += len(page.tools)
-                return tools
+                connecting: list[str] = []
+                with suppress(MCPError):  # it is not there where settings switch our own resources off
+                    (status,) = (await server.read_resource(STATUS_URI)).contents
+                    text = status.text if isinstance(status, TextResourceContents) else '{"upstreams": []}'
+                    known: list[dict[str, Any]] = json.loads(text)["upstreams"]
+                    connecting = [each["alias"] for each in known if each["state"] == UpstreamState.CONNECTING]
+                return tools, connecting
 
     sys.stdout.flush()
     try:
-        number = anyio.run(count)
+        number, connecting = anyio.run(count)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the entry that does not work
         is_late = isinstance(error, TimeoutError)
-        why = f"it told no tools within {START_SECONDS:g} s" if is_late else "it did not start, or ended too early"
+        why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or ended too early"
         line = command_text([command, *args])
         said = f"the entry does not work as {client.title} would start it: {why}. See what it says by hand: {line}"
         sys.stderr.write(f"coretools-mcp: {said}\n")
         return EXIT_FAILED
     sys.stdout.write(f"Started as {client.title} would start it, it has {number} tools.\n")
+    if connecting:
+        said = (
+            f"Without those of {visible_line(', '.join(connecting))}, which still connected: they come later. Where a"
+        )
+        said += (
+            " client looks only once (a headless run), let the list wait longer: proxy.firstListWait in the settings."
+        )
+        sys.stdout.write(f"{said}\n")
     return 0

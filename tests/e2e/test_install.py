@@ -99,6 +99,31 @@ def test_the_entry_is_started_with_what_its_client_hands_to_a_server(home: Path,
 
 
 @pytest.mark.requirement("install.works")
+def test_servers_that_still_connect_are_named_beside_the_number_of_tools(home: Path) -> None:
+    hung = {"command": sys.executable, "args": ["-S", str(PEERS / "hung.py")]}
+    settings = {"mcpServers": {"slow": hung}, "proxy": {"firstListWait": 0}}
+    write(settings_of(home), json.dumps(settings))
+    done = run_alone(home, "install", "qwen", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "Without those of slow, which still connected" in done.stdout
+    assert "proxy.firstListWait" in done.stdout
+
+
+@pytest.mark.requirement("install.works")
+@pytest.mark.parametrize("scope", ["user", "project"])
+def test_it_ends_with_what_is_left_to_do_in_this_scope_and_for_runs_without_a_person(
+    home: Path, root: Path, scope: str
+) -> None:
+    done = run_alone(home, "install", "qwen", "--yes", "--scope", scope, "--name", "mine", cwd=root)
+    assert done.returncode == 0, done.stderr
+    assert ("qwen mcp approve mine" in done.stdout) is (scope == "project")
+    assert "NAME" not in done.stdout
+    assert done.stdout.endswith('put "trust": true into the entry, which lets its tools run unasked.\n')
+    codex = run_alone(home, "install", "codex", "--yes", cwd=root)
+    assert "required = true" in codex.stdout
+
+
+@pytest.mark.requirement("install.works")
 def test_an_entry_that_does_not_start_is_told_with_the_command_to_look(home: Path) -> None:
     write(settings_of(home), '{"limits": {"readLines": "many"}}')
     done = run_alone(home, "install", "gemini", "--yes")
