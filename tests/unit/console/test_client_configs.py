@@ -12,7 +12,7 @@ import pytest
 from server.cli import CLIENTS as NAMES
 from server.console import Failure, UsageError
 from server.console.client_configs import client_configs, read_document, read_servers
-from server.console.install import Wish, entry_for, lasting_command, needed_variables
+from server.console.install import InstallOptions, entry_for, lasting_command, needed_variables
 from server.settings import SettingsError
 from server.settings.section import Diagnostics
 
@@ -90,12 +90,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("key", CLIENTS)
 def test_the_entry_is_as_the_client_has_it_with_names_of_variables_and_no_values(key: str) -> None:
     client = CLIENTS[key]
-    wish = Wish(key, workspaces=("/",) if client.folder == "none" else ())
-    assert entry_for(client, wish, ["/c"], [KEY]) == SHAPES[key]
+    options = InstallOptions(key, workspaces=("/",) if client.folder == "none" else ())
+    assert entry_for(client, options, ["/c"], [KEY]) == SHAPES[key]
     assert "trust" not in SHAPES[key]
     if client.folder == "none":
         with pytest.raises(UsageError, match=re.escape("--workspace DIR")):
-            entry_for(client, Wish(key), ["/c"], [])
+            entry_for(client, InstallOptions(key), ["/c"], [])
     assert client.afterwards.endswith(".")
     assert re.fullmatch(client.names, "core")
 
@@ -117,14 +117,14 @@ def test_the_variables_are_those_that_are_set_and_used_by_us_or_by_the_servers_b
     environ |= dict.fromkeys(certificates, "/c")
     moved = {"b": {"command": "x", "headers": {"X": "${E:-none} ${F}"}}}
     assert needed_variables(environ, moved) == [KEY, "CORETOOLS_MCP_TOKEN", *certificates, "A", "C", "D", "E"]
-    entry = entry_for(CLIENTS["gemini"], Wish("gemini"), ["/c"], certificates)
+    entry = entry_for(CLIENTS["gemini"], InstallOptions("gemini"), ["/c"], certificates)
     assert entry["env"] == {name: f"${name}" for name in certificates if name != "REQUESTS_CA_BUNDLE"}
 
 
 @pytest.mark.requirement("install.entry")
 @pytest.mark.parametrize("name", ["MY_CERT", "DB_PASSWD", "AWS_CREDS", "PRIVATE_HOST", "GH_TOKEN"])
 def test_what_gemini_cli_drops_for_its_name_is_named_in_the_entry(name: str) -> None:
-    assert entry_for(CLIENTS["gemini"], Wish("gemini"), ["/c"], [name])["env"] == {name: f"${name}"}
+    assert entry_for(CLIENTS["gemini"], InstallOptions("gemini"), ["/c"], [name])["env"] == {name: f"${name}"}
 
 
 @pytest.mark.requirement("install.command")
