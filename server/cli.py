@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -46,7 +47,7 @@ CALL_CODES = (
 
 WAITS = (
     "coretools-mcp: waiting for an MCP client to speak JSON-RPC on standard input. Clients start this command by "
-    "themselves: put it into their settings as README.md shows. coretools-mcp help tells what there is for people; "
+    "themselves: put it into their settings as README.md shows. For the commands for people see coretools-mcp help; "
     "Ctrl-C ends it.\n"
 )
 
@@ -216,21 +217,16 @@ def _run(arguments: argparse.Namespace) -> int:
                 return undo.forget(report, is_sure=arguments.yes)
             return undo.undo(report, arguments.id, is_sure=arguments.yes)
         case "install" | "uninstall" as command:
-            from server.console.install import Wish, install, list_clients, uninstall  # noqa: PLC0415
+            from server.console.install import InstallOptions, install, list_clients, uninstall  # noqa: PLC0415
 
-            if command == "install" and arguments.client is None:
+            client, is_sure, is_dry = arguments.client, arguments.yes, arguments.dry_run
+            options = InstallOptions(client, arguments.name, arguments.scope, is_sure=is_sure, is_dry=is_dry)
+            if command == "uninstall":
+                return uninstall(options, os.environ)
+            if client is None:
                 return list_clients(os.environ)
-            wish = Wish(
-                arguments.client,
-                arguments.name,
-                arguments.scope,
-                tuple(getattr(arguments, "workspace", ())),
-                imports=getattr(arguments, "imports", False),
-                is_sure=arguments.yes,
-                is_dry=arguments.dry_run,
-                prints=getattr(arguments, "print", False),
-            )
-            return (install if command == "install" else uninstall)(wish, os.environ)
+            folders, imports, prints = tuple(arguments.workspace), arguments.imports, arguments.print
+            return install(replace(options, workspaces=folders, imports=imports, prints=prints), os.environ)
         case "doctor":
             overrides_of(arguments)  # what is wrong with the command itself is no finding
             from server.console.doctor import examine  # noqa: PLC0415
@@ -253,28 +249,35 @@ def _run(arguments: argparse.Namespace) -> int:
         case "config init" | "config add" | "config remove" | "config enable" | "config disable" as words:
             from server.console import config_edits as edits  # noqa: PLC0415
 
-            wish = edits.Wish(arguments.config, is_sure=arguments.yes, is_dry=arguments.dry_run)
+            edit = edits.EditOptions(arguments.config, is_sure=arguments.yes, is_dry=arguments.dry_run)
             if words == "config init":
-                return edits.init(wish, os.environ)
+                return edits.init(edit, os.environ)
             if words != "config add":
-                return edits.change_server(words.removeprefix("config "), arguments.name, wish, os.environ)
+                return edits.change_server(words.removeprefix("config "), arguments.name, edit, os.environ)
             about = {"description": arguments.description, "trust": arguments.trust}
             entry = edits.entry_for(
                 arguments.server, arguments.transport, arguments.env, arguments.header, arguments.cwd
             )
             entry |= {key: value for key, value in about.items() if value}
             force, connects = arguments.force, not arguments.no_check
-            return edits.add(arguments.name, entry, wish, os.environ, replaces=force, connects=connects)
-        case words:
-            from server.console.config import check, import_servers, show  # noqa: PLC0415
+            return edits.add(arguments.name, entry, edit, os.environ, replaces=force, connects=connects)
+        case "config check":
+            from server.console.config import check  # noqa: PLC0415
 
-            if words == "config check":
-                arguments.config += [arguments.file] if arguments.file is not None else []
-                return check(lambda: _read(arguments))
-            if words == "config show":
-                return show(_settings(arguments), as_json=arguments.json)
+            arguments.config += [arguments.file] if arguments.file is not None else []
+            return check(lambda: _read(arguments))
+        case "config show":
+            report = _settings(arguments)
+            from server.console.config import show  # noqa: PLC0415
+
+            return show(report, as_json=arguments.json)
+        case "config import":
+            from server.console.config import import_servers  # noqa: PLC0415
+
             is_sure, force = arguments.yes, arguments.force
             return import_servers(arguments.client, os.environ, prints=arguments.print, force=force, is_sure=is_sure)
+        case words:
+            raise AssertionError(f"nothing runs the command {words}")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -283,7 +286,7 @@ class _Parser(argparse.ArgumentParser):
     usage_code = EXIT_USAGE
 
     def error(self, message: str) -> NoReturn:
-        self.exit(self.usage_code, f"coretools-mcp: {message}\n{self.prog} --help tells what there is.\n")
+        self.exit(self.usage_code, f"coretools-mcp: {message}\nSee {self.prog} --help.\n")
 
 
 def parse(given: Sequence[str]) -> argparse.Namespace:
@@ -295,7 +298,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         if not is_complete and tuple(words) not in known:
             there = sorted(" ".join(each) for each in known if list(each[:-1]) == words[:-1])
             like = _nearest(" ".join(words), there)
-            told = f"Did you mean {like}?" if like else f"There are {', '.join(there)}."
+            told = f"Did you mean {like}?" if like else f"The commands are {', '.join(there)}."
             parser.error(f"there is no command '{' '.join(words)}'. {told}")
     command_words: list[str] = []  # of another program, whose options are none of ours
     if list(given[:2]) == ["config", "add"] and "--" in given:
@@ -396,8 +399,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     call.add_argument("tool", help="the tool's name")
     call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
     as_object = "its arguments as a JSON object, @FILE or - (standard input); a pair wins"
-    call.add_argument("--arguments", "--json", metavar="ARGS", dest="arguments", help=as_object)
+    call.add_argument("--arguments", metavar="ARGS", help=as_object)
     call.add_argument("--output", choices=("text", "json"), default="text", help="how the result is printed")
+    call.add_argument("--json", dest="output", action="store_const", const="json", help="as --output json")
     call.add_argument("--yes", action="store_true", help="allow this call, where the server would ask")
     about = group(names.add_parser("permissions", help="what calls may do", description="What calls may do."))
     explain = command(about, "permissions explain", "tell what would be decided on a call, and why", is_shared=True)

@@ -42,7 +42,6 @@ MAX_LIST_WAIT = 60_000  # milliseconds; the most that proxy.firstListWait may be
 MAX_OPTIONS = 50  # parts of a schema that are looked at for the type of one property (ours)
 REST_SECONDS = 0.5  # how long the last lines of a server that has ended are waited for (ours)
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
-JOBS_LEFT = "Background Jobs: "  # begins the line about what a command left running
 _CODES = {ToolErrorType.EXECUTION_DENIED: CALL_REFUSED, ToolErrorType.UPSTREAM_UNAVAILABLE: CALL_UNAVAILABLE}
 _KINDS = {
     "integer": "an integer",
@@ -93,7 +92,8 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UsageError(f"'{pair}' is not of the form key=value.")
+            instead = "; an object stands behind --arguments" if pair.startswith("{") else ""
+            raise UsageError(f"'{pair}' is not of the form key=value{instead}.")
         if key in texts:
             raise UsageError(f"{key} is given twice. Give it once; an array is written as JSON: {key}='[1, 2]'.")
         try:
@@ -269,13 +269,18 @@ def _show(result: types.CallToolResult, *, as_json: bool) -> None:
     if diff := visible(str(display.get("fileDiff") or "")):
         show(diff_text(diff))
         return
+    job = as_mapping((result.meta or {}).get(FACTS_KEY)).get("jobId")
     for block in result.content:
         if block.annotations is None or block.annotations.audience != ["user"]:
             text = visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]"
-            lines = [line for line in text.split("\n") if not line.startswith(JOBS_LEFT)]
-            if len(lines) < text.count("\n") + 1 and JOBS_LEFT in text:
-                sys.stderr.write("coretools-mcp: what the command left running ends with this call\n")
-            sys.stdout.write("\n".join(lines) + "\n")
+            if isinstance(job, str):
+                # How to reach what is left running is of no use here. What the command printed stands below "Output:".
+                about_it = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
+                text = re.sub(about_it, r"\1", text)
+            sys.stdout.write(f"{text}\n")
+    if isinstance(job, str):
+        sys.stdout.flush()
+        sys.stderr.write("coretools-mcp: what the command left running ends with this call\n")
 
 
 def _exit_code(result: types.CallToolResult) -> int:

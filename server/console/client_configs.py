@@ -27,7 +27,9 @@ _BARE_DOLLAR = re.compile(r"\$(?!\{)")
 BASE = frozenset("HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split())  # noqa: SIM905 - as one says them
 """What reaches a server in clients that pass a few variables alone: those of Codex (its utils.rs), the longest list."""
 _BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT", "TEMP", "TMP", "USERPROFILE"})
-_SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "AUTH", "PASSWORD", "CREDENTIAL")  # Gemini CLI drops names with them
+_SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE CERT".split()  # noqa: SIM905 - as above
+"""Gemini CLI drops variables with these in their names (its NEVER_ALLOWED_NAME_PATTERNS)."""
+TRUSTING = 'For runs without a terminal put "trust": true into the entry, which lets its tools run unasked.'
 _NAME = r"[A-Za-z0-9_-]+"
 _NAME_SAID = "letters, digits, - and _"
 
@@ -58,6 +60,8 @@ class ClientConfig:
     names_said: str = _NAME_SAID
     reserved: frozenset[str] = frozenset()  # names that it keeps for itself
     afterwards: str = ""  # what the person still has to do there
+    approval: str = ""  # what they have to do besides for a project's file, with NAME in place of the entry's name
+    unattended: str = ""  # what the entry needs besides where nobody sits before the client
     keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its keys of an entry, and ours for each
     is_single: bool = False  # whether of several files that exist one cannot be chosen for the person
     knows_trust: bool = False  # whether `trust` of a server means there what it means here
@@ -69,16 +73,6 @@ class ClientConfig:
         if self.passes == "no secrets":
             return not any(word in variable.upper() for word in _SECRET_WORDS)
         return variable in BASE or (sys.platform == "win32" and variable.upper() in _BASE_ON_WINDOWS)
-
-
-ANY_PATH: tuple[MemberPath, ...] = (
-    ("mcpServers",),
-    ("servers",),
-    ("mcp", "servers"),
-    ("context_servers",),
-    ("mcp_servers",),
-)
-"""Where servers may be in a file of which nothing else is known."""
 
 
 def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ClientConfig]:
@@ -137,7 +131,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             "none",
             passes="base",
             is_single=platform == "win32",
-            afterwards="Quit Claude Desktop and start it again: it reads this file at its start only.",
+            afterwards="Restart Claude Desktop: it reads this file at its start only.",
         ),
         "claude-code": config(
             "Claude Code",
@@ -149,7 +143,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             reference="${NAME}",
             folder="roots",
             reserved=frozenset({"workspace"}),
-            afterwards="A session that runs takes it with /mcp, or anew; about a project's file it asks first.",
+            afterwards="A session that runs takes it with /mcp, or restarted; about a project's file it asks first.",
         ),
         "cursor": config(
             "Cursor",
@@ -182,9 +176,15 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             passes="no secrets",
             names=r"[A-Za-z0-9-]+",
             names_said="letters, digits and - (its rules are cut at the first _)",
-            afterwards="Start Gemini CLI anew in a folder that it trusts (/permissions); in others it starts none.",
+            afterwards="Restart Gemini CLI in a folder that it trusts (/permissions); in others it starts none.",
+            unattended=TRUSTING,
         ),
-        "qwen": cli("qwen", afterwards="Start Qwen Code anew; for a project's file say: qwen mcp approve NAME."),
+        "qwen": cli(
+            "qwen",
+            afterwards="Restart Qwen Code.",
+            approval="It starts the server of a project's file after: qwen mcp approve NAME",
+            unattended=TRUSTING,
+        ),
         "codex": config(
             "Codex",
             [os.path.join(below("CODEX_HOME", ".codex"), "config.toml")],
@@ -200,7 +200,8 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             folder="cwd",
             names=r"[A-Za-z0-9_:@/.-]+",
             names_said="letters, digits and - _ : @ / .",
-            afterwards="Start Codex anew; it reads a project's file only where you have trusted the project.",
+            afterwards="Restart Codex; it reads a project's file only where you have trusted the project.",
+            unattended="For codex exec put required = true into the entry, or the first turn may lack these tools.",
             keys={
                 "http_headers": "headers",
                 "enabled_tools": "includeTools",
@@ -262,14 +263,19 @@ def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
 
 
 def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
-    """The servers in a client's file, in our form; what cannot be taken over is told. `None` is an unknown client."""
+    """The servers in a client's file, in our form; what cannot be taken over is told.
+
+    `None` is an unknown client, whose servers may be where any client has them, with the keys of all of them.
+    """
     try:
         content = read_regular(path, MAX_CLIENT_BYTES)
     except (OSError, ValueError):
         raise SettingsError([f"{path}: this file cannot be read."]) from None
-    places = [place for other, place in client.others if other == path] if client is not None else list(ANY_PATH)
-    if client is not None and not places:
-        places = [client.path]
+    clients = [client] if client is not None else list(client_configs({}).values())
+    places = [place for each in clients for other, place in each.others if client is None or other == path]
+    if client is None or not places:
+        places = [*(each.path for each in clients), *places]
+    theirs = {key: ours for each in clients for key, ours in each.keys.items()}
     # An import takes what can be read, whether or not the client itself would.
     data = read_document(content, path, "toml" if path.endswith(".toml") else "jsonc")
     for place in places:
@@ -277,22 +283,24 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
         if isinstance(servers, dict):
             given = cast("Tree", servers).items()
             return {
-                name: _converted(name, cast("Tree", entry), path, client, diagnostics)
+                name: _our_entry(name, cast("Tree", entry), theirs, path, client, diagnostics)
                 for name, entry in given
                 if isinstance(entry, dict)
             }
     raise SettingsError([f"{path}: this file has no servers, under mcpServers or servers."])
 
 
-ALL_KEYS: Mapping[str, str] = {"serverUrl": "url", "http_headers": "headers", "env_vars": "inheritEnv"}
-"""Keys of entries in a file of which nothing else is known."""
-
-
-def _converted(name: str, given: Tree, path: str, client: ClientConfig | None, diagnostics: Diagnostics) -> Tree:
+def _our_entry(
+    name: str,
+    given: Tree,
+    theirs: Mapping[str, str],
+    path: str,
+    client: ClientConfig | None,
+    diagnostics: Diagnostics,
+) -> Tree:
+    """The entry of a server in our form; `theirs` are keys that are spelled otherwise there, with ours for each."""
     known = {*keys_of(UpstreamSettings), "disabled"}
     entry: Tree = {}
-    given = dict(given)
-    theirs = client.keys if client is not None else ALL_KEYS
     given = {theirs.get(key, key): value for key, value in given.items()}
     program: Any = given.get("command")
     if isinstance(program, dict):  # as older versions of Zed have it

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -18,7 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from server.console import Failure
 from server.console.client_configs import MAX_CLIENT_BYTES, ClientConfig, read_document
-from server.console.config import SECTION, keep_private, own_ports
+from server.console.file_replacement import check_unchanged, keep_private, replace_content, rewrite_file
+from server.console.own_settings import SECTION, own_ports
 from server.settings import SettingsError
 from server.settings.document_edits import (
     doubtful_key,
@@ -28,16 +29,12 @@ from server.settings.document_edits import (
     without_member,
     without_table,
 )
-from server.settings.file_rewriting import rewrite
 from server.settings.files import own_folder, parse, read_regular, read_settings_file, user_file
 from server.settings.own_entries import is_own
 from server.settings.section import dotted
 from server.settings.tree import Tree, table_at, value_at
 from server.settings.upstream_entries import alias_of
 from tools.contract.display import visible, visible_line
-from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.limits import AbortSignal
-from tools.files.workspace import explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +119,7 @@ def install_change(
             raise Failure(f"{shown}: {visible_line(doubt)}. Leave one of them and try again; nothing was changed.")
         present: Any = servers.get(name)
         if present is not None and name not in starting_us(servers):
-            said = f"{client.title} has another entry of the name {name}; it stays as it is"
+            said = f"{client.title} already has another entry named {name}; it stays as it is"
             raise Failure(f"{said}. Give ours another one with --name. ({shown})")
         others = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
         if others and present is None and not target.is_named:
@@ -172,7 +169,7 @@ def uninstall_change(target: Target, content: bytes | None, environ: Mapping[str
         record = Record(os.path.realpath(target.path), name)
         record = _find(record, environ) or record
         if name not in servers and not record.moved:
-            hint = f" We are there as {visible_line(ours[0])}: give --name." if ours else ""
+            hint = f" It is installed as {visible_line(ours[0])}: give --name." if ours else ""
             raise Failure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
         if name in servers and name not in ours:
             said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
@@ -222,11 +219,11 @@ def write_install(change: Change, moved: Tree, environ: Mapping[str, str]) -> No
         record = replace(record, moved={**record.moved, **said})
     try:
         if record.backup and change.before is not None and _digest(change.before) == record.before:
-            _rewrite(backup_file(record, environ), lambda _content: change.before or b"")
+            rewrite_file(backup_file(record, environ), lambda _content: change.before or b"")
         _remember(record, environ)
         if added:
             keep_private(own)
-            _rewrite(own, lambda content: with_entries(content, SECTION, added))
+            rewrite_file(own, lambda content: with_entries(content, SECTION, added))
         _write(change)
     except Failure:
         with suppress(Failure):
@@ -301,50 +298,7 @@ def _drop(own: str, digests: Mapping[str, str]) -> None:
                 content = without_member(content, (SECTION, name), own)
         return content
 
-    _rewrite(own, changed)
-
-
-def read_file(path: str) -> bytes | None:
-    """The content of a client's file; `None` where there is none.
-
-    Raises:
-        Failure: It cannot be read, or is somebody else's, or is not a regular file.
-    """
-    shown = visible_line(path)
-    try:
-        info = os.stat(path)
-        content = read_regular(path, MAX_CLIENT_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError):
-        said = f"{shown} cannot be read, or is not a regular file, so it stays as it is"
-        raise Failure(f"{said}. Put that right and try again.") from None
-    if os.name == "posix" and info.st_uid != os.geteuid():
-        raise Failure(f"{shown} belongs to another user, so it stays as it is. Run this as that user.")
-    if info.st_nlink > 1:
-        raise Failure(f"{shown} has a second name (a hard link), which would stay as it is. Make it a link (ln -s).")
-    if not os.access(path, os.W_OK):
-        raise Failure(f"{shown} may not be written by you, so it stays as it is. Change its mode (chmod u+w).")
-    return content
-
-
-def replace_content(path: str, before: bytes | None, after: bytes) -> None:
-    """Put new content in place; a link stays one, and a file that was changed meanwhile stays as it is.
-
-    Raises:
-        Failure: It was changed, or cannot be written.
-    """
-
-    def changed(content: bytes) -> bytes:
-        _check_unchanged(content, before)
-        return after
-
-    _rewrite(path, changed)
-
-
-def _check_unchanged(content: bytes, before: bytes | None) -> None:
-    if content != (before or b""):
-        raise SettingsError(["it was changed in the meantime; run this again"])
+    rewrite_file(own, changed)
 
 
 def _write(change: Change) -> None:
@@ -354,7 +308,7 @@ def _write(change: Change) -> None:
         return
     real = os.path.realpath(change.path)
     try:
-        _check_unchanged(read_regular(real, MAX_CLIENT_BYTES), change.before)
+        check_unchanged(read_regular(real, MAX_CLIENT_BYTES), change.before)
         os.unlink(real)
     except SettingsError as error:
         raise Failure(f"nothing was changed in {visible_line(change.path)}: {error}.") from None
@@ -363,25 +317,6 @@ def _write(change: Change) -> None:
     for folder in change.record.folders:
         with suppress(OSError):  # something else is in it by now
             os.rmdir(folder)
-
-
-_WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
-    ToolErrorType.FILE_CHANGED_SINCE_READ: "another program is writing it. Close that",
-    ToolErrorType.PERMISSION_DENIED: "you may not write in its folder. Change the mode of that (chmod u+w)",
-    ToolErrorType.NO_SPACE_LEFT: "the disk is full. Make room",
-}
-
-
-def _rewrite(path: str, change: Callable[[bytes], bytes]) -> None:
-    shown = visible_line(path)
-    try:
-        rewrite(path, change, AbortSignal())
-    except SettingsError as error:
-        raise Failure(f"nothing was changed in {shown}: {visible_line(str(error))}.") from None
-    except (ToolError, OSError) as error:
-        code = (error if isinstance(error, ToolError) else explain(error, shown)).code
-        why = _WHY_NOT_WRITTEN.get(code, "the system does not let it be written. Put that right")
-        raise Failure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.") from None
 
 
 def _missing_folders(file: str) -> tuple[str, ...]:
@@ -446,7 +381,7 @@ def _remember(record: Record, environ: Mapping[str, str], *, forget: bool = Fals
         others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
         return _RECORDS.dump_json(others if forget else [*others, record], indent=2) + b"\n"
 
-    _rewrite(os.path.join(_folder(environ), "installs.json"), changed)
+    rewrite_file(os.path.join(_folder(environ), "installs.json"), changed)
 
 
 def _forget(record: Record, environ: Mapping[str, str], instead: Record | None = None) -> None:

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, cast
 
 from rich.text import Text
 
 from server.console import EXIT_FAILED, Failure
 from server.console.client_configs import ClientConfig, client_configs, read_servers
+from server.console.file_replacement import keep_private
+from server.console.own_settings import SECTION, names_by_alias, problems_of, usable_servers
 from server.console.prompts import ask
 from server.console.rule_names import rule_problems
 from server.console.terminal import linked
 from server.console.terminal import show as show_lines
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_edits import with_entries
-from server.settings.file_rewriting import PRIVATE_FILE, rewrite
+from server.settings.file_rewriting import rewrite
 from server.settings.files import parse, read_settings_file, user_file
-from server.settings.load import SettingsInputs, UnusableSettingsError, read_settings
-from server.settings.own_entries import DEFAULT_PORT, is_own
+from server.settings.load import UnusableSettingsError
 from server.settings.section import Diagnostics, dotted
-from server.settings.tree import Tree, table_at, value_at
-from server.settings.upstream_entries import alias_of
+from server.settings.tree import Tree
 from server.settings_display import as_text, describe_entry, shown_value
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError
 from tools.contract.limits import AbortSignal
-
-SECTION = "mcpServers"
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
@@ -96,7 +92,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         present = names_by_alias(parse(content, own))
         entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
         changed = with_entries(content, SECTION, entries)
-        problems = _problems(changed, own, environ)
+        problems = problems_of(changed, own, environ)
         if problems:
             raise SettingsError(problems)
         return changed
@@ -130,24 +126,6 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
     return 0
 
 
-def keep_private(path: str) -> None:
-    """Let nobody else read a settings file that is there, before anything secret comes into it; a new one is so anyway.
-
-    Raises:
-        Failure: Its mode cannot be changed.
-    """
-    if os.name != "posix" or not os.path.exists(path):
-        return
-    mode = stat.S_IMODE(os.stat(path).st_mode)
-    if mode & ~PRIVATE_FILE & 0o077:
-        try:
-            os.chmod(path, mode & ~0o077)
-        except OSError:
-            raise Failure(f"{visible_line(path)} cannot be closed to others, so nothing was added.") from None
-        said = f"there may be secrets in what is added, so only you can read {visible_line(path)} from now on"
-        sys.stderr.write(f"coretools-mcp: {said}\n")
-
-
 def _usable_servers(
     wanted: str, environ: Mapping[str, str], diagnostics: Diagnostics
 ) -> tuple[str, ClientConfig | None, Tree]:
@@ -158,83 +136,8 @@ def _usable_servers(
     path = next((path for path in files if os.path.isfile(path)), None)
     if path is None and client is None:
         known = ", ".join(clients)
-        raise SettingsError([f"'{wanted}' is neither a file nor a known client. Known are {known}."])
+        raise SettingsError([f"'{wanted}' is neither a file nor a known client. Known clients: {known}."])
     if path is None:
         looked = f"Looked at: {', '.join(files)}. Name a project's file."
         raise SettingsError([f"{clients[wanted].title} has no configuration of yours. {looked}"])
     return path, client, usable_servers(read_servers(path, client, diagnostics), path, environ, diagnostics)
-
-
-def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
-    """By alias, those of another client's servers with which ours would start; never ourselves.
-
-    Raises:
-        SettingsError: There are none, or ours would not start as it is.
-    """
-    servers: Tree = {}
-    ports = own_ports(environ)
-    for name, entry in given.items():
-        alias = alias_of(name)
-        if is_own(cast("Tree", entry), ports):
-            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this very server, and is left out.")
-            continue
-        if not alias or alias in servers:
-            raise SettingsError([f"The name of the server {json.dumps(name)} is empty, or becomes one that is taken."])
-        servers[alias] = entry
-    if not servers:
-        raise SettingsError(["There are no servers to import."])
-    if not _problems(_as_settings(servers), path, environ):
-        return servers
-    without_any = _problems(_as_settings({}), path, environ)
-    if without_any:
-        raise SettingsError(without_any)
-    usable: Tree = {}
-    for alias, entry in servers.items():
-        problems = _problems(_as_settings({alias: entry}), path, environ)
-        diagnostics.warnings += [f"{problem} The server {alias} is left out." for problem in problems]
-        usable |= {} if problems else {alias: entry}
-    if not usable:
-        raise SettingsError(["Of these servers none can be used here, so nothing was added."])
-    return usable
-
-
-def own_ports(environ: Mapping[str, str]) -> list[int]:
-    """The ports on which this program may listen: the usual one, and that of the user's own settings."""
-    own = user_file(environ)
-    try:
-        content = read_settings_file(own, is_optional=True) if own is not None else None
-        configured = value_at(parse(content or b"", own or ""), ("http", "port"))
-    except SettingsError:
-        configured = None
-    return [DEFAULT_PORT, *([configured] if isinstance(configured, int) else [])]
-
-
-def _as_settings(servers: Tree) -> bytes:
-    return json.dumps({SECTION: servers}).encode()
-
-
-def _problems(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What keeps the server from starting with these settings on top of the user's own."""
-    try:
-        settings_with(content, source, environ)
-    except SettingsError as error:
-        return error.problems
-    return ()
-
-
-def settings_with(
-    content: bytes, source: str, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
-) -> SettingsReport:
-    """The settings as they would be if this were in a file: the user's own, or one on top of that.
-
-    Raises:
-        SettingsError: The server would not start.
-    """
-    files = [source] if source != user_file(environ) else []
-    inputs = SettingsInputs(files, overrides or {}, environ, cli=None, working_folder=None, streams={source: content})
-    return read_settings(inputs)
-
-
-def names_by_alias(settings: Tree) -> dict[str, str]:
-    """The names of the servers in a settings file, as they are written there."""
-    return {alias_of(name): name for name in table_at(settings, SECTION)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from typing import Any, Literal, cast
 import anyio
 
 from server.console import EXIT_FAILED, Failure, UsageError
-from server.console.client_files import read_file, replace_content
-from server.console.config import SECTION, keep_private, names_by_alias, own_ports, settings_with
+from server.console.file_replacement import keep_private, read_file, replace_content
+from server.console.own_settings import SECTION, names_by_alias, own_ports, settings_with
 from server.console.prompts import ask
 from server.console.terminal import ERASE, Spinner, can_move, diff_text, show
 from server.log import start_log
@@ -64,7 +65,7 @@ NEW_FILE = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class EditOptions:
     """What a person asked for, whatever the change."""
 
     file: str | None = None  # another settings file than the user's own
@@ -127,7 +128,13 @@ def entry_for(
 
 
 def add(
-    name: str, entry: Tree, wish: Wish, environ: Mapping[str, str], *, replaces: bool = False, connects: bool = True
+    name: str,
+    entry: Tree,
+    options: EditOptions,
+    environ: Mapping[str, str],
+    *,
+    replaces: bool = False,
+    connects: bool = True,
 ) -> int:
     """Add a server, connect to it once, and tell how many tools it has. Exit code 1 where it is added but not there."""
     if not name or alias_of(name) != name:
@@ -140,12 +147,13 @@ def add(
         raise Failure(
             "this starts or reaches coretools-mcp itself, which cannot stand behind itself; nothing was added."
         )
-    path = _path(wish, environ)
+    path = _path(options, environ)
     shown = visible_line(path)
     secrets = _refer(entry, environ)
-    if secrets and not wish.is_sure:
+    if secrets and not options.is_sure:
         said = f"{', '.join(secrets)} looks like a secret, which {shown} would hold as it is"
-        hint = "Set a variable and name it, as '${NAME}' or by --env NAME, or give --yes to write it nevertheless"
+        by_option = " or by --env NAME" if "command" in entry else ""
+        hint = f"Set a variable and name it, as '${{NAME}}'{by_option}, or give --yes to write it nevertheless"
         raise Failure(f"{said}; nothing was added. {hint}.")
     before = read_file(path)
     try:
@@ -162,7 +170,9 @@ def add(
         sys.stdout.write(f"{shown} has this entry already, so nothing was changed.\n")
     else:
         sys.stdout.write(f"{'Replaces' if name in present else 'Adds'} {name}: {describe_entry(entry)}\n")
-        if not _write(path, before, after, wish, holds_secrets=bool(secrets) or "env" in entry or "headers" in entry):
+        if not _write(
+            path, before, after, options, holds_secrets=bool(secrets) or "env" in entry or "headers" in entry
+        ):
             return 0
         sys.stdout.write(f"Added to {shown}: {name}\n")
         if secrets:
@@ -174,14 +184,14 @@ def add(
     if not connects:
         return 0
     only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
-    return _connect(name, settings_with(after, path, environ, only))
+    return _connect(name, settings_with(after, path, environ, only), options.file)
 
 
 def change_server(
-    what: Literal["remove", "enable", "disable"], name: str, wish: Wish, environ: Mapping[str, str]
+    what: Literal["remove", "enable", "disable"], name: str, options: EditOptions, environ: Mapping[str, str]
 ) -> int:
     """Take a server out of a settings file, or switch it on or off there."""
-    path = _path(wish, environ)
+    path = _path(options, environ)
     shown, before = visible_line(path), read_file(path)
     report = None
     try:
@@ -209,7 +219,7 @@ def change_server(
     done = {"remove": "Removed from", "enable": "Enabled in", "disable": "Disabled in"}[what]
     if after == before:
         sys.stdout.write(f"{visible_line(key)} is {what}d in {shown} already, so nothing was changed.\n")
-    elif not _write(path, before, after, wish):
+    elif not _write(path, before, after, options):
         return 0
     else:
         sys.stdout.write(f"{done} {shown}: {visible_line(key)}\n")
@@ -218,9 +228,9 @@ def change_server(
     return 0
 
 
-def init(wish: Wish, environ: Mapping[str, str]) -> int:
+def init(options: EditOptions, environ: Mapping[str, str]) -> int:
     """Write a settings file to start from, with the schema beside it; one that is there gets the schema alone."""
-    path = _path(wish, environ)
+    path = _path(options, environ)
     copy = os.path.join(os.path.dirname(path), SCHEMA.name)
     shown, before, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
     copied = read_file(copy)
@@ -237,21 +247,21 @@ def init(wish: Wish, environ: Mapping[str, str]) -> int:
             after = with_member(before, ("$schema",), REFERENCE, path)
     except SettingsError as error:
         raise Failure(f"nothing was written: {visible_line(str(error))}") from None
-    if not wish.is_dry and copied != schema:
+    if not options.is_dry and copied != schema:
         replace_content(copy, copied, schema)
         sys.stdout.write(f"{'Written' if copied is None else 'Brought up to date'}: {visible_line(copy)}\n")
     if after is None or after == before:
         sys.stdout.write(f"{shown} is there already and names a schema, so it stays as it is.\n")
-    elif before is None and not wish.is_dry:
+    elif before is None and not options.is_dry:
         replace_content(path, before, after)
         sys.stdout.write(f"Written: {shown}\n")
-    elif _write(path, before, after, wish):
+    elif _write(path, before, after, options):
         sys.stdout.write(f"Editors find the schema from now on: {shown}\n")
     return 0
 
 
-def _path(wish: Wish, environ: Mapping[str, str]) -> str:
-    path = os.path.abspath(wish.file) if wish.file is not None else user_file(environ)
+def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
+    path = os.path.abspath(options.file) if options.file is not None else user_file(environ)
     if path is None:
         raise Failure("there is no home folder, so there is no settings file of yours. Name one with --config FILE.")
     return path
@@ -291,14 +301,14 @@ def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> Non
         raise Failure(f"{said}. Leave one of them and try again; nothing was changed.")
 
 
-def _write(path: str, before: bytes | None, after: bytes, wish: Wish, *, holds_secrets: bool = False) -> bool:
+def _write(path: str, before: bytes | None, after: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
     """Show a change, and make it once a person has agreed; whether it is made."""
     documents = [parse(side, path) for side in (before, after) if side]
     show(diff_text(shown_difference(path, before, after, documents)))
     sys.stdout.flush()
-    if wish.is_dry:
+    if options.is_dry:
         return False
-    if not wish.is_sure:
+    if not options.is_sure:
         ask(f"Change {visible_line(path)}?", "nothing was changed")
     if holds_secrets:
         keep_private(path)
@@ -313,7 +323,7 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
     return f"{entry.left_out} {HINT}" if entry.lacks_variable else entry.left_out
 
 
-def _connect(name: str, report: SettingsReport) -> int:
+def _connect(name: str, report: SettingsReport, file: str | None) -> int:
     """Start or reach the only server of these settings, and tell how many tools it has, or why it is not there."""
     # Only here: taking a server out needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415
@@ -334,6 +344,9 @@ def _connect(name: str, report: SettingsReport) -> int:
             (upstream,) = app.pool.upstreams
             if upstream.live_session is None:
                 show_failure(f"{name} was added, but does not work", upstream)
+                option = f" --config {shlex.quote(file)}" if file is not None else ""
+                take_out = f"coretools-mcp config remove {name}{visible_line(option)}"
+                show(f"It stays in the settings until: {take_out}", stream=sys.stderr)
                 return EXIT_FAILED
             count = sum(origin.alias == name for origin in app.pool.catalog.names.published.values())
             sys.stdout.write(f"Connected to {name}: {count} {'tool' if count == 1 else 'tools'}\n")

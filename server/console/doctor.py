@@ -21,7 +21,7 @@ from rich.text import Text
 from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, show
-from server.console.upstream_waits import how_it_failed, last_words, quiet_log
+from server.console.upstream_waits import last_words, quiet_log, why_it_failed
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.files import home_folder, real_path
@@ -198,7 +198,8 @@ async def check_sandbox(app: App, found: Findings) -> None:
         found.absent("sandbox", "switched off by shell.sandbox")
         return
     status = await app.commands.confinement().status(report.settings.workspace.roots)
-    remedy = "apt install bubblewrap; in a container, allow user namespaces"
+    is_linux = sys.platform == "linux"
+    remedy = "apt install bubblewrap; in a container, allow user namespaces" if is_linux else ""
     if status.failure is None:
         found.ok("sandbox", f"{status.program} works: commands run confined")
     elif shell.sandbox == "required":
@@ -253,7 +254,8 @@ async def check_extras(app: App, found: Findings) -> None:
         try:
             found.ok(f"extra {extra}", f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
-            found.absent(f"extra {extra}", f"not installed: {without}", f"pip install 'coretools-mcp[{extra}]'")
+            remedy = f"install coretools-mcp once more, from where it came, with the extra {extra}"
+            found.absent(f"extra {extra}", f"not installed: {without}", remedy)
     search = app.live.report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
@@ -341,8 +343,8 @@ async def check_upstreams(app: App, found: Findings) -> None:
             remedy = f"look at {key}, and run its command by hand"
         else:
             remedy = f"look at the address in {key}, and whether its server is running there"
-        state, _, why = how_it_failed(upstream).partition(": ")
-        found.append(Finding(subject, "broken", f"{state} after {took}: {why}", remedy, last_words(upstream)))
+        text = f"{upstream.status.state} after {took}: {why_it_failed(upstream)}"
+        found.append(Finding(subject, "broken", text, remedy, last_words(upstream)))
 
     async with anyio.create_task_group() as waiting:
         for upstream in pool.upstreams:

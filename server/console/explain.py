@@ -46,7 +46,7 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, Gi
         raise UsageError("give the arguments either in parentheses or as key=value, not both.")
     known = _CALLS.get(like_rule[1])
     if known is None:
-        raise UsageError(f"'{like_rule[1]}(...)' is not known here. Known are {', '.join(_CALLS)}, or TOOL key=value.")
+        raise UsageError(f"'{like_rule[1]}(...)' is not known here. Known: {', '.join(_CALLS)}, or TOOL key=value.")
     name, parameter, others = known
     return name, GivenArguments({}, {parameter: like_rule[2], **others})
 

@@ -20,22 +20,24 @@ from typing import Any, Literal, cast
 import anyio
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import TextResourceContents
 
 from server.console import EXIT_FAILED, Failure, UsageError
 from server.console.call import LAUNCHER
-from server.console.client_configs import ClientConfig, client_configs, read_document, read_servers
+from server.console.client_configs import BASE, ClientConfig, client_configs, read_document, read_servers
 from server.console.client_files import (
     Change,
     Target,
     backup_file,
     install_change,
     own_servers,
-    read_file,
     uninstall_change,
     write_install,
     write_uninstall,
 )
-from server.console.config import own_ports, usable_servers
+from server.console.file_replacement import read_file
+from server.console.own_settings import own_ports, usable_servers
 from server.console.prompts import ask
 from server.console.terminal import diff_text, show
 from server.settings import SettingsError
@@ -48,6 +50,9 @@ from server.settings.upstream_entries import alias_of
 from server.settings.variable_expansion import variables_in
 from server.settings_display import command_text, describe_entry, shown_difference, shown_value
 from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
+from server.upstreams.connection import UpstreamState
+from server.upstreams.proxy import STATUS_URI
+from server.upstreams.wire.transports import INHERITED
 from tools.contract.display import visible_line
 from tools.web.search_settings import SEARCH_VARIABLES
 
@@ -57,7 +62,7 @@ Scope = Literal["user", "project"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class InstallOptions:
     """What a person asked for."""
 
     client: str
@@ -70,18 +75,18 @@ class Wish:
     prints: bool = False  # only the entry is shown
 
 
-def install(wish: Wish, environ: Mapping[str, str]) -> int:
+def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
     """Put our entry into a client's file, start it as that client would, and say what is left to do."""
-    target = _target(wish, environ)
+    target = _target(options, environ)
     client, name, path = target.client, target.name, visible_line(target.path)
     if not re.fullmatch(client.names, name) or name.casefold() in client.reserved:
         raise UsageError(
             f"'{name}' cannot be the name of a server in {client.title}. Give --name: {client.names_said}."
         )
-    moved = _servers_to_move(target, environ) if wish.imports and not wish.prints else {}
+    moved = _servers_to_move(target, environ) if options.imports and not options.prints else {}
     variables = needed_variables(environ, moved)
-    entry = entry_for(client, wish, lasting_command(environ), variables)
-    if wish.prints:
+    entry = entry_for(client, options, lasting_command(environ), variables)
+    if options.prints:
         whole: Tree = {name: entry}
         for key in reversed(client.path):
             whole = {key: whole}
@@ -100,10 +105,10 @@ def install(wish: Wish, environ: Mapping[str, str]) -> int:
             words = shown_value(("args",), [server.get("command") or "", *(server.get("args") or [])])
             shown = f"{visible_line(alias_of(each))}, {describe_entry({**server, 'args': words[1:]})}"
             sys.stdout.write(f"  would move behind this server: {shown}\n")
-        agreed = _agreed(target, change, change_of, wish)
+        agreed = _confirmed_change(target, change, change_of, options)
         if agreed is None:
             return 0
-        if wish.scope == "project":  # others read that, so it has no private folder
+        if options.scope == "project":  # others read that, so it has no private folder
             with suppress(OSError):
                 os.makedirs(os.path.dirname(target.path), exist_ok=True)
         write_install(agreed, moved, environ)
@@ -112,24 +117,25 @@ def install(wish: Wish, environ: Mapping[str, str]) -> int:
             sys.stdout.write(f"The file as it was: {visible_line(backup_file(agreed.record, environ))}\n")
     lost = [each for each in variables if not client.reaches_a_server(each)]
     if lost and not client.reference and not client.names_variables:
-        said = f"{client.title} hands {', '.join(lost)} to no server, and its file cannot refer to a variable"
+        said = f"{client.title} passes {', '.join(lost)} to no server, and its file cannot refer to a variable"
         sys.stderr.write(f"coretools-mcp: {said}. What you need can stand in the settings: {user_file(environ)}\n")
-    if wish.scope == "project":
+    if options.scope == "project":
         said = "This file is the project's, and the command in it is that of this machine"
         sys.stdout.write(f"{said}; look at it before you share it.\n")
     code = _try(client, change.entry, environ)
-    sys.stdout.write(f"{client.afterwards}\n")
+    approval = client.approval.replace("NAME", name) if options.scope == "project" else ""
+    sys.stdout.writelines(f"{line}\n" for line in (client.afterwards, approval, client.unattended) if line)
     return code
 
 
-def uninstall(wish: Wish, environ: Mapping[str, str]) -> int:
+def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
     """Take our entry out of a client's file, which is then what it was before."""
-    target = _target(wish, environ)
+    target = _target(options, environ)
 
     def change_of(content: bytes | None) -> Change:
         return uninstall_change(target, content, environ)
 
-    agreed = _agreed(target, change_of(read_file(target.path)), change_of, wish)
+    agreed = _confirmed_change(target, change_of(read_file(target.path)), change_of, options)
     if agreed is None:
         return 0
     write_uninstall(agreed, environ)
@@ -140,7 +146,9 @@ def uninstall(wish: Wish, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _agreed(target: Target, change: Change, change_of: Callable[[bytes | None], Change], wish: Wish) -> Change | None:
+def _confirmed_change(
+    target: Target, change: Change, change_of: Callable[[bytes | None], Change], options: InstallOptions
+) -> Change | None:
     """The change to be written, once it was shown and a person has agreed; `None` where it is only to be shown.
 
     Some clients write their files all the time. Where that left the servers alone, the change is made anew.
@@ -150,9 +158,9 @@ def _agreed(target: Target, change: Change, change_of: Callable[[bytes | None], 
     ]
     show(diff_text(shown_difference(target.path, change.before, change.after, documents)))
     sys.stdout.flush()
-    if wish.is_dry:
+    if options.is_dry:
         return None
-    if not wish.is_sure:
+    if not options.is_sure:
         ask(f"Change {visible_line(target.path)}?", "nothing was changed")
     now = read_file(target.path)
     if now == change.before:
@@ -184,7 +192,7 @@ def list_clients(environ: Mapping[str, str]) -> int:
             ours = [
                 name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)
             ]
-            found += [f"there as {visible_line(name)}, {shown}" for name in ours]
+            found += [f"installed as {visible_line(name)} in {shown}" for name in ours]
         # A folder of its own tells that it is here; one that others use too does not.
         folders = [os.path.dirname(file) for file in client.files]
         is_here = any(map(os.path.exists, client.files)) or any(
@@ -197,22 +205,22 @@ def list_clients(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _target(wish: Wish, environ: Mapping[str, str]) -> Target:
+def _target(options: InstallOptions, environ: Mapping[str, str]) -> Target:
     """The entry and the file that are meant."""
     clients = client_configs(environ)
-    client = clients.get(wish.client)
+    client = clients.get(options.client)
     if client is None:
-        meant = difflib.get_close_matches(wish.client, clients, n=1)
+        meant = difflib.get_close_matches(options.client, clients, n=1)
         hint = f" Did you mean {meant[0]}?" if meant else ""
-        raise UsageError(f"'{wish.client}' is not a client that is known here.{hint} Known are {', '.join(clients)}.")
-    name = wish.name if wish.name is not None else NAME
-    if wish.scope == "project":
+        raise UsageError(f"'{options.client}' is not a known client.{hint} Known clients: {', '.join(clients)}.")
+    name = options.name if options.name is not None else NAME
+    if options.scope == "project":
         if not client.project_file:
-            raise UsageError(f"{client.title} has no file of a project. Leave out --scope project.")
-        if wish.imports:
+            raise UsageError(f"{client.title} has no project file. Leave out --scope project.")
+        if options.imports:
             raise UsageError("--import moves servers of a person's own file only. Leave out --scope project.")
         path = os.path.join(os.getcwd(), *client.project_file.split("/"))
-        return Target(wish.client, client, path, name, is_named=wish.name is not None)
+        return Target(options.client, client, path, name, is_named=options.name is not None)
     existing = [file for file in client.files if os.path.lexists(file)]
     if not client.files:
         raise Failure(f"there is no home folder, so there is no configuration of {client.title}.")
@@ -221,7 +229,7 @@ def _target(wish: Wish, environ: Mapping[str, str]) -> Target:
         raise Failure(f"{client.title} seems to be there more than once: {both}. Remove the one that you do not use.")
     with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
     path = (existing or with_folder or list(client.files))[0]
-    return Target(wish.client, client, path, name, is_named=wish.name is not None)
+    return Target(options.client, client, path, name, is_named=options.name is not None)
 
 
 def _servers_to_move(target: Target, environ: Mapping[str, str]) -> Tree:
@@ -297,7 +305,7 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
     except SettingsError:
         settings = {}
     names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values()]
-    names += [TOKEN_VARIABLE, "XDG_CONFIG_HOME"]
+    names += [TOKEN_VARIABLE, "XDG_CONFIG_HOME", *(name for name in INHERITED if name not in BASE)]
     for path, value in leaves({**settings, "": moved}):
         texts = cast("list[Any]", value) if isinstance(value, list) else [value]
         for text in texts:
@@ -308,11 +316,11 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
     return [name for name in dict.fromkeys(names) if environ.get(name)]
 
 
-def entry_for(client: ClientConfig, wish: Wish, command: Sequence[str], variables: Iterable[str]) -> Tree:
+def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[str], variables: Iterable[str]) -> Tree:
     """Our entry as the client writes it: what starts us, for which folders, and the names of what it would drop."""
-    folders = list(wish.workspaces)
+    folders = list(options.workspaces)
     if not folders and client.folder == "none":
-        if wish.scope == "user":
+        if options.scope == "user":
             said = f"{client.title} does not tell a server which folder is open"
             raise UsageError(f"{said}. Say which one the tools may touch: --workspace DIR (repeatable).")
         folders = [os.getcwd()]
@@ -343,7 +351,8 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
     parameters = StdioServerParameters(command=command, args=args, env=environment, cwd=folder)
 
-    async def count() -> int:
+    async def count() -> tuple[int, list[str]]:
+        """The tools that come, and the servers behind us that were not connected when they had come."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
             async with Client(stdio_client(parameters, errlog=unread), mode="legacy", cache=None) as server:
                 page = await server.list_tools()
@@ -351,17 +360,31 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
                 while page.next_cursor:
                     page = await server.list_tools(cursor=page.next_cursor)
                     tools += len(page.tools)
-                return tools
+                connecting: list[str] = []
+                with suppress(MCPError):  # it is not there where settings switch our own resources off
+                    (status,) = (await server.read_resource(STATUS_URI)).contents
+                    text = status.text if isinstance(status, TextResourceContents) else '{"upstreams": []}'
+                    known: list[dict[str, Any]] = json.loads(text)["upstreams"]
+                    connecting = [each["alias"] for each in known if each["state"] == UpstreamState.CONNECTING]
+                return tools, connecting
 
     sys.stdout.flush()
     try:
-        number = anyio.run(count)
+        number, connecting = anyio.run(count)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the entry that does not work
         is_late = isinstance(error, TimeoutError)
-        why = f"it told no tools within {START_SECONDS:g} s" if is_late else "it did not start, or ended too early"
+        why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or ended too early"
         line = command_text([command, *args])
         said = f"the entry does not work as {client.title} would start it: {why}. See what it says by hand: {line}"
         sys.stderr.write(f"coretools-mcp: {said}\n")
         return EXIT_FAILED
     sys.stdout.write(f"Started as {client.title} would start it, it has {number} tools.\n")
+    if connecting:
+        said = (
+            f"Without those of {visible_line(', '.join(connecting))}, which still connected: they come later. Where a"
+        )
+        said += (
+            " client looks only once (a headless run), let the list wait longer: proxy.firstListWait in the settings."
+        )
+        sys.stdout.write(f"{said}\n")
     return 0

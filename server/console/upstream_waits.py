@@ -36,10 +36,10 @@ async def wait_for(upstreams: Sequence[Upstream], spinner: Spinner) -> None:
             group.start_soon(wait, upstream)
 
 
-def how_it_failed(upstream: Upstream) -> str:
-    """Why a server is not there: its state, the command that was not found, how the program ended, what it said."""
+def why_it_failed(upstream: Upstream) -> str:
+    """Why a server is not there: what went wrong, the command that was not found, how the program ended."""
     status, end = upstream.status, upstream.status.program_end
-    told = f"{status.state}: {status.problem or 'it did not answer'}"
+    told = status.problem or "it did not answer"
     if upstream.entry.transport == "stdio":
         told += f" (its command is '{visible_line(upstream.entry.command or '')}'"
         if end is not None and end.exit is not None:
@@ -57,5 +57,5 @@ def last_words(upstream: Upstream) -> tuple[str, ...]:
 
 def show_failure(what: str, upstream: Upstream) -> None:
     """Tell on standard error why a server is not there, with what its program wrote last."""
-    show(f"coretools-mcp: {what}: {how_it_failed(upstream)}", stream=sys.stderr)
+    show(f"coretools-mcp: {what}: {upstream.status.state}: {why_it_failed(upstream)}", stream=sys.stderr)
     show(*(f"  it said: {line}" for line in last_words(upstream)), stream=sys.stderr)

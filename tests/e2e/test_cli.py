@@ -136,9 +136,22 @@ def test_the_file_of_a_long_output_outlives_the_call_that_names_it(root: Path, f
 
 
 @pytest.mark.requirement("cli.call")
+def test_what_a_command_leaves_running_is_told_and_no_line_of_another_text_is_lost(root: Path) -> None:
+    line = "Background Jobs: 3 (three of them)"
+    (root / "a.txt").write_text(f"{line}\n")
+    read = run("call", "read_file", "file_path=a.txt", "--workspace", str(root))
+    assert (line in read.stdout, read.stderr) == (True, "")
+    command = "cat a.txt; sleep 300 > /dev/null 2>&1 &"
+    left = run("call", "run_shell_command", f"command={command}", "--yes", "--workspace", str(root))
+    assert left.returncode == 0, left.stderr
+    assert left.stdout == f"Output:\n{line}\n"
+    assert left.stderr.count("what the command left running ends with this call") == 1
+
+
+@pytest.mark.requirement("cli.call")
 def test_call_takes_arguments_as_json(root: Path) -> None:
     (root / "a.txt").write_text("hello\n")
-    done = run("call", "glob", "--json", '{"pattern": "*.txt"}', "--workspace", str(root))
+    done = run("call", "glob", "--arguments", '{"pattern": "*.txt"}', "--workspace", str(root))
     assert done.returncode == 0
     assert "a.txt" in done.stdout
 

@@ -133,6 +133,7 @@ def test_a_server_that_does_not_connect_stays_and_it_is_told_why(home: Path) -> 
     done = run(home, "add", "broken", "--yes", "--", sys.executable, "-c", "import sys; sys.exit('no luck')")
     assert done.returncode == 1
     assert "broken was added, but does not work" in done.stderr
+    assert "It stays in the settings until: coretools-mcp config remove broken\n" in done.stderr
     assert "it said: no luck" in done.stderr
     assert "broken" in servers_of(settings_of(home))
 
@@ -228,6 +229,7 @@ def test_another_secret_is_refused_and_written_only_for_who_is_sure_and_then_it_
     refused = run(home, "add", "--no-check", *arguments)
     assert (refused.returncode, refused.stdout, file.read_text()) == (1, "", "{}")
     assert f"{where} looks like a secret" in refused.stderr
+    assert ("--env" in refused.stderr) is ("--" in arguments)  # an address has none
     written = run(home, "add", "--no-check", "--yes", *arguments)
     assert written.returncode == 0
     assert f"{where} looks like a secret and stands in {file} as it is" in written.stderr

@@ -155,7 +155,11 @@ def test_import_finds_every_client_and_takes_a_file(home: Path, path: str, clien
 @pytest.mark.requirement("cli.config.import")
 @pytest.mark.parametrize(
     ("client", "expected"),
-    [("cursor", "has no configuration of"), ("unheard-of", "Known are claude-desktop"), ("empty.json", "no servers")],
+    [
+        ("cursor", "has no configuration of"),
+        ("unheard-of", "Known clients: claude"),
+        ("empty.json", "no servers"),
+    ],
 )
 def test_import_of_nothing_is_a_sentence(home: Path, client: str, expected: str) -> None:
     write(home / "empty.json", {})

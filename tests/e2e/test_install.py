@@ -19,11 +19,11 @@ from server.console.client_configs import client_configs
 from server.console.client_files import (
     Target,
     install_change,
-    read_file,
     uninstall_change,
     write_install,
     write_uninstall,
 )
+from server.console.file_replacement import read_file
 from tests.harness import PEERS, stdio_upstream
 from tests.terminals import answer_at_terminal, run_alone
 
@@ -91,11 +91,36 @@ def test_the_entry_is_started_with_what_its_client_hands_to_a_server(home: Path,
         done = run_alone(home, "install", client, "--yes", "--workspace", str(root), variables={"NEEDED": "1", **KEY})
         assert done.returncode == 0, done.stderr
         counts[client] = int(done.stdout.partition("it has ")[2].split()[0])
-        assert ("hands TAVILY_API_KEY, NEEDED to no server" in done.stderr) is (client == "claude-desktop")
+        assert ("passes TAVILY_API_KEY, NEEDED to no server" in done.stderr) is (client == "claude-desktop")
     assert counts["codex"] > counts["claude-desktop"] > 10  # the server behind us is left out without its variable
     entry = tomllib.loads((home / ".codex/config.toml").read_text())["mcp_servers"]["core"]
     assert entry["env_vars"] == ["TAVILY_API_KEY", "NEEDED"]
     assert "hunter2" not in (home / ".codex/config.toml").read_text()
+
+
+@pytest.mark.requirement("install.works")
+def test_servers_that_still_connect_are_named_beside_the_number_of_tools(home: Path) -> None:
+    hung = {"command": sys.executable, "args": ["-S", str(PEERS / "hung.py")]}
+    settings = {"mcpServers": {"slow": hung}, "proxy": {"firstListWait": 0}}
+    write(settings_of(home), json.dumps(settings))
+    done = run_alone(home, "install", "qwen", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "Without those of slow, which still connected" in done.stdout
+    assert "proxy.firstListWait" in done.stdout
+
+
+@pytest.mark.requirement("install.works")
+@pytest.mark.parametrize("scope", ["user", "project"])
+def test_it_ends_with_what_is_left_to_do_in_this_scope_and_for_runs_without_a_person(
+    home: Path, root: Path, scope: str
+) -> None:
+    done = run_alone(home, "install", "qwen", "--yes", "--scope", scope, "--name", "mine", cwd=root)
+    assert done.returncode == 0, done.stderr
+    assert ("qwen mcp approve mine" in done.stdout) is (scope == "project")
+    assert "NAME" not in done.stdout
+    assert done.stdout.endswith('put "trust": true into the entry, which lets its tools run unasked.\n')
+    codex = run_alone(home, "install", "codex", "--yes", cwd=root)
+    assert "required = true" in codex.stdout
 
 
 @pytest.mark.requirement("install.works")
@@ -138,12 +163,12 @@ def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("install", "eclipse"), "is not a client that is known here. Known are claude-desktop"),
+        (("install", "eclipse"), "is not a known client. Known clients: claude-desktop"),
         (("install", "gemini", "--name", "core_tools"), "cannot be the name of a server in Gemini CLI"),
         (("install", "claude-code", "--name", "workspace"), "cannot be the name"),
         (("install", "claude-desktop"), "Say which one the tools may touch: --workspace DIR"),
         (("install", "cursor", "--workspace", "nowhere"), "not an existing folder"),
-        (("install", "windsurf", "--scope", "project"), "has no file of a project"),
+        (("install", "windsurf", "--scope", "project"), "has no project file"),
         (("install", "cursor", "--scope", "project", "--import"), "Leave out --scope project"),
     ],
 )
@@ -169,7 +194,7 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
         ("install", "claude-code", ".claude.json", '{"mcpServers": {"core": {}, "core": {}}}', "more than once"),
         ("install", "cursor", ".cursor/mcp.json", b'{"a": "\xff"}', "not UTF-8"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": []}', "mcpServers is not an object"),
-        ("install", "cursor", ".cursor/mcp.json", OTHER, "another entry of the name core"),
+        ("install", "cursor", ".cursor/mcp.json", OTHER, "already has another entry named core"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcpServers": {}}', "more than once"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcp\\u0053ervers": {}}', "more than once"),
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": {}, "mcp_servers": {}}', "in another spelling"),
@@ -192,14 +217,14 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
         ),
         ("uninstall", "cursor", ".cursor/mcp.json", OTHER, "does not start coretools-mcp, so it stays"),
         ("uninstall", "cursor", ".cursor/mcp.json", REACHED, "does not start coretools-mcp, so it stays"),
-        ("install", "cursor", ".cursor/mcp.json", REACHED, "another entry of the name core"),
+        ("install", "cursor", ".cursor/mcp.json", REACHED, "already has another entry named core"),
         ("uninstall", "cursor", ".cursor/mcp.json", "{}", "there is no server core"),
         (
             "uninstall",
             "cursor",
             ".cursor/mcp.json",
             '{"mcpServers": {"tools": {"command": "coretools-mcp"}}}',
-            "We are there as tools: give --name",
+            "It is installed as tools: give --name",
         ),
     ],
 )
@@ -364,7 +389,7 @@ def test_without_a_name_it_tells_which_clients_are_here_and_where_we_are(home: P
     lines = dict(
         line.split(maxsplit=1) for line in run_alone(home, "install", variables={"PATH": "/"}).stdout.splitlines()
     )
-    assert lines["codex"] == f"there as tools, {home}/.codex/config.toml"
+    assert lines["codex"] == f"installed as tools in {home}/.codex/config.toml"
     assert lines["cursor"] == "on this machine: coretools-mcp install cursor"
     assert "not valid JSON" in lines["gemini"]
     assert lines["zed"] == "not found"

@@ -167,9 +167,10 @@ def test_yes_allows_the_call_once_and_its_exit_status_is_ours(root: Path) -> Non
     [
         (("call",), 64, "required: tool\n"),
         (("call", "read_file", "no-equals-sign"), 64, "key=value"),
-        (("call", "read_file", "--json", "{"), 64, "JSON"),
-        (("call", "read_file", "--json", "[]"), 64, "object"),
-        (("call", "read_file", "--json", "@/no/such/file"), 64, "/no/such/file"),
+        (("call", "read_file", "--arguments", "{"), 64, "JSON"),
+        (("call", "read_file", "--json", "{}"), 64, "an object stands behind --arguments"),
+        (("call", "read_file", "--arguments", "[]"), 64, "object"),
+        (("call", "read_file", "--arguments", "@/no/such/file"), 64, "/no/such/file"),
         (("call", "read_file", "a=1", "a=2"), 64, "given twice"),
         (("call", "run_shell_command", "command=x", "is_background=true"), 64, "would end with this call"),
         (("call", "read_file", "file_path=gone", "--config", "/no/such/file.json"), 78, "/no/such/file.json"),
@@ -294,7 +295,8 @@ def test_arguments_come_from_standard_input_or_a_file_and_the_result_as_json(roo
     options = ("--workspace", str(root), "--output", "json")
     piped = run("call", "read_file", "--arguments", "-", *options, input='{"file_path": "a.txt"}')
     named = run("call", "read_file", "--arguments", f"@{tmp_path}/given.json", *options)
-    for done in (piped, named):
+    short = run("call", "read_file", "file_path=a.txt", "--workspace", str(root), "--json")
+    for done in (piped, named, short):
         assert done.returncode == 0, done.stderr
         assert "hello" in json.loads(done.stdout)["content"][0]["text"]
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.console.config_edits import Wish, add, change_server
+from server.console.config_edits import EditOptions, add, change_server
 from server.settings.files import parse
 
 NAMES = st.sampled_from(["docs", "my files", "a.b", "ключ"])
@@ -44,15 +44,15 @@ def test_what_is_added_and_removed_leaves_every_byte_as_it_was(text: str, data: 
         file = Path(folder).resolve() / "settings.json"
         file.write_bytes(text.encode())
         before = parse(file.read_bytes(), "before")
-        environ, wish = {"HOME": folder}, Wish(str(file), is_sure=True)
+        environ, options = {"HOME": folder}, EditOptions(str(file), is_sure=True)
         entry = {"command": "x", "args": data.draw(ARGS)}
-        assert add("new", dict(entry), wish, environ, connects=False) == 0
+        assert add("new", dict(entry), options, environ, connects=False) == 0
         servers = {**before["mcpServers"], "new": entry}
         assert parse(file.read_bytes(), "after") == {**before, "mcpServers": servers}
-        assert change_server("remove", "new", wish, environ) == 0
+        assert change_server("remove", "new", options, environ) == 0
         assert file.read_bytes() == text.encode()
         name = data.draw(st.sampled_from(sorted(before["mcpServers"])))
-        assert change_server("disable", name, wish, environ) == 0
+        assert change_server("disable", name, options, environ) == 0
         assert parse(file.read_bytes(), "disabled")["mcpServers"][name]["enabled"] is False
-        assert change_server("enable", name, wish, environ) == 0
+        assert change_server("enable", name, options, environ) == 0
         assert file.read_bytes() == text.encode()

@@ -15,12 +15,12 @@ from server.console.client_configs import ClientConfig, client_configs
 from server.console.client_files import (
     Target,
     install_change,
-    read_file,
     uninstall_change,
     write_install,
     write_uninstall,
 )
-from server.console.install import Wish, entry_for
+from server.console.file_replacement import read_file
+from server.console.install import InstallOptions, entry_for
 from server.settings.document_edits import with_member, with_table, without_member, without_table
 
 CLIENTS = client_configs({"HOME": "/home/someone"}, "linux")
@@ -110,8 +110,8 @@ def there_and_back(key: str, content: bytes | None) -> None:
             file.parent.mkdir()
             file.write_bytes(content)
         target = Target(key, client, str(file), "core")
-        wish = Wish(key, workspaces=(folder,))
-        entry = entry_for(client, wish, COMMAND, ["TAVILY_API_KEY"])
+        options = InstallOptions(key, workspaces=(folder,))
+        entry = entry_for(client, options, COMMAND, ["TAVILY_API_KEY"])
         before = target.servers(content)
         write_install(install_change(target, read_file(str(file)), entry, environ), {}, environ)
         installed = file.read_bytes()
@@ -119,7 +119,7 @@ def there_and_back(key: str, content: bytes | None) -> None:
         again = install_change(target, read_file(str(file)), entry, environ)
         assert again.after == again.before
         # Another entry of ours in its place is taken back as well.
-        other = entry_for(client, Wish(key, workspaces=(folder, folder)), COMMAND, ["TAVILY_API_KEY"])
+        other = entry_for(client, InstallOptions(key, workspaces=(folder, folder)), COMMAND, ["TAVILY_API_KEY"])
         write_install(install_change(target, read_file(str(file)), other, environ), {}, environ)
         write_uninstall(uninstall_change(target, read_file(str(file)), environ), environ)
         assert read_file(str(file)) == content

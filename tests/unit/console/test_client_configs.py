@@ -12,7 +12,7 @@ import pytest
 from server.cli import CLIENTS as NAMES
 from server.console import Failure, UsageError
 from server.console.client_configs import client_configs, read_document, read_servers
-from server.console.install import Wish, entry_for, lasting_command, needed_variables
+from server.console.install import InstallOptions, entry_for, lasting_command, needed_variables
 from server.settings import SettingsError
 from server.settings.section import Diagnostics
 
@@ -90,12 +90,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("key", CLIENTS)
 def test_the_entry_is_as_the_client_has_it_with_names_of_variables_and_no_values(key: str) -> None:
     client = CLIENTS[key]
-    wish = Wish(key, workspaces=("/",) if client.folder == "none" else ())
-    assert entry_for(client, wish, ["/c"], [KEY]) == SHAPES[key]
+    options = InstallOptions(key, workspaces=("/",) if client.folder == "none" else ())
+    assert entry_for(client, options, ["/c"], [KEY]) == SHAPES[key]
     assert "trust" not in SHAPES[key]
     if client.folder == "none":
         with pytest.raises(UsageError, match=re.escape("--workspace DIR")):
-            entry_for(client, Wish(key), ["/c"], [])
+            entry_for(client, InstallOptions(key), ["/c"], [])
     assert client.afterwards.endswith(".")
     assert re.fullmatch(client.names, "core")
 
@@ -112,9 +112,19 @@ def test_the_variables_are_those_that_are_set_and_used_by_us_or_by_the_servers_b
     own.write_text(
         '{"mcpServers": {"a": {"command": "x", "args": ["${A}$$B"], "inheritEnv": ["C"], "env": {"D": "$D"}}}}'
     )
+    certificates = ["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"]
     environ = {"HOME": str(tmp_path), "PATH": "/", **dict.fromkeys("ABCDE", "1"), KEY: "k", "CORETOOLS_MCP_TOKEN": "t"}
+    environ |= dict.fromkeys(certificates, "/c")
     moved = {"b": {"command": "x", "headers": {"X": "${E:-none} ${F}"}}}
-    assert needed_variables(environ, moved) == [KEY, "CORETOOLS_MCP_TOKEN", "A", "C", "D", "E"]
+    assert needed_variables(environ, moved) == [KEY, "CORETOOLS_MCP_TOKEN", *certificates, "A", "C", "D", "E"]
+    entry = entry_for(CLIENTS["gemini"], InstallOptions("gemini"), ["/c"], certificates)
+    assert entry["env"] == {name: f"${name}" for name in certificates if name != "REQUESTS_CA_BUNDLE"}
+
+
+@pytest.mark.requirement("install.entry")
+@pytest.mark.parametrize("name", ["MY_CERT", "DB_PASSWD", "AWS_CREDS", "PRIVATE_HOST", "GH_TOKEN"])
+def test_what_gemini_cli_drops_for_its_name_is_named_in_the_entry(name: str) -> None:
+    assert entry_for(CLIENTS["gemini"], InstallOptions("gemini"), ["/c"], [name])["env"] == {name: f"${name}"}
 
 
 @pytest.mark.requirement("install.command")
@@ -219,6 +229,9 @@ def test_servers_of_codex_keep_their_times_their_variables_and_their_headers(tmp
     }
     headers = {"A": "$$b", "C": "${D}", "Authorization": "Bearer ${TOKEN}"}
     assert servers["remote"] == {"url": "https://example.org/mcp", "headers": headers}
+    named = read_servers(str(file), None, diagnostics)
+    assert {**named["local"], "args": ["$$5"]} == servers["local"]
+    assert diagnostics.warnings == []
 
 
 @pytest.mark.requirement("cli.config.import")
