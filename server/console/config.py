@@ -7,15 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from rich.text import Text
-
 from server.console import EXIT_FAILED, Failure
 from server.console.client_configs import ClientConfig, client_configs, read_servers
 from server.console.file_replacement import keep_private
 from server.console.own_settings import SECTION, names_by_alias, problems_of, usable_servers
 from server.console.prompts import ask
 from server.console.rule_names import rule_problems
-from server.console.terminal import linked
+from server.console.terminal import linked, marked
 from server.console.terminal import show as show_lines
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_edits import with_entries
@@ -36,13 +34,13 @@ def check(load: Callable[[], SettingsReport]) -> int:
         report = load()
     except SettingsError as error:
         for problem in error.problems:
-            show_lines(Text.assemble(("problem", "red"), f": {visible_line(problem)}"))
+            show_lines(marked("problem", "red", f": {visible_line(problem)}"))
         rules = rule_problems(error.report) if isinstance(error, UnusableSettingsError) else ()
         for warning in (*error.warnings, *rules):
-            show_lines(Text.assemble(("warning", "yellow"), f": {visible_line(warning)}"))
+            show_lines(marked("warning", "yellow", f": {visible_line(warning)}"))
         return EXIT_FAILED
     for warning in (*report.warnings, *rule_problems(report)):
-        show_lines(Text.assemble(("warning", "yellow"), f": {visible_line(warning)}"))
+        show_lines(marked("warning", "yellow", f": {visible_line(warning)}"))
     read = ", ".join(visible_line(path) for path in report.files) or "no file"
     sys.stdout.write(f"The settings can be used. Read: {read}\n")
     return 0
@@ -62,7 +60,7 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
         if source != source_before:
             is_file = os.path.isabs(source)
             named = linked(source, visible_line(source)) if is_file else visible_line(source)
-            show_lines(*([""] if source_before else []), Text.assemble("# ", named))
+            show_lines(*([""] if source_before else []), marked("# ", "", named))
         source_before = source
         sys.stdout.write(f"{visible_line(key)} = {as_text(value)}\n")
     sys.stdout.write("\nEverything else has its default.\n" if rows else "Every key has its default.\n")

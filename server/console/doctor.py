@@ -16,11 +16,10 @@ from importlib import metadata
 from typing import Literal
 
 import anyio
-from rich.text import Text
 
 from server.app import App
 from server.console import EXIT_FAILED
-from server.console.terminal import Spinner, show
+from server.console.terminal import Spinner, marked, show
 from server.console.upstream_waits import last_words, quiet_log, why_it_failed
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
@@ -157,7 +156,7 @@ def _show(finding: Finding) -> None:
         for part in textwrap.wrap(
             line, COLUMNS - len(head), subsequent_indent="   ", break_long_words=False, break_on_hyphens=False
         ):
-            show(Text.assemble((head, colour), part))
+            show(marked(head, colour, part))
             head = " " * len(head)
     sys.stdout.flush()
 

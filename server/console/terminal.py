@@ -93,6 +93,11 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> No
     out.file.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))
 
 
+def marked(mark: str, colour: str, text: str | Text) -> Text:
+    """A line that begins with a mark in a colour; no colour is that of the rest."""
+    return Text.assemble((mark, colour), text)
+
+
 def linked(path: str, shown: str) -> Text:
     """A path that can be followed, where there is colour."""
     return Text(shown, Style(link="file://" + re.sub(r"[^\w/.~-]", lambda sign: _escaped(sign[0]), path)))

@@ -27,7 +27,6 @@ NAMES = {f"coretools-mcp {words}" for words in command_parser()[1]}  # a sentenc
 OURS = [line for line in TYPED if line.startswith("coretools-mcp")] + [code for code in INLINE if code not in NAMES]
 
 NOT_PARSED = {
-    "make": "tests/docs/test_readme.py asks make for each target",
     "pipx": "installing needs a network; tests/packaging installs the wheel",
     "export": "tests/docs/test_readme.py runs it",
     "docker": "nothing here builds images; tests/packaging/test_container.py runs what the image would run",

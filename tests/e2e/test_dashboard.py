@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from mcp.client import Client
 from playwright.async_api import Page, async_playwright, expect
 
 from server.dashboard.sign_in import CODE_SECONDS, MOST_BROWSERS, SignIn
-from server.dashboard.site import PAGES
+from server.dashboard.site import MOST_CONNECTIONS, PAGES
 from tests.harness import HANDSHAKE, MODERN, stdio_upstream
 from tests.running_servers import ask, runtime_folder, served
 
@@ -277,6 +277,37 @@ async def test_a_question_goes_with_its_call_and_its_time_can_be_made_longer(run
             while "No question is waiting" not in (await browser.get("/")).text:
                 pass
         assert (root / "a.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.requirement("dashboard.answers")
+async def test_a_tool_that_was_switched_off_while_its_question_waited_does_not_run(runtime: Path, root: Path) -> None:
+    async with (
+        served(runtime, root, settings=ASKS_AT_PAGE) as client,
+        signed_in(await link_of(runtime, root)) as browser,
+    ):
+        async with asking(client, "edit", EDIT) as results:
+            await question_on(browser)
+            pattern = r'action="(/tools/edit/off)"><input type="hidden" name="token" value="(\w+)"'
+            path, token = re.findall(pattern, (await browser.get("/tools?q=edit")).text)[0]
+            assert (await browser.post(path, data={"token": token, "q": ""})).status_code == 303
+            await answered(browser, "once")
+        assert "switched off at the dashboard" in text_of(results[0])
+        assert (root / "a.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.requirement("dashboard.sign-in")
+async def test_strangers_who_connect_and_say_nothing_keep_nobody_out(runtime: Path, root: Path) -> None:
+    async with (
+        served(runtime, root) as client,
+        signed_in(await link_of(runtime, root)) as browser,
+        AsyncExitStack() as stack,
+    ):
+        for _ in range(2 * MOST_CONNECTIONS):
+            stream = await anyio.connect_tcp("127.0.0.1", browser.base_url.port or 0)
+            stack.push_async_callback(stream.aclose)
+            await stream.send(b"GET / HTTP/1.1\r\n")
+        assert (await browser.get("/servers")).status_code == 200
+        assert (await client.list_tools()).tools
 
 
 @pytest.mark.requirement("dashboard.sign-in")

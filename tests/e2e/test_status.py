@@ -148,6 +148,28 @@ async def test_a_folder_that_others_may_enter_is_not_used(runtime: Path, tmp_pat
 
 
 @pytest.mark.requirement("control.socket")
+async def test_a_link_of_somebody_else_is_not_followed_and_files_are_never_removed(
+    runtime: Path, tmp_path: Path
+) -> None:
+    root, elsewhere = tmp_path / "project", runtime / "elsewhere"
+    root.mkdir()
+    elsewhere.mkdir(mode=0o700)
+    (elsewhere / LEFT).write_text("a database of somebody")
+    (runtime / "coretools-mcp").symlink_to(elsewhere)
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(runtime)}
+    parameters = StdioServerParameters(command=sys.executable, args=forked(server_arguments(root, None)), env=environ)
+    async with speaking(HANDSHAKE, stdio_client(parameters)) as client:
+        await client.list_tools()
+        await ask(runtime, "status")
+        assert [path.name for path in elsewhere.iterdir()] == [LEFT]
+        (runtime / "coretools-mcp").unlink()
+        (runtime / "coretools-mcp").mkdir(mode=0o700)
+        (runtime / "coretools-mcp" / LEFT).write_text("a file of theirs")
+        await ask(runtime, "status")
+        assert (runtime / "coretools-mcp" / LEFT).read_text() == "a file of theirs"
+
+
+@pytest.mark.requirement("control.socket")
 async def test_what_a_killed_server_has_left_is_removed(runtime: Path, tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
@@ -161,7 +183,17 @@ async def test_what_a_killed_server_has_left_is_removed(runtime: Path, tmp_path:
 
 @pytest.mark.requirement("control.socket")
 @pytest.mark.parametrize(
-    "said", [b"", b"\n", b"[]\n", b'{"ask": "money"}\n', b'{"ask": ["status"]}\n', b"\xff\n", b"x" * 70_000]
+    "said",
+    [
+        b"",
+        b"\n",
+        b"[]\n",
+        b'{"ask": "money"}\n',
+        b'{"ask": ["status"]}\n',
+        b"\xff\n",
+        b"x" * 70_000,
+        b"[" * 60_000 + b"\n",
+    ],
 )
 async def test_a_question_that_makes_no_sense_changes_nothing(runtime: Path, tmp_path: Path, said: bytes) -> None:
     root = tmp_path / "project"
