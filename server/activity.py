@@ -35,18 +35,20 @@ class RecordedCall:
 class Activity:
     """The latest calls, the newest last. A middleware of the server."""
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.calls: deque[RecordedCall] = deque(maxlen=MOST_CALLS)
-        self._on_change = on_change
+        self.on_change: Callable[[], None] = lambda: None
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         if ctx.method != "tools/call":
             return await call_next(ctx)
         params = as_mapping(ctx.params)
-        arguments = json.dumps(without_secrets(params.get("arguments"), max_chars=SUMMARY_CHARS * 4), default=str)
+        arguments = json.dumps(
+            without_secrets(params.get("arguments"), max_chars=SUMMARY_CHARS * 4), default=str, ensure_ascii=False
+        )
         call = RecordedCall(client_name(ctx), str(params.get("name"))[:SUMMARY_CHARS], arguments[:SUMMARY_CHARS])
         self.calls.append(call)
-        self._on_change()
+        self.on_change()
         began, outcome = time.perf_counter(), "ended without a result"
         try:
             result = await call_next(ctx)
@@ -58,7 +60,7 @@ class Activity:
             return result
         finally:
             call.seconds, call.outcome = time.perf_counter() - began, outcome
-            self._on_change()
+            self.on_change()
 
 
 def _texts(content: Any) -> Generator[str]:

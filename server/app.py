@@ -26,7 +26,7 @@ from server.activity import Activity
 from server.announcements import Announcements, ListenBus
 from server.audit_log import AuditLog
 from server.client_request import exchange_of
-from server.consent.confirmers import AlreadyConsented, Confirmers
+from server.consent.confirmers import Confirmers
 from server.instructions import instructions
 from server.live_settings import LiveSettings, has_other_rules
 from server.requests.files import AT, FileRequests, MemoryResources
@@ -45,10 +45,9 @@ from tools.call.consent import Judgement
 from tools.call.context import ClientState, Services, ToolContext
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
-from tools.contract.confirmation import Question
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Kind
-from tools.contract.results import FunctionCall, ToolResult
+from tools.contract.results import FunctionCall
 from tools.contract.threads import THREADS
 from tools.files.workspace import Workspace
 from tools.permissions.policy import PermissionRequest
@@ -127,6 +126,7 @@ class App:
     def __init__(self, report: SettingsReport, served_over: ServedOver) -> None:
         self._settings = settings = report.settings
         self._tasks: TaskGroup | None = None
+        self._activity: Activity | None = None  # once somebody looks on
         self.started = anyio.Event()
         """Set when a client is really there."""
         self.registry = ToolRegistry()
@@ -354,9 +354,11 @@ class App:
         self.questions.on_change = on_change
         self.audit.remember()
         self._flow.audit = self.audit
-        activity = Activity(on_change)
-        self.server.middleware.insert(0, activity)
-        return activity
+        if self._activity is None:
+            self._activity = Activity()
+            self.server.middleware.insert(0, self._activity)
+        self._activity.on_change = on_change
+        return self._activity
 
     def switch_server(self, alias: str, *, is_on: bool) -> None:
         if self._tasks is not None:
@@ -382,14 +384,7 @@ class App:
         for client in self.clients.all():
             workspace = self._workspaces.workspace(client.roots, client.readable)
             context = ToolContext(workspace, self._contexts.limits, client.state)
-
-            async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
-                return await self._flow.run(call, context, AlreadyConsented())
-
-            for listed in await self._memory.listed(context):
-                read = await self._memory.read(listed["uri"], context, run)
-                text = read.llm_content if isinstance(read, ToolResult) else ""
-                found.append((client.name, listed["title"], text if isinstance(text, str) else ""))
+            found += [(client.name, title, text) for title, text in await self._memory.shown(context)]
         return found
 
     async def judge(self, call: FunctionCall) -> Judgement:

@@ -42,6 +42,7 @@ MOST_QUESTIONERS = 16  # at once; others are turned away
 QUESTION_BYTES = 1 << 16
 QUESTION_SECONDS = 5.0  # how long a question may take to come
 ANSWER_SECONDS = 3.0  # how long a server may take to begin its answer, until it is told to be stuck
+OPENING_SECONDS = 60.0  # the same for opening the dashboard, for which much is read first
 PATH_BYTES = 100  # the longest path that a socket may have is 103 bytes on macOS, 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # between two looks at the log for somebody who follows it
@@ -49,6 +50,7 @@ NO_TEMPLATES = (
     "the server that is running lacks what the dashboard needs. Install coretools-mcp with the extra dashboard, for "
     "instance pipx install --force 'coretools-mcp[dashboard]', and restart it in its client."
 )
+NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs tells why"
 SUFFIX = ".sock"  # of a socket that is served, or was
 
 _NAME = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
@@ -84,9 +86,11 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
     """The socket of each server in a folder of ours, with a connection. Those that nobody serves are removed."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if not _NAME.fullmatch(entry.name) or not stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
-                continue
+            # One that has vanished meanwhile hides no other.
             with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+                is_socket = stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
+                if not is_socket or not _NAME.fullmatch(entry.name):
+                    continue
                 connection.settimeout(ANSWER_SECONDS)
                 try:
                     connection.connect(entry.path)
@@ -118,18 +122,20 @@ async def serve_control(app: App, transport: str) -> None:
                 return
             await anyio.sleep(LOOK_SECONDS)
 
+    pages: list[Dashboard] = []  # the one that is open
+
     async def serve_page(page: Dashboard, opened: anyio.Event) -> None:
         try:
             await page.serve(opened)
         except Exception:
             logger.exception("the dashboard has ended because of an internal error")
+        finally:
+            pages.clear()
             opened.set()
 
-    page: Dashboard | None = None
     opening = anyio.Lock()
 
     async def dashboard(_: Json) -> AsyncIterator[Json]:
-        nonlocal page
         try:
             # Few open it, and reading it takes a second that nobody should wait.
             module = await THREADS.run(lambda: import_module("server.dashboard.site"))
@@ -137,13 +143,13 @@ async def serve_control(app: App, transport: str) -> None:
             yield {"error": NO_TEMPLATES}
             return
         async with opening:
-            if page is None:
-                page = made = cast("Dashboard", module.Dashboard(app))
+            if not pages:
+                pages.append(module.Dashboard(app))
                 opened = anyio.Event()
-                tasks.start_soon(serve_page, made, opened)
+                tasks.start_soon(serve_page, pages[0], opened)
                 await opened.wait()
-            link = page.link()
-        yield {"link": link}
+            told = {"link": pages[0].link()} if pages else {"error": NOT_OPENED}
+        yield told
 
     answers: dict[str, Answer] = {"status": status, "logs": logs, "dashboard": dashboard}
     questioners = 0
@@ -208,7 +214,7 @@ def follow_answer(question: Json, pid: int, environ: Mapping[str, str]) -> Itera
             if (about := next(_lines(connection, {"ask": "status"}), None)) is None or about["pid"] != pid:
                 continue
             with socket.socket(socket.AF_UNIX) as own, suppress(OSError):
-                own.settimeout(ANSWER_SECONDS)
+                own.settimeout(OPENING_SECONDS)
                 own.connect(path)
                 yield from _lines(own, question)
             return

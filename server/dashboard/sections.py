@@ -23,7 +23,7 @@ from tools.contract.secrets import redact
 if TYPE_CHECKING:
     from server.app import App
 
-MAX_DIFF_CHARS = 400_000  # of one diff on the page; what is longer is refused to be answered there
+MAX_TEXT_CHARS = 400_000  # of what one question shows; what is longer can only be denied there
 MOST_TOOLS = 200  # tools on the page; others are found by the search
 MOST_NAMED = 3  # clients that are named in the head of a page
 MOST_CHANGES = 200  # changes of files that are listed
@@ -70,8 +70,8 @@ def questions(app: App) -> dict[str, Any]:
             case _:
                 text = getattr(details, "plan", "")
         more += true_hosts(f"{text}\n{question.description}")
-        # A person allows only what they have seen.
-        is_whole = len(text) <= MAX_DIFF_CHARS
+        # What is longer than that is not even prepared for a person; a cut diff says so, as in any other question.
+        is_whole = len(text) <= MAX_TEXT_CHARS
         shown.append(
             {
                 "id": pending.id,
@@ -81,7 +81,7 @@ def questions(app: App) -> dict[str, Any]:
                 "action": question.description,
                 "title": details.title.removeprefix("Confirm "),
                 "kind": kind,
-                "lines": visible(text[:MAX_DIFF_CHARS]).rstrip("\n").split("\n"),
+                "lines": visible(text[:MAX_TEXT_CHARS]).rstrip("\n").split("\n"),
                 "is_whole": is_whole,
                 "more": more,
                 "reason": question.reason,

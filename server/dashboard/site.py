@@ -93,7 +93,7 @@ class Dashboard:
         self._ending = anyio.Event()
         self._sign_in = SignIn()
         self._port = 0
-        self._is_confined = False
+        self._is_confined: bool | None = None  # not tried out yet
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(FOLDER / "templates"),
             autoescape=True,
@@ -138,7 +138,6 @@ class Dashboard:
                 lifespan="off",
                 timeout_graceful_shutdown=1,
             )
-            self._is_confined = await self._app.commands.are_confined(self._app.live.report.settings.workspace.roots)
             opened.set()
             web = _Web(config)
             serving = asyncio.create_task(web.serve(sockets=[listener]))
@@ -221,6 +220,8 @@ class Dashboard:
     async def _rendered(
         self, template: str, session: BrowserSession | None, status: int = HTTPStatus.OK, page: str = "-", **shown: Any
     ) -> Response:
+        if self._is_confined is None:
+            self._is_confined = await self._app.commands.are_confined(self._app.live.report.settings.workspace.roots)
         shown |= {
             "page": page,
             "pages": PAGES,
@@ -360,7 +361,8 @@ class Dashboard:
         session = self._session(request)
         _, plan = await self._planned_undo(request)
         asked = plan.question("")
-        lines = visible(asked.file_diff[: sections.MAX_DIFF_CHARS]).rstrip("\n").split("\n")
+        lines = visible(asked.file_diff).rstrip("\n").split("\n")
+        lines += ["Cut here: it is too long to be shown in full."] if asked.truncated else []
         about = {"asked": asked.title, "lines": lines, "state": plan.state}
         return await self._rendered("undo.html", session, HTTPStatus.OK, "changes", number=plan.change.id, **about)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -272,6 +272,23 @@ class MemoryResources:
         if isinstance(outcome, Question) or "mime_type" not in outcome.facts:
             return outcome
         return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
+
+    async def shown(self, context: ToolContext) -> list[tuple[str, str]]:
+        """Titles and texts of what is remembered, for a person who looks on: nothing counts as read by the client."""
+
+        def read() -> list[tuple[str, str]]:
+            found: list[tuple[str, str]] = []
+            for file in self._present(context):
+                with suppress(ToolError), file.workspace.open_file(file.location) as opened:
+                    text = opened.whole(context.signal).decode("utf-8", "replace")
+                    found.append((f"{file.scope.capitalize()} memory", text))
+            return found
+
+        found = await run_blocking(context.signal, read)
+        todos = self.todos.of(context.client.key, context.workspace)
+        if todos:
+            found.append(("Todo list", "\n".join(f"[{todo.status}] {todo.content}" for todo in todos)))
+        return found
 
     def _present(self, context: ToolContext) -> list[MemoryFile]:
         from tools.files.ignore_files import is_hidden_target  # noqa: PLC0415 - starting up does not need it

@@ -393,6 +393,26 @@ async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_
 
 
 @pytest.mark.requirement("dashboard.pages")
+async def test_a_look_at_what_is_remembered_counts_as_nothing_that_the_client_has_read(
+    runtime: Path, root: Path
+) -> None:
+    memory = root / "AGENTS.md"
+    memory.write_text("## Added Memories\n- one\n")
+    async with (
+        served(runtime, root, settings={"approvalMode": "yolo"}) as client,
+        signed_in(await link_of(runtime, root)) as browser,
+    ):
+        await client.call_tool("read_file", {"absolute_path": str(memory)})
+        memory.write_text("## Added Memories\n- one\n- by hand\n")
+        assert "by hand" in (await browser.get("/memory")).text
+        audit = (await browser.get("/audit")).text
+        assert audit.count('<td data-label="Tool">read_file</td>') == 1
+        result = await client.call_tool("write_file", {"file_path": str(memory), "content": "gone\n"})
+        assert "file_changed_since_read" in text_of(result)
+        assert "by hand" in memory.read_text()
+
+
+@pytest.mark.requirement("dashboard.pages")
 async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(runtime: Path, root: Path) -> None:
     settings: dict[str, object] = {"mcpServers": {"good": stdio_upstream()}}
     async with (

@@ -116,13 +116,10 @@ class Flow:
                 progress = LateProgress(context.progress, description)
                 try:
                     result = await tool.execute(judged.params, replace(context, progress=progress.tell))
-                    if progress.told:
-                        await progress.settle()
                 finally:
-                    # Without a function of its own: each call comes here.
                     progress.timer.cancel()
-                    if progress.telling is not None:
-                        progress.telling.cancel()
+                    if progress.telling is not None:  # most calls have told nothing
+                        await progress.end()
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)
@@ -183,20 +180,22 @@ class LateProgress:
         self._progress = progress
         self._waiting: list[tuple[float, float | None, str]] = [(0, None, description)]
         self.telling: asyncio.Task[None] | None = None
-        self.told = 0.0  # when something was told last; 0 is never
+        self._told = 0.0  # when something was told last
         self.timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._begin)
 
     async def tell(self, done: float, total: float | None, message: str) -> None:
         """Tell it, or in its time: the latest counts."""
         if self.telling is not None and self.telling.done():
-            await self._progress(done, total, message)
-            self.told = monotonic()
+            await self._tell(done, total, message)
         else:
             self._waiting[1:] = [(done, total, message)]
 
-    async def settle(self) -> None:
-        """Let the answer come a little after what was told last."""
-        rest = self.told + APART_SECONDS - monotonic()
+    async def end(self) -> None:
+        """Tell nothing more, and let the answer come a little after what was told last."""
+        if self.telling is not None:
+            await asyncio.wait([self.telling], timeout=APART_SECONDS)
+            self.telling.cancel()
+        rest = self._told + APART_SECONDS - monotonic()
         if rest > 0:
             await anyio.sleep(rest)
 
@@ -204,10 +203,13 @@ class LateProgress:
         self.telling = asyncio.create_task(self._tell_waiting())
 
     async def _tell_waiting(self) -> None:
+        while self._waiting:
+            await self._tell(*self._waiting.pop(0))
+
+    async def _tell(self, done: float, total: float | None, message: str) -> None:
+        self._told = monotonic()
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client is gone
-            while self._waiting:
-                await self._progress(*self._waiting.pop(0))
-                self.told = monotonic()
+            await self._progress(done, total, message)
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:

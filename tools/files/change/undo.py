@@ -104,7 +104,7 @@ def target_of(
     """The file of a change, opened without following a link; a `ToolError` where it is hidden from agents."""
     location = workspace.at(change.path)
     workspace.refuse_to_write(location)
-    # What it held before is not for agents; a person can take it back at a terminal.
+    # What it held before is not for agents; a person can take it back.
     refuse_hidden(workspace, location, f"restored (the user can: coretools-mcp undo {change.id})")
     if workspace.forbidden is not None and (rule := workspace.forbidden(change.path)) is not None:
         raise ToolError(ToolErrorType.PATH_IGNORED, f"'{location.shown}' is not restored: the {rule} hides it.")
