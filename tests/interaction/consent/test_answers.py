@@ -122,7 +122,7 @@ def test_an_error_in_place_of_an_answer_is_no_consent(
     [
         (REFUSALS["deny with a reason"], "not today"),
         (REFUSALS["decline"], "perhaps nobody saw it"),
-        (REFUSALS["decline"], "approvalMode"),
+        (REFUSALS["decline"], "--approval-mode"),
         (REFUSALS["cancel"], "dismissed"),
         (EMPTY["empty content"], "no consent"),
     ],

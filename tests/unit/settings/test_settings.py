@@ -411,7 +411,7 @@ def is_secret(key: KeyDescription) -> bool:
             {"approvalMode": "auto edit"},
             'approvalMode is "auto edit", but has to be one of "plan", "default", "auto-edit" ("yolo" only',
         ),
-        ({"confirmation": {"whenUnavailable": "allow"}}, 'but has to be one of "client", "deny", or null.'),
+        ({"confirmation": {"whenUnavailable": "allow"}}, 'but has to be one of "client", "page", "deny", or null.'),
         ({"log": "info"}, "log is a string, but has to be an object."),
         ({"log": {"level": "x" * 500}}, 'log.level is "' + "x" * 79 + "..., but"),
         ({"mcpServers": {"a": {"command": "x", "isolation": "none"}}}, 'mcpServers.a.isolation is "none", but'),

@@ -230,7 +230,10 @@ class Journal:
     @contextmanager
     def _locked(self) -> Generator[sqlite3.Connection]:
         """The database, for one thread; after a failure it is opened anew, and what was begun counts for nothing."""
-        import sqlite3  # noqa: PLC0415 - with the first change
+        try:
+            import sqlite3  # noqa: PLC0415 - with the first change
+        except ImportError:
+            raise JournalError("the journal of changes needs SQLite, which this Python lacks") from None
 
         with self._lock:
             try:
