@@ -139,7 +139,9 @@ async def serve_control(app: App, transport: str) -> None:
         try:
             # Few open it, and reading it takes a second that nobody should wait.
             module = await THREADS.run(lambda: import_module("server.dashboard.site"))
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            if error.name != "jinja2":
+                raise
             yield {"error": NO_TEMPLATES}
             return
         async with opening:
@@ -163,13 +165,18 @@ async def serve_control(app: App, transport: str) -> None:
                     return
                 with anyio.fail_after(QUESTION_SECONDS):
                     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", QUESTION_BYTES)
-                question = json.loads(line)
-                async for said in answers[question["ask"]](question):
+                try:
+                    question = json.loads(line)
+                    lines = answers[question["ask"]](question)
+                except (ValueError, LookupError, TypeError, RecursionError):
+                    logger.info("the control socket was asked what is not understood")
+                    return
+                async for said in lines:
                     await stream.send(json.dumps(said).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
             pass  # whoever asked has gone
-        except (anyio.DelimiterNotFound, TimeoutError, ValueError, LookupError, TypeError, RecursionError):
-            logger.info("the control socket was asked what is not understood")
+        except (anyio.DelimiterNotFound, TimeoutError):
+            logger.info("the control socket was asked nothing whole")
         except Exception:
             logger.exception("the control socket could not answer because of an internal error")
         finally:
@@ -190,8 +197,9 @@ async def serve_control(app: App, transport: str) -> None:
     except OSError as error:
         logger.info("no control socket (%s)", error.errno)
     finally:
-        with suppress(OSError):
-            os.unlink(path)
+        for name in (unheard, path):
+            with suppress(OSError):
+                os.unlink(name)
 
 
 def private_file(environ: Mapping[str, str], name: str) -> str | None:
@@ -200,24 +208,22 @@ def private_file(environ: Mapping[str, str], name: str) -> str | None:
     return None if folder is None else os.path.join(folder, name)
 
 
-def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[Json | None]:
-    """The first line of the answer of each server of this person that runs; `None` for one that is stuck. Blocks."""
-    for folder in filter(_is_private, runtime_folders(environ)):
-        for _, connection in _connections(folder):
-            yield next(_lines(connection, question), None)
+def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, Json | None]]:
+    """The socket of each server of this person that runs, with the first line of its answer. Blocks.
 
-
-def follow_answer(question: Json, pid: int, environ: Mapping[str, str]) -> Iterator[Json]:
-    """All lines of the answer of one server, until it ends. Blocks."""
+    It is `None` for one that is stuck.
+    """
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
-            if (about := next(_lines(connection, {"ask": "status"}), None)) is None or about["pid"] != pid:
-                continue
-            with socket.socket(socket.AF_UNIX) as own, suppress(OSError):
-                own.settimeout(OPENING_SECONDS)
-                own.connect(path)
-                yield from _lines(own, question)
-            return
+            yield path, next(_lines(connection, question), None)
+
+
+def ask_server(path: str, question: Json) -> Iterator[Json]:
+    """All lines of the answer of the server at this socket, until it ends. Blocks."""
+    with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+        connection.settimeout(OPENING_SECONDS)
+        connection.connect(path)
+        yield from _lines(connection, question)
 
 
 def _lines(connection: socket.socket, question: Json) -> Iterator[Json]:

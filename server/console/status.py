@@ -21,7 +21,7 @@ if sys.platform == "win32":
     raise ImportError("there is no control socket on Windows")
 
 from server.console import EXIT_FAILED
-from server.control import ask_servers, follow_answer, private_file
+from server.control import ask_server, ask_servers, private_file
 
 NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp install lists those that do."
 STUCK = "One server does not answer; its client can start it anew."
@@ -29,7 +29,7 @@ STUCK = "One server does not answer; its client can start it anew."
 
 def show_status(environ: Mapping[str, str], *, as_json: bool) -> int:
     """Tell of each server that runs its clients and the servers behind it. Exit code 1 if there is none."""
-    found = list(ask_servers({"ask": "status"}, environ))
+    found = [answer for _, answer in ask_servers({"ask": "status"}, environ)]
     told = [each for each in found if each is not None]
     if as_json:
         sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
@@ -79,14 +79,14 @@ def _lasting(seconds: float) -> str:
 
 def show_logs(environ: Mapping[str, str], alias: str | None, pid: int | None, *, follows: bool) -> int:
     """Print the latest lines of a server's log, or what it has of one server behind it; on and on where followed."""
-    about = _chosen(environ, pid)
+    path, about = _chosen(environ, pid)
     servers = [each["alias"] for each in about["servers"]]
     if alias is not None and alias not in servers:
         there = f"It has {', '.join(servers)}." if servers else "There is none behind it."
         raise UsageError(f"the running server has no server '{alias}' behind it. {there}")
     question = {"ask": "logs", "server": alias, "follow": follows}
     is_empty = True
-    for said in follow_answer(question, about["pid"], environ):
+    for said in ask_server(path, question):
         lines = [visible_line(redact(line)) for line in said["lines"]]
         if lines:
             show(*lines)
@@ -102,16 +102,15 @@ def show_logs(environ: Mapping[str, str], alias: str | None, pid: int | None, *,
 
 def open_dashboard(environ: Mapping[str, str], pid: int | None, *, opens_browser: bool) -> int:
     """Have the page of a running server opened, and print the link that signs one browser in."""
-    about = _chosen(environ, pid)
-    said: Json = next(follow_answer({"ask": "dashboard"}, about["pid"], environ), Json())
+    socket, about = _chosen(environ, pid)
+    said: Json = next(ask_server(socket, {"ask": "dashboard"}), Json())
     if "link" not in said:
         raise Failure(said.get("error", STUCK))
     sys.stdout.write(f"{said['link']}\n")
     sys.stdout.flush()
-    show(
-        "The link signs one browser in, once, within a minute. The page is there until the server ends.",
-        stream=sys.stderr,
-    )
+    whose = f"The page of process {about['pid']}, which works in {', '.join(_folders(about)) or 'no folder'}."
+    how = "The link signs one browser in, once, within a minute. The page is there until the server ends."
+    show(f"{whose} {how}", stream=sys.stderr)
     if opens_browser:
         import webbrowser  # noqa: PLC0415 - only here
 
@@ -129,13 +128,18 @@ def open_dashboard(environ: Mapping[str, str], pid: int | None, *, opens_browser
     return 0
 
 
-def _chosen(environ: Mapping[str, str], pid: int | None) -> Json:
-    """The server with this process id; else the only one, or the only one that works in the working folder."""
+def _chosen(environ: Mapping[str, str], pid: int | None) -> tuple[str, Json]:
+    """The socket and status of the server with this process id; else of the only one, or the only one that works here.
+
+    Raises:
+        Failure: None runs, or one that is stuck may be the one that is meant.
+        UsageError: It is not clear which one is meant.
+    """
     answers = list(ask_servers({"ask": "status"}, environ))
-    found = [each for each in answers if each is not None]
+    found = [(path, about) for path, about in answers if about is not None]
     here = real_path(os.getcwd())
-    fitting = [each for each in found if pid is None or each["pid"] == pid]
-    in_folder = [each for each in fitting if any(contains(folder, here) for folder in _folders(each))]
+    fitting = [each for each in found if pid is None or each[1]["pid"] == pid]
+    in_folder = [each for each in fitting if any(contains(folder, here) for folder in _folders(each[1]))]
     if pid is None and len(found) < len(answers) and not in_folder:
         raise Failure(f"{STUCK} It may be the one of this folder; --pid names another one.")
     if len(fitting) > 1:
@@ -144,7 +148,7 @@ def _chosen(environ: Mapping[str, str], pid: int | None) -> Json:
         return fitting[0]
     if not found:
         raise Failure(NONE_RUNS)
-    listed = "".join(f"\n  --pid {each['pid']}: {', '.join(_folders(each)) or 'no folder'}" for each in found)
+    listed = "".join(f"\n  --pid {about['pid']}: {', '.join(_folders(about)) or 'no folder'}" for _, about in found)
     raise UsageError(f"{'several servers are running' if pid is None else 'no server has that pid'}:{listed}")
 
 

@@ -559,8 +559,9 @@ async def test_no_list_result_or_log_holds_the_link(runtime: Path, root: Path) -
 
 
 @pytest.mark.requirement("dashboard.sign-in")
-async def test_without_a_running_server_the_command_says_so(tmp_path: Path) -> None:
-    with runtime_folder() as empty:
-        done = await ask(empty, "dashboard", "--pid", "1", cwd=tmp_path)
-        assert done.returncode in (1, 2)
-        assert "running" in done.stderr or "no server has that pid" in done.stderr
+async def test_a_process_that_is_no_server_is_told_with_those_that_are(tmp_path: Path) -> None:
+    with runtime_folder() as runtime:
+        async with served(runtime, tmp_path):
+            done = await ask(runtime, "dashboard", "--pid", "1", cwd=tmp_path)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert "no server has that pid:\n" in done.stderr
