@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import textwrap
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +12,7 @@ from server.activity import Activity
 from server.log import HISTORY
 from server.settings.section import dotted
 from server.settings_display import as_text, shown_value
-from tools.contract.confirmation import EditConfirmation, ExecConfirmation, InfoConfirmation, McpConfirmation
-from tools.contract.display import true_hosts, visible, without_gaps
+from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible
 from tools.contract.errors import ToolError
 from tools.contract.file_names_in_text import shown_path
 from tools.contract.secrets import redact
@@ -48,28 +45,11 @@ def questions(app: App) -> dict[str, Any]:
     """The questions that wait, each with the whole action, why it is asked, and the answers that it offers."""
     shown: list[dict[str, Any]] = []
     for pending in app.questions.all():
-        question, details = pending.question, pending.question.details
-        text, kind, more = "", "text", list[str]()
-        match details:
-            case EditConfirmation():
-                # Without the two lines that only name the file once more.
-                text, kind = details.file_diff.partition("====\n")[2] or details.file_diff or "(no content)", "diff"
-                more.append(f"File: {details.file_path} (+{details.added} -{details.removed} lines)")
-                if details.truncated:
-                    more.append("Cut: it is too long to be shown in full.")
-            case ExecConfirmation():
-                text, kind = without_gaps(details.command), "command"
-                more.append(f"Folder: {details.directory}")
-                more += ["It keeps running in the background after the call."] if details.is_background else []
-                more += [f"The model says: {details.description}"] if details.description else []
-            case McpConfirmation():
-                text = without_gaps(as_lines(details.arguments))
-                more.append(f"Server: {details.server_name}, tool: {details.tool_name}")
-            case InfoConfirmation():
-                text = without_gaps(details.prompt)
-            case _:
-                text = getattr(details, "plan", "")
-        more += true_hosts(f"{text}\n{question.description}")
+        question, parts = pending.question, question_parts(pending.question.details)
+        more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
+        more += true_hosts(f"{parts.block}\n{question.description}")
+        # Of a diff without the two lines that only name the file once more.
+        text = parts.block.partition("====\n")[2] or parts.block if parts.language == "diff" else parts.block
         # What is longer than that is not even prepared for a person; a cut diff says so, as in any other question.
         is_whole = len(text) <= MAX_TEXT_CHARS
         shown.append(
@@ -79,8 +59,8 @@ def questions(app: App) -> dict[str, Any]:
                 "asked": _clock(pending.asked),
                 "seconds_left": max(0, round(pending.seconds_left)),
                 "action": question.description,
-                "title": details.title.removeprefix("Confirm "),
-                "kind": kind,
+                "title": question.details.title.removeprefix("Confirm "),
+                "language": parts.language,
                 "lines": visible(text[:MAX_TEXT_CHARS]).rstrip("\n").split("\n"),
                 "is_whole": is_whole,
                 "more": more,
@@ -94,11 +74,6 @@ def questions(app: App) -> dict[str, Any]:
             }
         )
     return {"questions": shown, "asks_here": app.asks_at_dashboard}
-
-
-def as_lines(value: Mapping[str, Any]) -> str:
-    """Arguments as a person reads them."""
-    return json.dumps(dict(value), indent=2, ensure_ascii=False, default=str)
 
 
 def calls(activity: Activity) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from server.dashboard.sign_in import BrowserSession, SignIn
 from server.log import HISTORY
 from server.transports.slow_clients import ClientConnection
 from tools.contract.confirmation import Answer, Decision
-from tools.contract.display import visible
+from tools.contract.display import CUT_HERE, visible
 from tools.contract.errors import ToolError
 from tools.contract.threads import THREADS
 from tools.files.change.undo import ChangeUndo, carry_out, plan_for_person
@@ -362,7 +362,7 @@ class Dashboard:
         _, plan = await self._planned_undo(request)
         asked = plan.question("")
         lines = visible(asked.file_diff).rstrip("\n").split("\n")
-        lines += ["Cut here: it is too long to be shown in full."] if asked.truncated else []
+        lines += [CUT_HERE] if asked.truncated else []
         about = {"asked": asked.title, "lines": lines, "state": plan.state}
         return await self._rendered("undo.html", session, HTTPStatus.OK, "changes", number=plan.change.id, **about)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 
 from tools.contract.confirmation import (
     AskUserConfirmation,
+    ConfirmationDetails,
     EditConfirmation,
     ExecConfirmation,
     InfoConfirmation,
@@ -23,6 +25,7 @@ from tools.contract.results import FileDiff, ReturnDisplay, TodoListDisplay
 
 # A longer diff or argument text is cut in a question, and the cut is told. Clients cut far earlier or not at all.
 MAX_QUESTION_BYTES = 32_000
+CUT_HERE = "Cut here: it is too long to be shown in full."
 # A display shown beside the result for the model stays this small: most clients give every block to the model
 MAX_BLOCK_BYTES = 4_096
 ROOM_FOR_TOTALS = 80  # bytes kept free in the block for the line that tells the totals
@@ -148,36 +151,57 @@ def _plain(host: str) -> str:
         return "not a valid name"
 
 
-def render_question(question: Question) -> str:
-    """The whole action as text, for the message of an elicitation form or a terminal."""
-    details = question.details
-    lines = [visible_line(question.description), "", visible_line(details.title)]
+@dataclass(frozen=True, slots=True)
+class QuestionParts:
+    """What a person has to see of a question, in order: lines, what would happen, lines. Only the block may be long."""
+
+    before: tuple[str, ...] = ()
+    block: str = ""  # without gaps, and else as it is
+    language: str = ""  # of the block, as a fence of Markdown names it; empty where there is none
+    is_cut: bool = False  # whether the block lacks something at its end
+    after: tuple[str, ...] = ()
+
+
+def question_parts(details: ConfirmationDetails) -> QuestionParts:
+    """Take apart what is asked, for every way in which it is shown. The lines are made visible, the block is not."""
     match details:
         case EditConfirmation():
-            lines.append(f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)")
-            lines.append(_shown(details.file_diff or "(no content)", "diff", is_cut=details.truncated))
+            file = f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)"
+            return QuestionParts((file,), details.file_diff or "(no content)", "diff", details.truncated)
         case ExecConfirmation():
-            lines += [_shown(without_gaps(details.command), "bash"), f"Folder: {visible_line(details.directory)}"]
+            after = [f"Folder: {visible_line(details.directory)}"]
             if details.is_background:
-                lines.append("It keeps running in the background after the call.")
+                after.append("It keeps running in the background after the call.")
             if details.description:
-                lines.append(f"The model says: {visible_line(details.description)}")
+                after.append(f"The model says: {visible_line(details.description)}")
+            return QuestionParts(block=without_gaps(details.command), language="bash", after=tuple(after))
         case PlanConfirmation():
-            lines.append(_shown(details.plan, "markdown"))
+            return QuestionParts(block=details.plan, language="markdown")
         case McpConfirmation():
-            lines.append(f"Server: {visible_line(details.server_name)}, tool: {visible_line(details.tool_name)}")
+            tool = f"Server: {visible_line(details.server_name)}, tool: {visible_line(details.tool_name)}"
             arguments = json.dumps(dict(details.arguments), indent=2, ensure_ascii=False, default=str)
-            lines.append(_shown(without_gaps(arguments), "json"))
+            return QuestionParts((tool,), without_gaps(arguments), "json")
         case InfoConfirmation():
-            lines.append(_shown(without_gaps(details.prompt), "text"))
+            return QuestionParts(block=without_gaps(details.prompt), language="text")
         case AskUserConfirmation():
             # Whole, since a tool takes only short ones.
+            lines: list[str] = []
             for number, asked in enumerate(details.questions, start=1):
                 several = " (several may be chosen)" if asked.is_multiple else ""
                 lines.append(f"{number}. {in_one_line(asked.header)}: {in_one_line(asked.question)}{several}")
                 for option in asked.options:
                     about = f": {in_one_line(option.description)}" if option.description else ""
                     lines.append(f"   - {in_one_line(option.label)}{about}")
+            return QuestionParts(tuple(lines))
+
+
+def render_question(question: Question) -> str:
+    """The whole action as text, for the message of an elicitation form or a terminal."""
+    parts = question_parts(question.details)
+    lines = [visible_line(question.description), "", visible_line(question.details.title), *parts.before]
+    if parts.language:
+        lines.append(_shown(parts.block, parts.language, is_cut=parts.is_cut))
+    lines += parts.after
     if question.reason:
         lines.append(f"Asked because: {visible_line(question.reason)}")
     return "\n".join([*lines, *true_hosts("\n".join(lines))])
@@ -217,7 +241,7 @@ def cut_at_line(text: str, size: int) -> tuple[str, bool]:
 def _shown(text: str, language: str, *, is_cut: bool = False) -> str:
     shown, is_cut_here = cut_at_line(visible(text).rstrip("\n"), MAX_QUESTION_BYTES)
     block = fenced(shown, language)
-    return f"{block}\nCut here: it is too long to be shown in full." if is_cut or is_cut_here else block
+    return f"{block}\n{CUT_HERE}" if is_cut or is_cut_here else block
 
 
 # How a person sees the status of a todo; an empty box is what is still to be done
