@@ -317,21 +317,25 @@ class App:
             "approvalMode": report.settings.approval_mode.value,
             "settings": list(report.files),
             "logLevel": report.settings.log.level,
-            "clients": [
-                {
-                    "name": client.name,
-                    "protocolVersion": client.version,
-                    "folders": list(self._workspaces.workspace(client.roots, client.readable).roots),
-                    "calls": client.calls,
-                    "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
-                    "silentSeconds": round(time.monotonic() - client.last_seen, 1),
-                }
-                for client in self.clients.all()
-            ],
+            "clients": self.about_clients(),
             "servers": self.pool.report(),
             "leftOut": dict(self.pool.left_out),
             "customTools": custom.state.problem or "found" if custom is not None else "none",
         }
+
+    def about_clients(self) -> list[dict[str, Any]]:
+        """Who is connected, in which folders, and with what at work."""
+        return [
+            {
+                "name": client.name,
+                "protocolVersion": client.version,
+                "folders": list(self._workspaces.workspace(client.roots, client.readable).roots),
+                "calls": client.calls,
+                "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
+                "silentSeconds": round(time.monotonic() - client.last_seen, 1),
+            }
+            for client in self.clients.all()
+        ]
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
         """What would be decided on a call of a tool, as far as its arguments do not matter, and why."""

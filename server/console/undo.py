@@ -13,9 +13,8 @@ from server.settings import SettingsReport
 from server.tool_services import LazyJournal
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolError
-from tools.contract.file_names_in_text import sendable_name
 from tools.files.change.journal import Journal
-from tools.files.change.undo import NOT_COVERED, carry_out, described, plan_for_person
+from tools.files.change.undo import NONE_KEPT, NOT_COVERED, carry_out, change_as_json, described, plan_for_person
 from tools.files.workspace import Workspace
 
 MAX_LISTED = 1_000  # changes that are listed (ours)
@@ -28,19 +27,7 @@ def show_changes(report: SettingsReport, *, as_json: bool) -> int:
     except ToolError as error:
         raise Failure(f"{error.message}.") from None
     if as_json:
-        told = [
-            {
-                "id": change.id,
-                "time": change.time,
-                "tool": change.tool,
-                "path": sendable_name(change.path),
-                "added": change.added,
-                "removed": change.removed,
-                "undoes": change.undoes,
-                "undone": bool(change.is_undone),
-            }
-            for change in changes
-        ]
+        told = [change_as_json(change, "id") for change in changes]
         sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
         return 0
     lines = described(changes, workspace) or [f"No changes are kept of {', '.join(workspace.roots)}."]
@@ -83,7 +70,7 @@ def forget(report: SettingsReport, *, is_sure: bool) -> int:
 def _journal(report: SettingsReport) -> Journal:
     opened = LazyJournal(report).open
     if opened is None:
-        raise Failure("no changes are kept: undo.enabled is false, or there is no home folder.")
+        raise Failure(f"no changes are kept: {NONE_KEPT}.")
     return opened()
 
 

@@ -16,6 +16,7 @@ from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible
 from tools.contract.errors import ToolError
 from tools.contract.file_names_in_text import shown_path
 from tools.contract.secrets import redact
+from tools.files.change.undo import NONE_KEPT
 
 if TYPE_CHECKING:
     from server.app import App
@@ -35,8 +36,7 @@ def _clock(seconds: float) -> str:
 def about(app: App) -> str:
     """Whose page it is: the process, with its clients and their folders."""
     told = [
-        f"{each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}"
-        for each in app.status()["clients"]
+        f"{each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}" for each in app.about_clients()
     ]
     return f"process {os.getpid()}: {'; '.join(told[:MOST_NAMED]) or 'no client'}{' ...' * (len(told) > MOST_NAMED)}"
 
@@ -170,7 +170,7 @@ async def memory(app: App) -> dict[str, Any]:
 def changes(app: App) -> dict[str, Any]:
     """The changes of files that are kept, of every client. Blocking."""
     if app.journal.open is None:
-        return {"changes": [], "problem": "No change is kept: undo.enabled is false, or there is no home folder."}
+        return {"changes": [], "problem": f"No change is kept: {NONE_KEPT}."}
     workspace = app.workspace_of_person()
     try:
         found = app.journal.open().changes(None, workspace.roots, limit=MOST_CHANGES)

@@ -7,6 +7,7 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 CODE_SECONDS = 60.0  # how long a link may be used
@@ -32,14 +33,15 @@ class BrowserSession:
 class SignIn:
     """Gives out one-time codes, and remembers the browsers that came with one. All of it ends with the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._codes: OrderedDict[str, float] = OrderedDict()
         self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
 
     def new_code(self) -> str:
         """A code for one link."""
         code = secrets.token_urlsafe(16)
-        self._codes[_digest(code)] = time.monotonic() + CODE_SECONDS
+        self._codes[_digest(code)] = self._clock() + CODE_SECONDS
         while len(self._codes) > MOST_CODES:
             self._codes.popitem(last=False)
         return code
@@ -47,7 +49,7 @@ class SignIn:
     def use(self, code: str) -> BrowserSession | None:
         """A session for who has a code that was given out and is still good; the code is used up."""
         expires = self._codes.pop(_digest(code), 0.0)
-        if expires < time.monotonic():
+        if expires < self._clock():
             return None
         session = BrowserSession()
         self._sessions[_digest(session.cookie)] = session

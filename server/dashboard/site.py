@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.dashboard import sections
 from server.dashboard.sign_in import BrowserSession, SignIn
 from server.log import HISTORY
+from server.transports.http import WebServer
 from server.transports.slow_clients import ClientConnection
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.display import CUT_HERE, visible
@@ -39,6 +40,7 @@ from tools.files.change.undo import ChangeUndo, carry_out, plan_for_person
 
 if TYPE_CHECKING:
     from server.app import App
+    from server.consent.pending_questions import PendingQuestion
     from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"
@@ -139,7 +141,7 @@ class Dashboard:
                 timeout_graceful_shutdown=1,
             )
             opened.set()
-            web = _Web(config)
+            web = WebServer(config)
             serving = asyncio.create_task(web.serve(sockets=[listener]))
             try:
                 await asyncio.shield(serving)
@@ -239,7 +241,7 @@ class Dashboard:
         kind = ASSETS.get(name := request.path_params["name"])
         if kind is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such file.")
-        return Response((FOLDER / name).read_bytes(), media_type=kind)
+        return Response(await THREADS.run((FOLDER / name).read_bytes), media_type=kind)
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
@@ -280,8 +282,7 @@ class Dashboard:
             case "calls" | "audit" | "changes" | "memory":
                 return waiting, self._changes
             case "jobs":
-                tables = [client.state.jobs for client in app.clients.all()]
-                jobs = [job for table in tables for job in (table.all() if table is not None else ())]
+                jobs = [job for table in app.clients.job_tables() for job in table.all()]
                 return waiting, [(job.id, job.status, job.running.output.total) for job in jobs]
             case "servers" | "tools":
                 states = [(each.alias, each.status.state) for each in app.pool.upstreams]
@@ -302,29 +303,31 @@ class Dashboard:
             raise HTTPException(HTTPStatus.FORBIDDEN, old)
         return form
 
-    async def _answer(self, request: Request) -> Response:
-        pending = self._app.questions.find(request.path_params["id"])
+    async def _sent_for_question(self, request: Request) -> tuple[PendingQuestion, FormData]:
+        """A form about a question that still waits, and the question."""
         self._session(request)
+        pending = self._waiting(request)
+        form = await self._sent(request, pending.question.fingerprint)
+        return self._waiting(request), form  # it may have been answered while the form came in
+
+    def _waiting(self, request: Request) -> PendingQuestion:
+        pending = self._app.questions.find(request.path_params["id"])
         if pending is None:
             raise HTTPException(HTTPStatus.CONFLICT, GONE)
-        form = await self._sent(request, pending.question.fingerprint)
+        return pending
+
+    async def _answer(self, request: Request) -> Response:
+        pending, form = await self._sent_for_question(request)
         given = str(form.get("decision", ""))
         choice = next((choice for choice in pending.question.choices if choice.decision.value == given), None)
         if choice is None:
             raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing changed.")
-        # It may have been answered while the form came in.
-        if self._app.questions.find(pending.id) is None:
-            raise HTTPException(HTTPStatus.CONFLICT, GONE)
         reason = str(form.get("reason", ""))[:MAX_REASON_CHARS] if choice.decision is Decision.DENY else ""
         self._app.questions.give(pending, Answer(choice.decision, reason=reason))
         return RedirectResponse("/#next", HTTPStatus.SEE_OTHER)
 
     async def _wait_longer(self, request: Request) -> Response:
-        pending = self._app.questions.find(request.path_params["id"])
-        self._session(request)
-        if pending is None:
-            raise HTTPException(HTTPStatus.CONFLICT, GONE)
-        await self._sent(request, pending.question.fingerprint)
+        pending, _ = await self._sent_for_question(request)
         self._app.questions.wait_longer(pending)
         return RedirectResponse("/", HTTPStatus.SEE_OTHER)
 
@@ -390,14 +393,6 @@ def _made_visible(value: object) -> object:
 
 def _quoted(text: str) -> str:
     return quote(text, safe="")
-
-
-class _Web(uvicorn.Server):
-    """uvicorn without its own signal handlers: the server that the page belongs to has some."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
 
 
 class _Guarded:

@@ -155,7 +155,7 @@ MOST_CONNECTIONS = 4_000
 _SEND_ONE = "send the header 'Authorization: Bearer TOKEN' with a token of this server; there is no login (OAuth) here"
 
 
-class _WebServer(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """uvicorn without its own signal handlers: those end the process before our upstreams are ended."""
 
     @contextmanager
@@ -205,7 +205,7 @@ async def serve_http(
             logger.warning(
                 "requests for the names of this machine are refused; name those that clients use in http.allowedHosts"
             )
-    web = _WebServer(config)
+    web = WebServer(config)
 
     async def stop() -> None:
         await stopping.wait()

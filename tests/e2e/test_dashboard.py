@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from server.dashboard.sign_in import CODE_SECONDS, MOST_BROWSERS, SignIn
 from server.dashboard.site import MOST_CONNECTIONS, PAGES
 from tests.harness import HANDSHAKE, MODERN, stdio_upstream
 from tests.running_servers import ask, runtime_folder, served
+from tools.contract.secrets import HIDDEN
 
 pytestmark = pytest.mark.anyio
 
@@ -68,6 +69,18 @@ async def signed_in(link: str) -> AsyncGenerator[httpx.AsyncClient]:
         entered = await browser.post("/open", data={"code": code})
         assert entered.status_code == 303
         yield browser
+
+
+@asynccontextmanager
+async def client_and_browser(
+    runtime: Path, root: Path, settings: Mapping[str, object] | None = None
+) -> AsyncGenerator[tuple[Client, httpx.AsyncClient]]:
+    """A client of a server of its own, and a person who is signed in at its page."""
+    async with (
+        served(runtime, root, settings=settings) as client,
+        signed_in(await link_of(runtime, root)) as browser,
+    ):
+        yield client, browser
 
 
 @asynccontextmanager
@@ -185,10 +198,7 @@ async def test_nobody_who_comes_in_time_is_a_refusal_that_tells_how_one_does(run
 
 @pytest.mark.requirement("dashboard.answers")
 async def test_always_at_the_page_allows_what_the_button_names_from_then_on(runtime: Path, root: Path) -> None:
-    async with (
-        served(runtime, root, settings=ASKS_AT_PAGE) as client,
-        signed_in(await link_of(runtime, root)) as browser,
-    ):
+    async with client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser):
         async with asking(client, "edit", EDIT):
             await answered(browser, "always")
         again = await client.call_tool("edit", {**EDIT, "old_string": "goodbye", "new_string": "again"})
@@ -218,10 +228,7 @@ async def answered(browser: httpx.AsyncClient, decision: str) -> tuple[str, str]
 
 @pytest.mark.requirement("dashboard.forgery")
 async def test_answers_that_are_forged_or_replayed_change_nothing(runtime: Path, root: Path) -> None:
-    async with (
-        served(runtime, root, settings=ASKS_AT_PAGE) as client,
-        signed_in(await link_of(runtime, root)) as browser,
-    ):
+    async with client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser):
         async with asking(client, "edit", EDIT) as results:
             path, token = await question_on(browser)
             yes = {"token": token, "decision": "once"}
@@ -260,10 +267,7 @@ async def test_answers_that_are_forged_or_replayed_change_nothing(runtime: Path,
 
 @pytest.mark.requirement("dashboard.answers")
 async def test_a_question_goes_with_its_call_and_its_time_can_be_made_longer(runtime: Path, root: Path) -> None:
-    async with (
-        served(runtime, root, settings=ASKS_AT_PAGE) as client,
-        signed_in(await link_of(runtime, root)) as browser,
-    ):
+    async with client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser):
         async with anyio.create_task_group() as group:
             group.start_soon(client.call_tool, "edit", EDIT)
             path, _ = await question_on(browser)
@@ -279,10 +283,7 @@ async def test_a_question_goes_with_its_call_and_its_time_can_be_made_longer(run
 
 @pytest.mark.requirement("dashboard.answers")
 async def test_a_tool_that_was_switched_off_while_its_question_waited_does_not_run(runtime: Path, root: Path) -> None:
-    async with (
-        served(runtime, root, settings=ASKS_AT_PAGE) as client,
-        signed_in(await link_of(runtime, root)) as browser,
-    ):
+    async with client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser):
         async with asking(client, "edit", EDIT) as results:
             await question_on(browser)
             pattern = r'action="(/tools/edit/off)"><input type="hidden" name="token" value="(\w+)"'
@@ -295,11 +296,7 @@ async def test_a_tool_that_was_switched_off_while_its_question_waited_does_not_r
 
 @pytest.mark.requirement("dashboard.sign-in")
 async def test_strangers_who_connect_and_say_nothing_keep_nobody_out(runtime: Path, root: Path) -> None:
-    async with (
-        served(runtime, root) as client,
-        signed_in(await link_of(runtime, root)) as browser,
-        AsyncExitStack() as stack,
-    ):
+    async with client_and_browser(runtime, root) as (client, browser), AsyncExitStack() as stack:
         for _ in range(2 * MOST_CONNECTIONS):
             stream = await anyio.connect_tcp("127.0.0.1", browser.base_url.port or 0)
             stack.push_async_callback(stream.aclose)
@@ -335,10 +332,9 @@ async def test_a_link_signs_one_browser_in_once(runtime: Path, root: Path) -> No
 
 
 @pytest.mark.requirement("dashboard.sign-in")
-def test_codes_and_browsers_are_bounded_and_codes_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_codes_and_browsers_are_bounded_and_codes_end() -> None:
     now = 1_000.0
-    monkeypatch.setattr("server.dashboard.sign_in.time.monotonic", lambda: now)
-    sign_in = SignIn()
+    sign_in = SignIn(lambda: now)
     code = sign_in.new_code()
     now += CODE_SECONDS + 1
     assert sign_in.use(code) is None
@@ -396,10 +392,7 @@ async def test_a_look_at_what_is_remembered_counts_as_nothing_that_the_client_ha
 ) -> None:
     memory = root / "AGENTS.md"
     memory.write_text("## Added Memories\n- one\n")
-    async with (
-        served(runtime, root, settings={"approvalMode": "yolo"}) as client,
-        signed_in(await link_of(runtime, root)) as browser,
-    ):
+    async with client_and_browser(runtime, root, {"approvalMode": "yolo"}) as (client, browser):
         await client.call_tool("read_file", {"absolute_path": str(memory)})
         memory.write_text("## Added Memories\n- one\n- by hand\n")
         assert "by hand" in (await browser.get("/memory")).text
@@ -515,13 +508,14 @@ async def test_changes_are_undone_at_the_page_and_those_that_moved_on_are_not(ru
 
 @pytest.mark.requirement("dashboard.pages")
 async def test_calls_and_decisions_are_seen_from_the_first_look_on_without_secrets(runtime: Path, root: Path) -> None:
-    async with served(runtime, root) as client, signed_in(await link_of(runtime, root)) as browser:
+    async with client_and_browser(runtime, root) as (client, browser):
         await client.call_tool("grep_search", {"pattern": "token=ghp_" + "a" * 36})
         await client.call_tool("read_file", {"absolute_path": str(root / "a.py")})
         calls, audit = (await browser.get("/calls")).text, (await browser.get("/audit")).text
         assert "grep_search" in calls
         assert "read_file" in audit
         assert "ghp_" not in calls + audit
+        assert HIDDEN in calls
 
 
 @pytest.mark.requirement("dashboard.sandbox")

@@ -12,7 +12,6 @@ from tools.call.base_tool import READS, Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import sendable_name
 from tools.contract.parameters import ToolParams, object_schema
 from tools.contract.permission_subjects import Access, Kind, PathSubject, Subject
 from tools.contract.results import ToolResult
@@ -73,28 +72,14 @@ class ListChangesTool(BuiltinTool[ToolParams]):
         author = _author(self.name, context)
 
         def look() -> ToolResult:
-            from tools.files.change.undo import NOT_COVERED, described  # noqa: PLC0415 - with the first call
+            from tools.files.change.undo import NOT_COVERED, change_as_json, described  # noqa: PLC0415 - with the first call
 
             changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
             lines = described(changes, context.workspace) or ["No change of files in this workspace is kept."]
             return ToolResult(
                 llm_content="\n".join([*lines, NOT_COVERED]),
                 return_display=f"{len(changes)} changes",
-                structured={
-                    "changes": [
-                        {
-                            "change_id": change.id,
-                            "time": change.time,
-                            "tool": change.tool,
-                            "path": sendable_name(change.path),
-                            "added": change.added,
-                            "removed": change.removed,
-                            "undoes": change.undoes,
-                            "undone": bool(change.is_undone),
-                        }
-                        for change in changes
-                    ]
-                },
+                structured={"changes": [change_as_json(change, "change_id") for change in changes]},
             )
 
         return await run_blocking(context.signal, look)

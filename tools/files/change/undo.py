@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.contract.file_names_in_text import shown_path, shown_whole_path
+from tools.contract.file_names_in_text import sendable_name, shown_path, shown_whole_path
 from tools.contract.limits import AbortSignal
 from tools.contract.results import ToolResult
 from tools.files.change.diff import Diff, unified_diff
@@ -34,6 +34,7 @@ from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode, guess, 
 from tools.files.workspace import Workspace
 
 MAX_LOOKS = 20  # changes that are looked at, the last first, for one that still counts (ours)
+NONE_KEPT = "undo.enabled is false, or there is no home folder"  # why there is no journal
 NOT_COVERED = "What commands and other programs change is not covered."
 
 
@@ -213,6 +214,20 @@ def _moved_on(target: TargetFile, change: Change, journal: Journal, now: Decoded
     name = os.path.basename(change.path)
     since = _diff(_text_of(left), now, len(left or b""), len(data))
     return f"{said} What changed since:\n{clipped(since.text(name, ('As it was left', 'Now')))}"
+
+
+def change_as_json(change: Change, id_key: str) -> dict[str, Any]:
+    """A change for programs; its number stands under `id_key`."""
+    return {
+        id_key: change.id,
+        "time": change.time,
+        "tool": change.tool,
+        "path": sendable_name(change.path),
+        "added": change.added,
+        "removed": change.removed,
+        "undoes": change.undoes,
+        "undone": bool(change.is_undone),
+    }
 
 
 def described(changes: Sequence[Change], workspace: Workspace) -> list[str]:
