@@ -10,7 +10,7 @@ import logging
 import queue
 import sys
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from typing import Any
 
 from tools.contract.display import visible, visible_line
@@ -20,7 +20,6 @@ QUEUED_RECORDS = 1_000  # records waiting for standard error
 FLUSH_SECONDS = 0.5  # how long the end of the process waits for the last records to be written
 HISTORY_LINES = 500  # the latest lines of the log that are remembered, of each server behind us and of our own (ours)
 HISTORY_CHARS = 2_000  # of a longer line only the beginning is
-MOST_SOURCES = 1_000  # servers whose lines are remembered
 NOISY = ("mcp.client.stdio", "mcp.server.sse")  # they write a traceback for every line a peer gets wrong
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
 """Loggers that write addresses and headers, or errors that hold them: keys stand in both."""
@@ -34,21 +33,19 @@ class LogHistory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.count = 0  # of all lines so far
-        self._lines: dict[str, deque[tuple[int, str]]] = {}
+        # By the alias of a server, empty for what is about none: there are as many as the settings have.
+        self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
         """Remember a line about one server behind us, by its alias, or about none of them."""
         with self._lock:
-            if source not in self._lines and len(self._lines) >= MOST_SOURCES:
-                return
             self.count += 1
-            lines = self._lines.setdefault(source, deque(maxlen=HISTORY_LINES))
-            lines.append((self.count, line[:HISTORY_CHARS]))
+            self._lines[source].append((self.count, line[:HISTORY_CHARS]))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
         """The lines behind that number, of one server behind us or, with `None`, of all; and the number of the last."""
         with self._lock:
-            sources = self._lines.values() if alias is None else [self._lines.get(alias, ())]
+            sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             found = sorted(entry for lines in sources for entry in lines if entry[0] > number)
         return (found[-1][0] if found else number), [line for _, line in found]
 

@@ -13,7 +13,7 @@ from server.console.file_replacement import keep_private
 from server.console.own_settings import SECTION, names_by_alias, problems_of, usable_servers
 from server.console.prompts import ask
 from server.console.rule_names import rule_problems
-from server.console.terminal import linked, marked
+from server.console.terminal import linked, marked, note
 from server.console.terminal import show as show_lines
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_edits import with_entries
@@ -76,7 +76,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         raise Failure(visible_line(str(error))) from None
     finally:
         for warning in diagnostics.warnings:
-            sys.stderr.write(f"coretools-mcp: {visible_line(warning)}\n")
+            note(warning)
     if prints:
         sys.stdout.write(json.dumps({SECTION: servers}, indent=2, ensure_ascii=False) + "\n")
         return 0

@@ -21,7 +21,7 @@ from server.console import EXIT_FAILED, Failure, UsageError
 from server.console.file_replacement import keep_private, read_file, replace_content
 from server.console.own_settings import SECTION, names_by_alias, own_ports, settings_with
 from server.console.prompts import ask
-from server.console.terminal import ERASE, Spinner, can_move, diff_text, show
+from server.console.terminal import ERASE, Spinner, can_move, diff_text, note, show
 from server.log import start_log
 from server.settings import SettingsError, SettingsReport, models
 from server.settings.document_edits import doubtful_key, with_member, without_member
@@ -177,9 +177,9 @@ def add(
         sys.stdout.write(f"Added to {shown}: {name}\n")
         if secrets:
             said = f"{', '.join(secrets)} looks like a secret and stands in {shown} as it is"
-            sys.stderr.write(f"coretools-mcp: {said}; a variable would be better ('${{NAME}}')\n")
+            note(f"{said}; a variable would be better ('${{NAME}}')")
     if (why := _why_left_out(report, name)) is not None:
-        sys.stderr.write(f"coretools-mcp: {name} was added, but is not used: {why}\n")
+        note(f"{name} was added, but is not used: {why}")
         return EXIT_FAILED
     if not connects:
         return 0
@@ -224,7 +224,7 @@ def change_server(
     else:
         sys.stdout.write(f"{done} {shown}: {visible_line(key)}\n")
     if report is not None and (why := _why_left_out(report, alias_of(name))) is not None:
-        sys.stderr.write(f"coretools-mcp: {visible_line(key)} is still not used: {why}\n")
+        note(f"{key} is still not used: {why}")
     return 0
 
 
@@ -290,7 +290,7 @@ def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
             secrets.append(visible_line(dotted(place)))
         if changed != texts:
             said = "names the variable that holds this value, which the file does not get"
-            sys.stderr.write(f"coretools-mcp: {visible_line(dotted(place))} {said}\n")
+            note(f"{dotted(place)} {said}")
     return secrets
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Callable, Mapping
 
 from server.console import Failure
 from server.console.client_configs import MAX_CLIENT_BYTES
+from server.console.terminal import note
 from server.settings import SettingsError
 from server.settings.file_rewriting import PRIVATE_FILE, rewrite
 from server.settings.files import read_regular
@@ -77,7 +77,7 @@ def keep_private(path: str) -> None:
         except OSError:
             raise Failure(f"{visible_line(path)} cannot be closed to others, so nothing was added.") from None
         said = f"there may be secrets in what is added, so only you can read {visible_line(path)} from now on"
-        sys.stderr.write(f"coretools-mcp: {said}\n")
+        note(said)
 
 
 _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {

@@ -39,7 +39,7 @@ from server.console.client_files import (
 from server.console.file_replacement import read_file
 from server.console.own_settings import own_ports, usable_servers
 from server.console.prompts import ask
-from server.console.terminal import diff_text, show
+from server.console.terminal import diff_text, note, show
 from server.settings import SettingsError
 from server.settings.document_edits import toml_table
 from server.settings.files import home_folder, parse, read_settings_file, user_file
@@ -118,7 +118,7 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
     lost = [each for each in variables if not client.reaches_a_server(each)]
     if lost and not client.reference and not client.names_variables:
         said = f"{client.title} passes {', '.join(lost)} to no server, and its file cannot refer to a variable"
-        sys.stderr.write(f"coretools-mcp: {said}. What you need can stand in the settings: {user_file(environ)}\n")
+        note(f"{said}. What you need can stand in the settings: {user_file(environ)}")
     if options.scope == "project":
         said = "This file is the project's, and the command in it is that of this machine"
         sys.stdout.write(f"{said}; look at it before you share it.\n")
@@ -256,7 +256,7 @@ def _servers_to_move(target: Target, environ: Mapping[str, str]) -> Tree:
         raise Failure(f"nothing was moved: {visible_line(str(error))}") from None
     finally:
         for warning in diagnostics.warnings:
-            sys.stderr.write(f"coretools-mcp: {visible_line(warning)}\n")
+            note(warning)
     return moved
 
 
@@ -376,7 +376,7 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
         why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or ended too early"
         line = command_text([command, *args])
         said = f"the entry does not work as {client.title} would start it: {why}. See what it says by hand: {line}"
-        sys.stderr.write(f"coretools-mcp: {said}\n")
+        note(said)
         return EXIT_FAILED
     sys.stdout.write(f"Started as {client.title} would start it, it has {number} tools.\n")
     if connecting:

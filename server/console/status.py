@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from server.console import Failure, UsageError
-from server.console.terminal import show, show_table
+from server.console.terminal import note, show, show_table
 from server.json_rpc import Json
 from server.settings.files import real_path
 from tools.contract.display import visible_line
@@ -38,7 +38,7 @@ def show_status(environ: Mapping[str, str], *, as_json: bool) -> int:
             show(*[""][:at])
             _show_server(each)
     if len(told) < len(found):
-        show(f"coretools-mcp: {STUCK}", stream=sys.stderr)
+        note(STUCK)
     if not found and not as_json:
         show(NONE_RUNS, stream=sys.stderr)
     return 0 if told else EXIT_FAILED
@@ -93,10 +93,10 @@ def show_logs(environ: Mapping[str, str], alias: str | None, pid: int | None, *,
             sys.stdout.flush()
         elif is_empty:
             level = about["logLevel"]
-            show(f"coretools-mcp: nothing was logged so far (log.level is {level})", stream=sys.stderr)
+            note(f"nothing was logged so far (log.level is {level})")
         is_empty = False
     if follows:
-        show("coretools-mcp: the server has ended", stream=sys.stderr)
+        note("the server has ended")
     return 0
 
 

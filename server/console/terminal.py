@@ -21,7 +21,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from tools.contract.display import visible
+from tools.contract.display import visible, visible_line
 from tools.contract.threads import THREADS
 
 ColourChoice = Literal["auto", "always", "never"]
@@ -77,6 +77,11 @@ def show(*lines: str | Text, stream: TextIO | None = None) -> None:
     out = console(stream or sys.stdout)
     for line in lines:
         out.print(Segments(Text(line).render(out, "\n") if isinstance(line, str) else line.render(out, "\n")))
+
+
+def note(text: str) -> None:
+    """Tell on standard error what is no result, as one line, whatever names stand in it."""
+    sys.stderr.write(f"coretools-mcp: {visible_line(text)}\n")
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:

@@ -13,7 +13,7 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED
-from server.console.terminal import Spinner, show, show_table
+from server.console.terminal import Spinner, note, show, show_table
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
 from server.protocol_mapping import tool_to_wire
 from server.run_server import until_signal
@@ -57,7 +57,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
             discovery = app.custom_tools.discovery
             problem = discovery.state.problem if discovery is not None else ""
             if problem:
-                show(f"coretools-mcp: custom tools: {visible_line(problem)}", stream=sys.stderr)
+                note(f"custom tools: {problem}")
         return EXIT_FAILED if missing or problem else 0
 
     return anyio.run(until_signal, list_tools)

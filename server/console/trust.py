@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from server.console import Failure
 from server.console.prompts import ask
+from server.console.terminal import note
 from server.settings.agent_cli import AGENT_CLIS
 from server.settings.canonical_form import canonicalise
 from server.settings.load import load_settings
@@ -45,7 +46,7 @@ def list_trusted(environ: Mapping[str, str]) -> int:
     diagnostics = Diagnostics()
     folders = read_trust(trust_file(environ), diagnostics)
     for warning in diagnostics.warnings:
-        sys.stderr.write(f"coretools-mcp: {visible_line(warning)}\n")
+        note(warning)
     for folder, files in sorted(folders.items()):
         sys.stdout.write(f"{visible_line(folder)}: {visible_line(', '.join(files))}\n")
     if not folders:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from server.console.terminal import Spinner, show
+from server.console.terminal import Spinner, note, show
 from server.upstreams.connection import Upstream
 from tools.contract.display import visible_line
 from tools.contract.secrets import redact
@@ -57,5 +57,5 @@ def last_words(upstream: Upstream) -> tuple[str, ...]:
 
 def show_failure(what: str, upstream: Upstream) -> None:
     """Tell on standard error why a server is not there, with what its program wrote last."""
-    show(f"coretools-mcp: {what}: {upstream.status.state}: {why_it_failed(upstream)}", stream=sys.stderr)
+    note(f"{what}: {upstream.status.state}: {why_it_failed(upstream)}")
     show(*(f"  it said: {line}" for line in last_words(upstream)), stream=sys.stderr)
