@@ -28,6 +28,7 @@ from server.console import (
     EXIT_USAGE,
     Failure,
     UsageError,
+    nearest,
 )
 from server.log import flush_log, start_log
 from server.watchdog import Watchdog, start_watchdog
@@ -297,7 +298,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         is_complete = len(words) < count or words[-1].startswith("-") or " ".join(words[:-1]) in commands
         if not is_complete and tuple(words) not in known:
             there = sorted(" ".join(each) for each in known if list(each[:-1]) == words[:-1])
-            like = _nearest(" ".join(words), there)
+            like = nearest(" ".join(words), there)
             told = f"Did you mean {like}?" if like else f"The commands are {', '.join(there)}."
             parser.error(f"there is no command '{' '.join(words)}'. {told}")
     command_words: list[str] = []  # of another program, whose options are none of ours
@@ -309,7 +310,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     unknown = [word.partition("=")[0] for word in after_options if word.startswith("-")]
     if unknown:
         options = re.findall(r"--[a-z-]+", command.format_help())
-        like = [near for word in unknown if (near := _nearest(word, options))]
+        like = [near for word in unknown if (near := nearest(word, options))]
         told = f" Did you mean {', '.join(like)}?" if like else ""
         told += " What belongs to the server's command stands behind --." if arguments.command == "config add" else ""
         command.error(f"there is no option {', '.join(unknown)} here.{told}")
@@ -337,12 +338,6 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
 
 
 CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed, windsurf"
-
-
-def _nearest(word: str, among: Sequence[str]) -> str:
-    import difflib  # noqa: PLC0415 - needed only where something is misspelled
-
-    return next(iter(difflib.get_close_matches(word, among, n=1)), "")
 
 
 def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:

@@ -5,7 +5,6 @@ What is written is spliced in, so every other byte stays, and a file that is not
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -17,7 +16,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.console import EXIT_FAILED, Failure, UsageError
+from server.console import EXIT_FAILED, Failure, UsageError, nearest
 from server.console.file_replacement import keep_private, read_file, replace_content
 from server.console.own_settings import SECTION, names_by_alias, own_ports, settings_with
 from server.console.prompts import ask
@@ -198,8 +197,8 @@ def change_server(
         present = names_by_alias(parse(before or b"", path))
         key = present.get(alias_of(name))
         if before is None or key is None:
-            like = difflib.get_close_matches(name, [*present, *present.values()], n=1)
-            told = f" Did you mean {visible_line(like[0])}?" if like else ""
+            like = nearest(name, [*present, *present.values()])
+            told = f" Did you mean {visible_line(like)}?" if like else ""
             raise Failure(f"there is no server {visible_line(name)} in {shown}, so nothing was changed.{told}")
         place, after = (SECTION, key), before
         if what == "remove":

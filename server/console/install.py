@@ -6,7 +6,6 @@ and some replace what they cannot read. Here one entry is spliced in, and every 
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextResourceContents
 
-from server.console import EXIT_FAILED, Failure, UsageError
+from server.console import EXIT_FAILED, Failure, UsageError, nearest
 from server.console.call import LAUNCHER
 from server.console.client_configs import BASE, ClientConfig, client_configs, read_document, read_servers
 from server.console.client_files import (
@@ -210,8 +209,7 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> Target:
     clients = client_configs(environ)
     client = clients.get(options.client)
     if client is None:
-        meant = difflib.get_close_matches(options.client, clients, n=1)
-        hint = f" Did you mean {meant[0]}?" if meant else ""
+        hint = f" Did you mean {meant}?" if (meant := nearest(options.client, clients)) else ""
         raise UsageError(f"'{options.client}' is not a known client.{hint} Known clients: {', '.join(clients)}.")
     name = options.name if options.name is not None else NAME
     if options.scope == "project":

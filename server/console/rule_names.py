@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 
+from server.console import nearest
 from server.settings import SettingsReport
 from server.tool_services import rule_lists
 from tools.builtin.all_tools import builtin_tools
@@ -50,12 +50,11 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
             continue
         alias, between, rest = name.removeprefix("mcp__").partition(BETWEEN)
         if between or name.startswith("mcp_"):
-            like = difflib.get_close_matches(alias, prefixes, n=1)
-            told = f" Did you mean {like[0]}{BETWEEN}{rest}?" if like else ""
+            like = nearest(alias, prefixes)
+            told = f" Did you mean {like}{BETWEEN}{rest}?" if like else ""
             yield f"there is no server '{visible_line(alias)}', which '{visible_line(rule)}' names.{told}"
         elif not is_open:
             by_folded = {known.casefold(): known for known in sorted(own)}
-            near = difflib.get_close_matches(name.casefold(), by_folded, n=1)
-            like = [MEANT[name.casefold()]] if name.casefold() in MEANT else [by_folded[each] for each in near]
-            told = f" Did you mean {like[0]}?" if like else ""
+            like = MEANT.get(name.casefold()) or by_folded.get(nearest(name.casefold(), by_folded))
+            told = f" Did you mean {like}?" if like else ""
             yield f"there is no tool '{visible_line(name)}'.{told}"
