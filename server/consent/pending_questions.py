@@ -12,11 +12,11 @@ import anyio
 from tools.contract.confirmation import Answer, Channel, Decision, Question, Unavailable
 from tools.contract.limits import Progress
 
-MOST_WAITING = 100  # questions at once, of all clients; more than a person would answer (ours)
+MAX_WAITING = 100  # questions at once, of all clients; more than a person would answer (ours)
 COMMAND = "coretools-mcp dashboard"
 TOO_MANY = Unavailable(
     client_decides=False,
-    way_out=f"{MOST_WAITING} questions are waiting for an answer already. The user can answer them: {COMMAND}.",
+    way_out=f"{MAX_WAITING} questions are waiting for an answer already. The user can answer them: {COMMAND}.",
 )
 
 
@@ -47,7 +47,7 @@ class PendingQuestions:
 
     async def ask(self, question: Question, client: str, progress: Progress) -> Answer | Unavailable:
         """Wait for the person's answer, and tell the client so; a denial when nobody came in time."""
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             return TOO_MANY
         pending = PendingQuestion(question, client)
         self._waiting[pending.id] = pending

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from server.app import App
 
 MAX_TEXT_CHARS = 400_000  # of what one question shows; what is longer can only be denied there
-MOST_TOOLS = 200  # tools on the page; others are found by the search
-MOST_NAMED = 3  # clients that are named in the head of a page
-MOST_CHANGES = 200  # changes of files that are listed
-SEARCH_CHARS = 100  # of the words that tools are looked for by
-ABOUT_CHARS = 120  # of what a tool says of itself
+MAX_TOOLS = 200  # tools on the page; others are found by the search
+MAX_NAMED = 3  # clients that are named in the head of a page
+MAX_CHANGES = 200  # changes of files that are listed
+MAX_SEARCH_CHARS = 100  # of the words that tools are looked for by
+MAX_ABOUT_CHARS = 120  # of what a tool says of itself
 
 
 def _clock(seconds: float) -> str:
@@ -38,7 +38,7 @@ def about(app: App) -> str:
     told = [
         f"{each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}" for each in app.about_clients()
     ]
-    return f"process {os.getpid()}: {'; '.join(told[:MOST_NAMED]) or 'no client'}{' ...' * (len(told) > MOST_NAMED)}"
+    return f"process {os.getpid()}: {'; '.join(told[:MAX_NAMED]) or 'no client'}{' ...' * (len(told) > MAX_NAMED)}"
 
 
 def questions(app: App) -> dict[str, Any]:
@@ -123,16 +123,16 @@ def log_of(alias: str) -> dict[str, Any]:
 
 async def tools(app: App, wanted: str) -> dict[str, Any]:
     """The tools, those that hold the words that are looked for; what would be decided on each, and why."""
-    words = wanted[:SEARCH_CHARS].casefold().split()
+    words = wanted[:MAX_SEARCH_CHARS].casefold().split()
     rows: list[dict[str, Any]] = []
     listed = [tool for tool in app.registry.get_all_tools() if tool.is_listed]
     found = [tool for tool in listed if all(word in f"{tool.name} {tool.description}".casefold() for word in words)]
-    for tool in found[:MOST_TOOLS]:
+    for tool in found[:MAX_TOOLS]:
         permission = await app.permission_of(tool)
         rows.append(
             {
                 "name": tool.name,
-                "about": textwrap.shorten(tool.description, ABOUT_CHARS, placeholder=" ..."),
+                "about": textwrap.shorten(tool.description, MAX_ABOUT_CHARS, placeholder=" ..."),
                 "verdict": {"allow": "runs unasked", "ask": "is asked about", "deny": "refused"}[permission.verdict],
                 "reason": permission.reason,
                 "is_on": tool.name not in app.switched_off,
@@ -173,7 +173,7 @@ def changes(app: App) -> dict[str, Any]:
         return {"changes": [], "problem": f"No change is kept: {NONE_KEPT}."}
     workspace = app.workspace_of_person()
     try:
-        found = app.journal.open().changes(None, workspace.roots, limit=MOST_CHANGES)
+        found = app.journal.open().changes(None, workspace.roots, limit=MAX_CHANGES)
     except ToolError as error:
         return {"changes": [], "problem": f"{error.message}."}
     return {

@@ -47,8 +47,8 @@ HOST = "127.0.0.1"
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # of what the person writes beside a denial
-MOST_CONNECTIONS = 100  # at once; of more, those end that have asked for nothing for longest
-MOST_STREAMS = 20  # pages that are kept up to date at once
+MAX_CONNECTIONS = 100  # at once; of more, those end that have asked for nothing for longest
+MAX_STREAMS = 20  # pages that are kept up to date at once
 STREAM_LOOK_SECONDS = 0.5  # between two looks at whether something has changed
 END_SECONDS = 2.0  # how long pages that are open hold the end of the server up, at most
 STREAM_PULSE_SECONDS = 15.0  # after this long something is said, so that nobody takes the connection for lost
@@ -136,7 +136,7 @@ class Dashboard:
                 server_header=False,
                 ws="none",
                 http=ClientConnection,
-                limit_concurrency=MOST_CONNECTIONS,
+                limit_concurrency=MAX_CONNECTIONS,
                 lifespan="off",
                 timeout_graceful_shutdown=1,
             )
@@ -254,7 +254,7 @@ class Dashboard:
         """Say when something has changed; the page then asks for what it shows."""
         self._session(request)
         page = request.query_params.get("page", "")
-        if self._streams >= MOST_STREAMS:
+        if self._streams >= MAX_STREAMS:
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many pages are open. Close some.")
         self._streams += 1
 

@@ -19,8 +19,8 @@ from axe_playwright_python.base import AxeResults
 from mcp.client import Client
 from playwright.async_api import Page, async_playwright, expect
 
-from server.dashboard.sign_in import CODE_SECONDS, MOST_BROWSERS, SignIn
-from server.dashboard.site import MOST_CONNECTIONS, PAGES
+from server.dashboard.sign_in import CODE_SECONDS, MAX_BROWSERS, SignIn
+from server.dashboard.site import MAX_CONNECTIONS, PAGES
 from tests.harness import HANDSHAKE, MODERN, stdio_upstream
 from tests.running_servers import ask, runtime_folder, served
 from tools.contract.secrets import HIDDEN
@@ -297,7 +297,7 @@ async def test_a_tool_that_was_switched_off_while_its_question_waited_does_not_r
 @pytest.mark.requirement("dashboard.sign-in")
 async def test_strangers_who_connect_and_say_nothing_keep_nobody_out(runtime: Path, root: Path) -> None:
     async with client_and_browser(runtime, root) as (client, browser), AsyncExitStack() as stack:
-        for _ in range(2 * MOST_CONNECTIONS):
+        for _ in range(2 * MAX_CONNECTIONS):
             stream = await anyio.connect_tcp("127.0.0.1", browser.base_url.port or 0)
             stack.push_async_callback(stream.aclose)
             await stream.send(b"GET / HTTP/1.1\r\n")
@@ -339,7 +339,7 @@ def test_codes_and_browsers_are_bounded_and_codes_end() -> None:
     now += CODE_SECONDS + 1
     assert sign_in.use(code) is None
     assert sign_in.use("") is None
-    sessions = [sign_in.use(sign_in.new_code()) for _ in range(MOST_BROWSERS + 1)]
+    sessions = [sign_in.use(sign_in.new_code()) for _ in range(MAX_BROWSERS + 1)]
     assert sessions[0] is not None
     assert sessions[-1] is not None
     assert sign_in.session(sessions[0].cookie) is None
