@@ -15,8 +15,8 @@ from server.json_rpc import as_mapping
 from server.sdk_seams import RequestContext, client_name
 from tools.call.audit_entries import without_secrets
 
-MOST_CALLS = 200  # the latest ones are remembered
-SUMMARY_CHARS = 200  # of the arguments of one call
+MAX_CALLS = 200  # the latest ones are remembered
+MAX_SUMMARY_CHARS = 200  # of the arguments of one call
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,7 @@ class Activity:
     """The latest calls, the newest last. A middleware of the server."""
 
     def __init__(self) -> None:
-        self.calls: deque[RecordedCall] = deque(maxlen=MOST_CALLS)
+        self.calls: deque[RecordedCall] = deque(maxlen=MAX_CALLS)
         self.on_change: Callable[[], None] = lambda: None
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
@@ -44,9 +44,11 @@ class Activity:
             return await call_next(ctx)
         params = as_mapping(ctx.params)
         arguments = json.dumps(
-            without_secrets(params.get("arguments"), max_chars=SUMMARY_CHARS * 4), default=str, ensure_ascii=False
+            without_secrets(params.get("arguments"), max_chars=MAX_SUMMARY_CHARS * 4), default=str, ensure_ascii=False
         )
-        call = RecordedCall(client_name(ctx), str(params.get("name"))[:SUMMARY_CHARS], arguments[:SUMMARY_CHARS])
+        call = RecordedCall(
+            client_name(ctx), str(params.get("name"))[:MAX_SUMMARY_CHARS], arguments[:MAX_SUMMARY_CHARS]
+        )
         self.calls.append(call)
         self.on_change()
         began, outcome = time.perf_counter(), "ended without a result"

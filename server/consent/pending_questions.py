@@ -12,11 +12,11 @@ import anyio
 from tools.contract.confirmation import Answer, Channel, Decision, Question, Unavailable
 from tools.contract.limits import Progress
 
-MOST_WAITING = 100  # questions at once, of all clients; more than a person would answer (ours)
+MAX_WAITING = 100  # questions at once, of all clients; more than a person would answer (ours)
 COMMAND = "coretools-mcp dashboard"
 TOO_MANY = Unavailable(
     client_decides=False,
-    way_out=f"{MOST_WAITING} questions are waiting for an answer already. The user can answer them: {COMMAND}.",
+    way_out=f"{MAX_WAITING} questions are already waiting for an answer. The user can answer them with {COMMAND}.",
 )
 
 
@@ -26,10 +26,10 @@ class PendingQuestion:
 
     question: Question
     client: str  # its name, as it says
+    scope: anyio.CancelScope  # its deadline ends the wait
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     asked: float = field(default_factory=time.time)  # seconds since the epoch
     answer: Answer | None = None
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)  # its deadline ends the wait
     answered: anyio.Event = field(default_factory=anyio.Event)
 
     @property
@@ -47,13 +47,13 @@ class PendingQuestions:
 
     async def ask(self, question: Question, client: str, progress: Progress) -> Answer | Unavailable:
         """Wait for the person's answer, and tell the client so; a denial when nobody came in time."""
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             return TOO_MANY
-        pending = PendingQuestion(question, client)
+        pending = PendingQuestion(question, client, anyio.move_on_after(self._seconds))
         self._waiting[pending.id] = pending
         self.on_change()
         try:
-            with anyio.move_on_after(self._seconds) as pending.scope:
+            with pending.scope:
                 await progress(0, None, f"Run {COMMAND} in a terminal to answer a question")
                 await pending.answered.wait()
         finally:

@@ -22,23 +22,31 @@ function tellNews() {
   known = new Set(found.keys());
 }
 
-function tellEnd() {
-  document.getElementById("ended").textContent = "The server has ended. This page is not updated any more.";
+// Why what is shown may be out of date, for as long as it is so.
+let problem = "";
+let isRefused = false;
+
+function tellProblem() {
+  const words = problem || (isRefused ? "Too many pages are open, so this one is updated only every 5 seconds. Close some." : "");
+  const lost = document.getElementById("lost");
+  if (lost.textContent !== words) lost.textContent = words;
 }
 
-// What the server shows now, or nothing where it is gone.
+// What the server shows now, or nothing where it does not say.
 async function shownNow() {
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (answer.status === 403) return location.reload();
     const text = await answer.text();
-    return new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
+    problem = answer.status < 500 ? "" : "The server failed to update this page. coretools-mcp logs shows why.";
+    return problem ? undefined : new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
   } catch {
-    tellEnd();
+    problem = "The server does not answer, and has probably ended. What you see here is out of date.";
+    isStale = true;
   }
 }
 
-// One at a time, and not more often than a person looks.
+// One at a time, and not more often than a person looks; where the server does not answer, until it does.
 let isBusy = false;
 let isStale = false;
 
@@ -49,7 +57,9 @@ async function follow() {
   while (isStale) {
     isStale = false;
     await refresh();
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    tellProblem();
+    await new Promise((resolve) => setTimeout(resolve, problem || isRefused ? 5000 : 1000));
+    listen();
   }
   isBusy = false;
 }
@@ -65,6 +75,7 @@ async function refresh() {
     else if (now) update(live, now);
   }
   tellNews();
+  showTimes();
 }
 
 // Without what the clock alone changes.
@@ -74,14 +85,25 @@ function textOf(element) {
   return copy.innerHTML;
 }
 
-// Put new content in place of the old one where they differ, and leave boxes scrolled as they are.
+// Counted from when the server said it, however seldom the timers of a page that nobody sees go off.
+function showTimes() {
+  for (const each of document.querySelectorAll("[data-seconds]")) {
+    each.deadline ??= performance.now() + each.dataset.seconds * 1000;
+    const seconds = Math.max(0, Math.round((each.deadline - performance.now()) / 1000));
+    each.textContent = seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  }
+}
+
+// Put new content in place of the old one where they differ, and leave boxes scrolled and focused as they are.
 function update(old, now) {
   if (!old || !now || textOf(old) === textOf(now)) return;
-  const places = [old, ...old.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]);
+  const boxes = () => [old, ...old.querySelectorAll(".scroll")];
+  const places = boxes().map((each) => [each.scrollLeft, each.scrollTop]);
   const isHeld = old.contains(document.activeElement);
+  const held = boxes().indexOf(document.activeElement);
   old.replaceChildren(...now.childNodes);
-  if (isHeld && document.activeElement === document.body) document.getElementById("content").focus({ preventScroll: true });
-  [old, ...old.querySelectorAll(".scroll")].forEach((each, at) => {
+  if (isHeld && document.activeElement === document.body) (boxes()[held] ?? document.getElementById("content")).focus({ preventScroll: true });
+  boxes().forEach((each, at) => {
     if (places[at]) [each.scrollLeft, each.scrollTop] = places[at];
   });
 }
@@ -91,15 +113,18 @@ function merge(live, now) {
   const fresh = new Map([...now.children].map((child, at) => [child.id || at, child]));
   for (const child of [...live.children]) {
     const same = fresh.get(child.id);
-    const isHeld = child.contains(document.activeElement) || [...child.querySelectorAll("input")].some((each) => each.value && each.type !== "hidden");
+    const isAt = child.contains(document.activeElement);
+    const isWritten = [...child.querySelectorAll("input")].some((each) => each.value && each.type !== "hidden");
     if (same && child.id) {
-      if (!isHeld) update(child, same);
+      if (!isWritten && (!isAt || document.activeElement.matches(".scroll"))) update(child, same);
+      const time = same.querySelector("[data-seconds]"); // gone where it was updated
+      if (time) child.querySelector("[data-seconds]").replaceWith(time);
       fresh.set(child.id, child);
-    } else if (isHeld && child.matches("article")) {
+    } else if ((isAt || isWritten) && child.matches("article")) {
       if (!child.querySelector(".ended")) {
         const ended = document.createElement("p");
         ended.className = "ended reason";
-        ended.textContent = "This question does not wait any more.";
+        ended.textContent = live.dataset.gone;
         child.prepend(ended);
         for (const button of child.querySelectorAll("button")) button.disabled = true;
         for (const each of child.querySelectorAll("[data-seconds]")) each.closest("p").remove();
@@ -116,35 +141,31 @@ function merge(live, now) {
   }
 }
 
+// A browser has six connections to a host: pages that nobody sees leave them to others, but for the questions.
+let events;
+
 function listen() {
+  if (document.hidden && location.pathname !== "/") return events?.close();
+  if (events && events.readyState !== EventSource.CLOSED) return;
   const page = location.pathname.startsWith("/servers/") ? "log" : location.pathname.slice(1);
-  const events = new EventSource(`/events?page=${encodeURIComponent(page)}`);
+  events = new EventSource(`/events?page=${encodeURIComponent(page)}`);
   events.onmessage = follow;
-  events.onerror = shownNow;
-  return events;
+  events.onopen = () => { isRefused = false; tellProblem(); };
+  // A browser goes on by itself after a connection that was lost, and not after one that was refused.
+  events.onerror = () => { isRefused = events.readyState === EventSource.CLOSED; follow(); };
 }
 
 document.querySelector("form[data-at-once]")?.submit();
 if (document.getElementById("news")) {
   known = new Set(newsOf(document).keys());
-  let events = listen();
-  // A browser has six connections to a host: pages that nobody sees leave them to others, but for the questions.
-  document.addEventListener("visibilitychange", () => {
-    if (location.pathname === "/") return;
-    if (document.hidden) events.close();
-    else events = listen();
-  });
+  listen();
+  document.addEventListener("visibilitychange", listen);
   const notify = document.getElementById("notify");
   if (window.Notification?.permission === "default") {
     notify.hidden = false;
     notify.onclick = async () => { notify.hidden = (await Notification.requestPermission()) !== "default"; };
   }
-  setInterval(() => {
-    for (const each of document.querySelectorAll("[data-seconds]")) {
-      each.dataset.seconds = Math.max(0, each.dataset.seconds - 1);
-      const minutes = Math.floor(each.dataset.seconds / 60);
-      each.textContent = minutes ? `${minutes} min ${each.dataset.seconds % 60} s` : `${each.dataset.seconds} s`;
-    }
-  }, 1000);
+  showTimes();
+  setInterval(showTimes, 1000);
   if (location.hash === "#next") (document.querySelector("article h2") ?? document.getElementById("next"))?.focus();
 }

@@ -12,6 +12,7 @@ from server.activity import Activity
 from server.log import HISTORY
 from server.settings.section import dotted
 from server.settings_display import as_text, shown_value
+from server.upstreams.session.listing import in_turns
 from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible
 from tools.contract.errors import ToolError
 from tools.contract.file_names_in_text import shown_path
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
     from server.app import App
 
 MAX_TEXT_CHARS = 400_000  # of what one question shows; what is longer can only be denied there
-MOST_TOOLS = 200  # tools on the page; others are found by the search
-MOST_NAMED = 3  # clients that are named in the head of a page
-MOST_CHANGES = 200  # changes of files that are listed
-SEARCH_CHARS = 100  # of the words that tools are looked for by
-ABOUT_CHARS = 120  # of what a tool says of itself
+MAX_TOOLS = 200  # tools on the page; others are found by the search
+MAX_NAMED = 3  # clients that are named in the head of a page
+MAX_CHANGES = 200  # changes of files that are listed
+MAX_SEARCH_CHARS = 100  # of the words that tools are looked for by
+MAX_ABOUT_CHARS = 120  # of what a tool says of itself
 
 
 def _clock(seconds: float) -> str:
@@ -38,7 +39,7 @@ def about(app: App) -> str:
     told = [
         f"{each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}" for each in app.about_clients()
     ]
-    return f"process {os.getpid()}: {'; '.join(told[:MOST_NAMED]) or 'no client'}{' ...' * (len(told) > MOST_NAMED)}"
+    return f"process {os.getpid()}: {'; '.join(told[:MAX_NAMED]) or 'no client'}{' ...' * (len(told) > MAX_NAMED)}"
 
 
 def questions(app: App) -> dict[str, Any]:
@@ -77,7 +78,6 @@ def questions(app: App) -> dict[str, Any]:
 
 
 def calls(activity: Activity) -> dict[str, Any]:
-    now = time.time()
     return {
         "calls": [
             {
@@ -86,10 +86,8 @@ def calls(activity: Activity) -> dict[str, Any]:
                 "tool": call.tool,
                 "arguments": call.arguments,
                 "outcome": call.outcome,
-                "took": f"{now - call.began:.0f} s so far"
-                if call.seconds is None
-                else f"{call.seconds * 1000:,.0f} ms",
-                "size": call.size,
+                "took": "" if call.seconds is None else f"{call.seconds * 1000:,.0f} ms",
+                "result": "" if call.seconds is None else f"{call.size:,} characters",
             }
             for call in reversed(activity.calls)
         ]
@@ -123,22 +121,26 @@ def log_of(alias: str) -> dict[str, Any]:
 
 async def tools(app: App, wanted: str) -> dict[str, Any]:
     """The tools, those that hold the words that are looked for; what would be decided on each, and why."""
-    words = wanted[:SEARCH_CHARS].casefold().split()
+    words = wanted[:MAX_SEARCH_CHARS].casefold().split()
     rows: list[dict[str, Any]] = []
-    listed = [tool for tool in app.registry.get_all_tools() if tool.is_listed]
-    found = [tool for tool in listed if all(word in f"{tool.name} {tool.description}".casefold() for word in words)]
-    for tool in found[:MOST_TOOLS]:
+    more = 0
+    async for tool in in_turns(app.registry.get_all_tools()):
+        if not tool.is_listed or not all(word in f"{tool.name} {tool.description}".casefold() for word in words):
+            continue
+        if len(rows) == MAX_TOOLS:
+            more += 1
+            continue
         permission = await app.permission_of(tool)
         rows.append(
             {
                 "name": tool.name,
-                "about": textwrap.shorten(tool.description, ABOUT_CHARS, placeholder=" ..."),
-                "verdict": {"allow": "runs unasked", "ask": "is asked about", "deny": "refused"}[permission.verdict],
+                "about": textwrap.shorten(tool.description[: 4 * MAX_ABOUT_CHARS], MAX_ABOUT_CHARS, placeholder=" ..."),
+                "verdict": {"allow": "allowed", "ask": "ask first", "deny": "refused"}[permission.verdict],
                 "reason": permission.reason,
                 "is_on": tool.name not in app.switched_off,
             }
         )
-    return {"tools": rows, "wanted": wanted, "more": len(found) - len(rows)}
+    return {"tools": rows, "wanted": wanted, "more": more}
 
 
 def jobs(app: App) -> dict[str, Any]:
@@ -152,7 +154,8 @@ def jobs(app: App) -> dict[str, Any]:
                 "id": job.id,
                 "client": name,
                 "status": status_text(job),
-                "seconds": round(job.seconds),
+                "started": _clock(time.time() - time.monotonic() + job.running.started_at),
+                "lasted": f"; it ran for {job.seconds:,.0f} s" if job.ended is not None else "",
                 "command": job.request.command,
                 "folder": job.request.folder,
                 "output": newest_text(job.running.output),
@@ -170,10 +173,10 @@ async def memory(app: App) -> dict[str, Any]:
 def changes(app: App) -> dict[str, Any]:
     """The changes of files that are kept, of every client. Blocking."""
     if app.journal.open is None:
-        return {"changes": [], "problem": f"No change is kept: {NONE_KEPT}."}
+        return {"changes": [], "problem": f"No file changes are kept: {NONE_KEPT}."}
     workspace = app.workspace_of_person()
     try:
-        found = app.journal.open().changes(None, workspace.roots, limit=MOST_CHANGES)
+        found = app.journal.open().changes(None, workspace.roots, limit=MAX_CHANGES)
     except ToolError as error:
         return {"changes": [], "problem": f"{error.message}."}
     return {
@@ -194,7 +197,11 @@ def changes(app: App) -> dict[str, Any]:
 
 
 def audit(app: App) -> dict[str, Any]:
-    return {"records": [dict(record) for record in reversed(app.audit.recent or ())], "file": app.audit.path}
+    records = [
+        {**record, "at": _clock(datetime.fromisoformat(record["time"]).timestamp())}
+        for record in reversed(app.audit.recent or ())
+    ]
+    return {"records": records, "file": app.audit.path}
 
 
 def settings(app: App) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 CODE_SECONDS = 60.0  # how long a link may be used
-MOST_CODES = 20  # links that wait to be used
-MOST_BROWSERS = 20  # that are signed in at once; the one that signed in first goes first
+MAX_CODES = 20  # links that wait to be used
+MAX_BROWSERS = 20  # that are signed in at once; the one that signed in first goes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SignIn:
         """A code for one link."""
         code = secrets.token_urlsafe(16)
         self._codes[_digest(code)] = self._clock() + CODE_SECONDS
-        while len(self._codes) > MOST_CODES:
+        while len(self._codes) > MAX_CODES:
             self._codes.popitem(last=False)
         return code
 
@@ -53,7 +53,7 @@ class SignIn:
             return None
         session = BrowserSession()
         self._sessions[_digest(session.cookie)] = session
-        while len(self._sessions) > MOST_BROWSERS:
+        while len(self._sessions) > MAX_BROWSERS:
             self._sessions.popitem(last=False)
         return session
 

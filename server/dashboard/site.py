@@ -47,8 +47,8 @@ HOST = "127.0.0.1"
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # of what the person writes beside a denial
-MOST_CONNECTIONS = 100  # at once; of more, those end that have asked for nothing for longest
-MOST_STREAMS = 20  # pages that are kept up to date at once
+MAX_CONNECTIONS = 100  # at once; of more, those end that have asked for nothing for longest
+MAX_STREAMS = 20  # pages that are kept up to date at once
 STREAM_LOOK_SECONDS = 0.5  # between two looks at whether something has changed
 END_SECONDS = 2.0  # how long pages that are open hold the end of the server up, at most
 STREAM_PULSE_SECONDS = 15.0  # after this long something is said, so that nobody takes the connection for lost
@@ -76,9 +76,8 @@ PAGES = {
     "settings": "Settings",
 }
 ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
-GONE = (
-    "This question does not wait any more: it was answered, its call has ended, or its time is over. Nothing changed."
-)
+GONE = "This question is no longer waiting: it was answered, its call ended, or its time ran out. Nothing was changed."
+INTERNAL_ERROR = "The server could not do this because of an internal error. coretools-mcp logs shows what happened."
 NOT_SIGNED_IN = (
     "This browser is not signed in. Run coretools-mcp dashboard in a terminal: it prints a link that signs one browser "
     "in, once, within a minute."
@@ -128,7 +127,7 @@ class Dashboard:
                 Route("/changes/{number:int}", self._undo, methods=["POST"]),
                 *(Route(f"/{name}", self._page, methods=["GET"], name=name) for name in PAGES),
             ]
-            site = Starlette(routes=routes, exception_handlers={HTTPException: self._failed})
+            site = Starlette(routes=routes, exception_handlers={HTTPException: self._failed, Exception: self._failed})
             config = uvicorn.Config(
                 _Guarded(site, self._origins),
                 log_config=None,
@@ -136,7 +135,7 @@ class Dashboard:
                 server_header=False,
                 ws="none",
                 http=ClientConnection,
-                limit_concurrency=MOST_CONNECTIONS,
+                limit_concurrency=MAX_CONNECTIONS,
                 lifespan="off",
                 timeout_graceful_shutdown=1,
             )
@@ -180,7 +179,7 @@ class Dashboard:
     async def _let_in(self, request: Request) -> Response:
         session = self._sign_in.use(str((await _form(request)).get("code", "")))
         if session is None:
-            used = "This link was used already, or is older than a minute. Run coretools-mcp dashboard for a new one."
+            used = "This link was already used, or is older than a minute. Run coretools-mcp dashboard for a new one."
             raise HTTPException(HTTPStatus.FORBIDDEN, used)
         response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
         response.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path="/")
@@ -240,21 +239,23 @@ class Dashboard:
     async def _asset(self, request: Request) -> Response:
         kind = ASSETS.get(name := request.path_params["name"])
         if kind is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND, "There is no such file.")
+            raise HTTPException(HTTPStatus.NOT_FOUND)
         return Response(await THREADS.run((FOLDER / name).read_bytes), media_type=kind)
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
-        status, said = HTTPStatus.NOT_FOUND, "There is no such page."
-        if isinstance(error, HTTPException) and error.status_code != status:
-            status, said = HTTPStatus(error.status_code), error.detail
+        status, said = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # the log is told of it by uvicorn
+        if isinstance(error, HTTPException):
+            status = HTTPStatus(error.status_code)
+            is_page = status not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+            said = error.detail if is_page else "There is no such page."
         return await self._rendered("failed.html", session, status, said=said)
 
     async def _events(self, request: Request) -> Response:
         """Say when something has changed; the page then asks for what it shows."""
         self._session(request)
         page = request.query_params.get("page", "")
-        if self._streams >= MOST_STREAMS:
+        if self._streams >= MAX_STREAMS:
             raise HTTPException(HTTPStatus.TOO_MANY_REQUESTS, "Too many pages are open. Close some.")
         self._streams += 1
 
@@ -277,7 +278,7 @@ class Dashboard:
     def _state(self, page: str) -> object:
         """What tells whether a page shows something else now, and how many questions wait."""
         app = self._app
-        waiting = [pending.id for pending in app.questions.all()]
+        waiting = [(pending.id, pending.scope.deadline) for pending in app.questions.all()]
         match page:
             case "calls" | "audit" | "changes" | "memory":
                 return waiting, self._changes
@@ -286,7 +287,9 @@ class Dashboard:
                 return waiting, [(job.id, job.status, job.running.output.total) for job in jobs]
             case "servers" | "tools":
                 states = [(each.alias, each.status.state) for each in app.pool.upstreams]
-                return waiting, states, app.switched_off, len(app.registry.names())
+                return waiting, states, app.switched_off, app.registry.get_all_tools(), app.live.report
+            case "settings":
+                return waiting, app.live.report
             case "log":
                 return waiting, HISTORY.count
             case _:
@@ -299,7 +302,7 @@ class Dashboard:
         session = self._session(request)
         form = await _form(request)
         if not session.accepts(str(form.get("token", "")), request.url.path, shown):
-            old = "This form is not of this page, or shows what is not so any more. Nothing changed; look again."
+            old = "This form is out of date, or belongs to another page. Nothing was changed; reload the page."
             raise HTTPException(HTTPStatus.FORBIDDEN, old)
         return form
 
@@ -321,7 +324,7 @@ class Dashboard:
         given = str(form.get("decision", ""))
         choice = next((choice for choice in pending.question.choices if choice.decision.value == given), None)
         if choice is None:
-            raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing changed.")
+            raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing was changed.")
         reason = str(form.get("reason", ""))[:MAX_REASON_CHARS] if choice.decision is Decision.DENY else ""
         self._app.questions.give(pending, Answer(choice.decision, reason=reason))
         return RedirectResponse("/#next", HTTPStatus.SEE_OTHER)
@@ -417,7 +420,7 @@ class _Guarded:
             is_foreign |= headers.get("origin", "") not in self._origins or site not in ("same-origin", "none")
         if is_foreign:
             refusal = Response(
-                "This request does not come from this page, so nothing was done.\n", HTTPStatus.FORBIDDEN
+                "This request did not come from the dashboard, so nothing was done.\n", HTTPStatus.FORBIDDEN
             )
             await refusal(scope, receive, guarded)
             return

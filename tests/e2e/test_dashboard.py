@@ -19,10 +19,17 @@ from axe_playwright_python.base import AxeResults
 from mcp.client import Client
 from playwright.async_api import Page, async_playwright, expect
 
-from server.dashboard.sign_in import CODE_SECONDS, MOST_BROWSERS, SignIn
-from server.dashboard.site import MOST_CONNECTIONS, PAGES
-from tests.harness import HANDSHAKE, MODERN, stdio_upstream
+from server.app import App
+from server.dashboard import sections
+from server.dashboard.sign_in import CODE_SECONDS, MAX_BROWSERS, SignIn
+from server.dashboard.site import MAX_CONNECTIONS, MAX_STREAMS, PAGES, Dashboard
+from server.settings import load_settings
+from server.upstreams.catalog.tools import DiscoveredMCPTool, ToolRecord
+from tests.harness import HANDSHAKE, MODERN, stdio_upstream, write_config
 from tests.running_servers import ask, runtime_folder, served
+from tests.unit.test_large_lists import turns_during
+from tests.unit.test_tool_catalog import unreachable
+from tests.waiting import CEILING
 from tools.contract.secrets import HIDDEN
 
 pytestmark = pytest.mark.anyio
@@ -170,8 +177,9 @@ async def test_a_denial_with_its_reason_reaches_the_model_without_any_script(run
         browsed(await link_of(runtime, root), java_script_enabled=False) as page,
         asking(client, "edit", EDIT) as results,
     ):
-        while await page.get_by_role("article").count() == 0:
-            await page.reload()
+        with anyio.fail_after(CEILING):
+            while await page.get_by_role("article").count() == 0:
+                await page.reload()
         await page.get_by_label("Reason").fill("not that file")
         await page.get_by_role("button", name="Deny: Edit").click()
         await expect(page.get_by_text("No question is waiting")).to_be_visible()
@@ -207,15 +215,11 @@ async def test_always_at_the_page_allows_what_the_button_names_from_then_on(runt
 
 async def question_on(browser: httpx.AsyncClient) -> tuple[str, str]:
     """Where the form of the one question is sent, and its token, once there is one."""
+    pattern = r'action="(/questions/[\w-]+)"[^>]*>\s*<input type="hidden" name="token" value="(\w+)"'
     found: list[tuple[str, str]] = []
-
-    async def look() -> None:
-        pattern = r'action="(/questions/[\w-]+)"[^>]*>\s*<input type="hidden" name="token" value="(\w+)"'
+    with anyio.fail_after(CEILING):
         while not found:
-            found.extend(re.findall(pattern, (await browser.get("/")).text))
-
-    with anyio.fail_after(60):
-        await look()
+            found = re.findall(pattern, (await browser.get("/")).text)
     return found[0]
 
 
@@ -224,6 +228,12 @@ async def answered(browser: httpx.AsyncClient, decision: str) -> tuple[str, str]
     given = await browser.post(path, data={"token": token, "decision": decision})
     assert given.status_code == 303
     return path, token
+
+
+async def wait_longer(browser: httpx.AsyncClient, path: str) -> None:
+    pattern = rf'action="{path}/longer">\s*<input type="hidden" name="token" value="(\w+)"'
+    token = re.findall(pattern, (await browser.get("/")).text)[0]
+    assert (await browser.post(f"{path}/longer", data={"token": token})).status_code == 303
 
 
 @pytest.mark.requirement("dashboard.forgery")
@@ -271,11 +281,9 @@ async def test_a_question_goes_with_its_call_and_its_time_can_be_made_longer(run
         async with anyio.create_task_group() as group:
             group.start_soon(client.call_tool, "edit", EDIT)
             path, _ = await question_on(browser)
-            pattern = rf'action="{path}/longer">\s*<input type="hidden" name="token" value="(\w+)"'
-            token = re.findall(pattern, (await browser.get("/")).text)[0]
-            assert (await browser.post(f"{path}/longer", data={"token": token})).status_code == 303
+            await wait_longer(browser, path)
             group.cancel_scope.cancel()
-        with anyio.fail_after(60):
+        with anyio.fail_after(CEILING):
             while "No question is waiting" not in (await browser.get("/")).text:
                 pass
         assert (root / "a.py").read_text() == "print('hello')\n"
@@ -297,7 +305,7 @@ async def test_a_tool_that_was_switched_off_while_its_question_waited_does_not_r
 @pytest.mark.requirement("dashboard.sign-in")
 async def test_strangers_who_connect_and_say_nothing_keep_nobody_out(runtime: Path, root: Path) -> None:
     async with client_and_browser(runtime, root) as (client, browser), AsyncExitStack() as stack:
-        for _ in range(2 * MOST_CONNECTIONS):
+        for _ in range(2 * MAX_CONNECTIONS):
             stream = await anyio.connect_tcp("127.0.0.1", browser.base_url.port or 0)
             stack.push_async_callback(stream.aclose)
             await stream.send(b"GET / HTTP/1.1\r\n")
@@ -339,7 +347,7 @@ def test_codes_and_browsers_are_bounded_and_codes_end() -> None:
     now += CODE_SECONDS + 1
     assert sign_in.use(code) is None
     assert sign_in.use("") is None
-    sessions = [sign_in.use(sign_in.new_code()) for _ in range(MOST_BROWSERS + 1)]
+    sessions = [sign_in.use(sign_in.new_code()) for _ in range(MAX_BROWSERS + 1)]
     assert sessions[0] is not None
     assert sessions[-1] is not None
     assert sign_in.session(sessions[0].cookie) is None
@@ -416,7 +424,7 @@ async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(runt
             return {tool.name for tool in (await client.list_tools()).tools}
 
         async def until_listed(name: str, *, is_there: bool) -> None:
-            with anyio.fail_after(60):
+            with anyio.fail_after(CEILING):
                 while (name in await names()) is not is_there:
                     pass
 
@@ -473,12 +481,168 @@ async def test_what_a_person_writes_and_where_they_are_stays_while_the_page_foll
         await expect(page.get_by_text("No question is waiting")).to_be_visible()
 
 
-@pytest.mark.requirement("dashboard.pages")
-async def test_a_page_says_that_its_server_has_ended(runtime: Path, root: Path) -> None:
+SOON = CEILING * 1_000
+"""Milliseconds after which a page has failed to show something."""
+
+
+async def seconds_shown(page: Page) -> int:
+    """How long the one question waits still, as the page counts it."""
+    minutes, seconds = re.findall(r"(?:(\d+) min )?(\d+) s", await page.inner_text("[data-seconds]"))[0]
+    return int(minutes or 0) * 60 + int(seconds)
+
+
+async def seconds_left(browser: httpx.AsyncClient) -> int:
+    """The same, as the server says."""
+    return int(re.findall(r'data-seconds="(\d+)"', (await browser.get("/")).text)[0])
+
+
+@pytest.mark.requirement("dashboard.following")
+async def test_the_time_of_a_question_goes_on_in_a_page_that_stands_still_and_is_made_longer_in_every_page(
+    runtime: Path, root: Path
+) -> None:
+    async with (
+        client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser),
+        browsed(await link_of(runtime, root)) as page,
+        asking(client, "edit", EDIT),
+    ):
+        path, _ = await question_on(browser)
+        await expect(page.get_by_role("article")).to_be_visible()
+        await page.get_by_label("Reason").fill("because")
+        await page.evaluate("const end = performance.now() + 6000; while (performance.now() < end);")
+        now = await seconds_left(browser)
+        shown = await page.inner_text("[data-seconds]")
+        await expect(page.locator("[data-seconds]")).not_to_have_text(shown)
+        left = await seconds_shown(page)
+        assert left <= now + 1
+        await wait_longer(browser, path)
+        with anyio.fail_after(CEILING):
+            while await seconds_shown(page) <= left:
+                pass
+        assert await page.get_by_label("Reason").input_value() == "because"
+        await answered(browser, "deny")
+
+
+@pytest.mark.requirement("dashboard.following")
+async def test_a_page_whose_server_does_not_answer_says_so_and_goes_on_when_it_does(runtime: Path, root: Path) -> None:
+    alert = "The server does not answer"
     async with browsed_later() as browse:
-        async with served(runtime, root):
+        async with served(runtime, root, settings=ASKS_AT_PAGE) as client:
             page = await browse(await link_of(runtime, root))
-        await expect(page.get_by_role("alert")).to_contain_text("The server has ended", timeout=30_000)
+            await page.context.set_offline(True)
+            async with asking(client, "edit", EDIT):
+                await expect(page.get_by_role("alert")).to_contain_text(alert, timeout=SOON)
+                await page.context.set_offline(False)
+                await expect(page.get_by_role("article")).to_be_visible(timeout=SOON)
+                await expect(page.locator("#lost")).to_be_empty()
+                await page.get_by_role("button", name="Deny").click()
+        await expect(page.get_by_role("alert")).to_contain_text(alert, timeout=SOON)
+
+
+@pytest.mark.requirement("dashboard.following")
+async def test_one_page_too_many_says_so_and_is_updated_less_often_until_others_are_closed(
+    runtime: Path, root: Path
+) -> None:
+    async with (
+        client_and_browser(runtime, root) as (client, browser),
+        browsed_later() as browse,
+        AsyncExitStack() as others,
+    ):
+        for _ in range(MAX_STREAMS):
+            stream = await others.enter_async_context(browser.stream("GET", "/events"))
+            assert stream.status_code == 200
+        page = await browse(await link_of(runtime, root))
+        await page.goto(f"{page.url}calls")
+        await expect(page.get_by_role("alert")).to_contain_text("Too many pages are open", timeout=SOON)
+        await client.call_tool("read_file", {"absolute_path": str(root / "a.py")})
+        await expect(page.get_by_role("cell", name="read_file")).to_be_visible(timeout=SOON)
+        await others.aclose()
+        await expect(page.locator("#lost")).to_be_empty(timeout=SOON)
+
+
+@pytest.mark.requirement("dashboard.following")
+async def test_what_a_person_reads_is_updated_under_them_and_what_is_gone_is_called_what_it_was(
+    runtime: Path, root: Path
+) -> None:
+    async with (
+        served(runtime, root) as client,
+        browsed(await link_of(runtime, root)) as page,
+    ):
+        todo = {"id": "1", "content": "first", "status": "pending"}
+        await client.call_tool("todo_write", {"todos": [todo]})
+        await page.goto(f"{page.url}memory")
+        box = page.get_by_role("group", name="Todo list")
+        await box.focus()
+        await client.call_tool("todo_write", {"todos": [{**todo, "content": "second"}]})
+        await expect(box).to_contain_text("second")
+        await expect(box).to_be_focused()
+        await client.call_tool("todo_write", {"todos": []})
+        await expect(page.get_by_role("article")).to_contain_text("This is no longer remembered.")
+        await expect(box).to_contain_text("second")
+
+
+@pytest.mark.requirement("dashboard.following")
+async def test_pages_follow_changed_settings_and_what_is_wrong_with_them(runtime: Path, root: Path) -> None:
+    async with (
+        served(runtime, root),
+        browsed(await link_of(runtime, root)) as page,
+    ):
+        tools = await page.context.new_page()
+        await tools.goto(f"{page.url}tools?q=glob")
+        row = tools.locator("tr", has=tools.get_by_role("rowheader", name="glob", exact=True))
+        await expect(row).to_contain_text("allowed")
+        await page.goto(f"{page.url}settings")
+        await expect(page.get_by_role("row", name="permissions.ask")).to_have_count(0)
+        write_config(root.parent, {"permissions": {"ask": ["glob"]}, "nonsense": 1})
+        await expect(page.get_by_role("row", name="permissions.ask")).to_be_visible(timeout=SOON)
+        await expect(page.get_by_role("main")).to_contain_text("nonsense is not a known key")
+        await expect(row).to_contain_text("ask first", timeout=SOON)
+
+
+@pytest.mark.requirement("dashboard.failures")
+async def test_a_failure_of_ours_is_a_page_with_a_sentence_and_told_to_the_log(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
+    dashboard, opened = Dashboard(app), anyio.Event()
+    async with app.running(), anyio.create_task_group() as tasks:
+        tasks.start_soon(dashboard.serve, opened)
+        await opened.wait()
+        async with signed_in(dashboard.link()) as browser:
+            assert app.audit.recent is not None
+            app.audit.recent.append({"tool": "a record without its time"})
+            failed = await browser.get("/audit")
+            assert failed.status_code == 500
+            assert "coretools-mcp logs" in failed.text
+            assert "KeyError" not in failed.text
+            assert failed.headers["content-security-policy"]
+            assert (await browser.get("/calls")).status_code == 200
+            assert "There is no such page." in (await browser.get("/questions/x")).text
+        tasks.cancel_scope.cancel()
+    assert "KeyError: 'time'" in caplog.text
+
+
+@pytest.mark.requirement("dashboard.following")
+async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_through(root: Path) -> None:
+    app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
+    known = ToolRecord("", "")
+    app.registry.replace_source(
+        "up",
+        [
+            DiscoveredMCPTool(
+                "up",
+                f"up__t{n}",
+                {"name": f"t{n}", "description": "d" * 2_000},
+                trusted=False,
+                call=unreachable,
+                known=known,
+            )
+            for n in range(5_000)
+        ],
+    )
+    async with app.running():
+        assert await turns_during(sections.tools(app, "")) > 4
+        assert await turns_during(sections.tools(app, "no such words")) > 4
+        assert (await sections.tools(app, "up__"))["more"] == 5_000 - sections.MAX_TOOLS
 
 
 @pytest.mark.requirement("dashboard.undo")
