@@ -133,8 +133,9 @@ class Journal:
             if change.undoes is not None:
                 _mark(database, change.undoes, is_undone=True)
                 # The file was as that one left it, so what came later is not in it: cut off, or taken back otherwise.
-                later = "UPDATE change SET is_undone = 1 WHERE path = ? AND client = ? AND id > ? AND undoes IS NULL"
-                database.execute(later, (values[3], client, change.undoes))
+                # That is so of other clients' changes too: their last one that still counts is an earlier one now.
+                later = "UPDATE change SET is_undone = 1 WHERE path = ? AND id > ? AND undoes IS NULL"
+                database.execute(later, (values[3], change.undoes))
             self._prune(database, number)
         return number
 
