@@ -237,6 +237,28 @@ async def test_files_that_a_command_changed_are_named_apart_from_what_it_printed
         assert len(await said(client, "touch c.txt")) == 1
 
 
+@pytest.mark.requirement("undo.commands")
+async def test_for_a_command_that_only_reads_nothing_is_looked_at(root: Path, state: Path) -> None:
+    (root / ".git").mkdir()
+    os.mkfifo(root / "pipe")
+    results: list[int] = []
+
+    async def call(client: Client, command: str) -> None:
+        results.append(len((await client.call_tool("run_shell_command", {"command": command})).content))
+
+    def meddle() -> None:
+        with (root / "pipe").open("w") as pipe:  # as soon as the command reads it
+            (root / f"new-{len(results)}").touch()
+            pipe.write("x")
+
+    async with asked(root, state, Person("once"), "--approval-mode", "yolo") as client:
+        for command in ("cat pipe", "cat pipe; touch mine"):
+            async with anyio.create_task_group() as group:
+                group.start_soon(call, client, command)
+                await anyio.to_thread.run_sync(meddle, abandon_on_cancel=True)
+    assert results == [1, 2]
+
+
 @pytest.mark.requirement("undo.settings")
 async def test_switched_off_nothing_is_kept_and_the_tools_are_not_there(
     root: Path, state: Path, tmp_path: Path
