@@ -6,16 +6,18 @@ import ctypes
 import json
 import os
 import re
+import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle
+from itertools import count, cycle, islice
 from pathlib import Path
 
-from bench.line_client import LineClient, text_of
+from bench.line_client import LineClient, Start, text_of
 from bench.rows import NotRunError, Pair, Round, Row, Scene, in_turn
 
 WINDOW = 200
@@ -32,6 +34,12 @@ FOLDERS_AMONG_ENTRIES = 500
 
 TIMES_CHANGED = 3
 """Changes of one round: how long the disk takes to keep one (fsync, which the floor leaves out) varies."""
+
+EDITS = 100
+"""Of one round, with and without the journal in turn."""
+
+IN_MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it
+"""A folder in memory, on Linux."""
 
 M_MMAP_THRESHOLD = -3
 LARGE_BLOCK_BYTES = 128 * 1024
@@ -322,6 +330,44 @@ def _write_everything(scene: Scene) -> Generator[Round]:
         yield one_round
 
 
+@contextmanager
+def _journal(scene: Scene) -> Generator[Round]:
+    """What it adds to an edit of 10 kB that it can be undone.
+
+    The workspace is in memory where it can be: keeping a file (fsync) takes milliseconds, and never the same.
+    """
+    scratch = scene.folder("journal")
+    (scratch / "off.json").write_text(json.dumps({"undo": {"enabled": False}}))
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else scratch) as name:
+        folder = Path(name).resolve()
+        command = scene.server(folder, "--approval-mode", "auto-edit").command
+        environment = {**os.environ, "XDG_STATE_HOME": str(scratch)}
+        with (
+            LineClient(Start(command, environment)) as keeping,
+            LineClient(Start([*command, "--config", str(scratch / "off.json")], environment)) as plain,
+        ):
+            clients = [(keeping, folder / "kept.txt"), (plain, folder / "plain.txt")]
+            for _, path in clients:
+                path.write_text("0\n" + "a line of text that is not changed\n" * 300)
+            numbers = count()
+
+            def edited(client: LineClient, path: Path, number: int) -> float:
+                new = {"old_string": f"{number}\n", "new_string": f"{number + 1}\n"}
+                return client.timed_call("edit", {"file_path": str(path), **new})[0]
+
+            def one_round() -> Pair:
+                taken: dict[Path, list[float]] = {path: [] for _, path in clients}
+                for number in islice(numbers, EDITS):
+                    for client, path in clients:
+                        taken[path].append(edited(client, path, number))
+                    clients.reverse()
+                kept, bare = (statistics.median(taken[folder / name]) for name in ("kept.txt", "plain.txt"))
+                return Pair(kept - bare, note=f"{kept:.2f} with, {bare:.2f} without")
+
+            one_round()
+            yield one_round
+
+
 ROWS = (
     Row("read at line 100,000 of 10 MB, cold, of read(2) of the whole", 5.0, _window(10, 100_000, again=False)),
     Row("read at line 100,000 of 10 MB, again, of read(2) of the whole", 1.0, _window(10, 100_000, again=True)),
@@ -333,6 +379,7 @@ ROWS = (
     Row("memory for the last lines of 100 MB", 20.0, _end_of_large(-WINDOW, of_memory=True), unit="MB", most_rounds=3),
     Row("read_many_files of 500 files, of open + read", 4.0, _read_many),
     Row("list_directory of 10,000 entries, of scandir + sort", 3.0, _list_directory),
+    Row("what it adds to an edit of 10 kB that it can be undone", 0.3, _journal),
     Row("edit of one line in 5 MB, of read, replace, write", 3.0, _edit),
     Row("write_file of 5 MB, one line new, of read, replace, write", 5.0, _write_one_line),
     Row("write_file of 5 MB, all lines new, of read, replace, write", 5.0, _write_everything, informative=True),

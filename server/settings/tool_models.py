@@ -206,7 +206,7 @@ class UndoSettings(Section):
     """`undo`: what is kept of files that our tools change, so that changes can be taken back."""
 
     enabled: bool = True
-    """Whether it is kept at all, and the tools list_changes and undo_change are there."""
+    """Whether it is kept at all, list_changes and undo_change are there, and what commands change is told."""
     max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = 256_000_000
     """How much is kept, of all workspaces together; the oldest changes go first."""
     max_days: Annotated[int, Field(ge=1, le=3_650)] = 30

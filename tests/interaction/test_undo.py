@@ -212,6 +212,53 @@ async def test_no_command_in_the_sandbox_sees_the_journal(root: Path, state: Pat
         assert "ran" in said
 
 
+@pytest.mark.requirement("undo.commands")
+async def test_files_that_a_command_changed_are_named_apart_from_what_it_printed(
+    root: Path, state: Path, tmp_path: Path
+) -> None:
+    (root / ".git").mkdir()
+    (root / "a.txt").write_text("x\n")
+
+    async def said(client: Client, command: str, **options: Any) -> list[str]:
+        result = await client.call_tool("run_shell_command", {"command": command, **options})
+        return [each.text for each in result.content]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+
+    start, end = "Files that changed during this call, by the command or otherwise: ", "back what commands change."
+    async with asked(root, state, Person("once"), "--approval-mode", "yolo") as client:
+        printed, line = await said(client, "echo more >> a.txt; touch b.txt; echo done")
+        assert printed.endswith("done")
+        assert line == f"{start}changed a.txt; created b.txt. undo_change does not take {end}"
+        assert len(await said(client, "python3 -c 'print(1)'")) == 1
+        assert len(await said(client, "cat a.txt")) == 1
+        (ended,) = await said(client, "rm b.txt; echo gone; while :; do :; done", timeout=2_000)
+        assert f"gone\n{start}deleted b.txt." in ended
+    config = write_config(tmp_path, {"undo": {"enabled": False}})
+    async with asked(root, state, Person("once"), "--approval-mode", "yolo", "--config", str(config)) as client:
+        assert len(await said(client, "touch c.txt")) == 1
+
+
+@pytest.mark.requirement("undo.commands")
+async def test_for_a_command_that_only_reads_nothing_is_looked_at(root: Path, state: Path) -> None:
+    (root / ".git").mkdir()
+    os.mkfifo(root / "pipe")
+    results: list[int] = []
+
+    async def call(client: Client, command: str) -> None:
+        results.append(len((await client.call_tool("run_shell_command", {"command": command})).content))
+
+    def meddle() -> None:
+        with (root / "pipe").open("w") as pipe:  # as soon as the command reads it
+            (root / f"new-{len(results)}").touch()
+            pipe.write("x")
+
+    async with asked(root, state, Person("once"), "--approval-mode", "yolo") as client:
+        for command in ("cat pipe", "cat pipe; touch mine"):
+            async with anyio.create_task_group() as group:
+                group.start_soon(call, client, command)
+                await anyio.to_thread.run_sync(meddle, abandon_on_cancel=True)
+    assert results == [1, 2]
+
+
 @pytest.mark.requirement("undo.settings")
 async def test_switched_off_nothing_is_kept_and_the_tools_are_not_there(
     root: Path, state: Path, tmp_path: Path

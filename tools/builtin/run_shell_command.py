@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -12,15 +14,18 @@ from tools.builtin.background_jobs import jobs_of
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.errors import ExhaustedError, InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line, shortened_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.parameters import ToolParams
 from tools.contract.permission_subjects import CommandSubject, Kind, Subject
-from tools.contract.results import ToolResult
+from tools.contract.results import TextPart, ToolResult
 from tools.contract.threads import run_blocking
 from tools.files.opener import PathKind
 from tools.files.workspace import Workspace, missing
+
+if TYPE_CHECKING:
+    from tools.shell.changed_files import WorkspaceState
 
 MAX_COMMAND_CHARS = 100_000  # no command line of this length was meant; Linux takes 128 kB
 DESCRIBED_CHARS = 200  # characters of the command, and of what it is for, in the line that describes a call
@@ -109,6 +114,7 @@ class ShellTool(BuiltinTool[ShellParams]):
 
     async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
         from tools.shell import result_text  # noqa: PLC0415 - with the first call
+        from tools.shell.changed_files import changes_since, state_of  # noqa: PLC0415
         from tools.shell.command import CommandRequest, Ending  # noqa: PLC0415
 
         context.signal.raise_if_aborted()
@@ -135,12 +141,22 @@ class ShellTool(BuiltinTool[ShellParams]):
                 return_display=f"Background job {job.id}: {job.status}",
                 facts=result_text.job_facts(job),
             )
+        before: WorkspaceState | None = None
+        if context.services.journal is not None and not context.waiver.is_read_only:
+            before = await run_blocking(context.signal, partial(state_of, context.workspace, context.signal))
         finished = await runner.run(request, context.client.jobs, context.progress)
+        changes = ""
+        if before is not None:
+            with suppress(ExhaustedError):  # what the command printed is told in any case
+                look = partial(changes_since, before, context.workspace, context.signal)
+                changes = await run_blocking(context.signal, look)
         if finished.ending is not Ending.EXITED:
             message = result_text.timed_out_message(finished, runner.options.silence_seconds)
-            raise ToolError(ToolErrorType.SHELL_TIMED_OUT, message)
+            raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)
+        content = result_text.run_content(finished, params.directory)
         return ToolResult(
-            llm_content=result_text.run_content(finished, params.directory),
+            # Apart from what the command printed, which could say the same.
+            llm_content=[*content, TextPart(changes)] if changes else content,
             return_display=result_text.run_display(finished),
             facts=result_text.run_facts(finished),
         )

@@ -156,4 +156,4 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
 
         author, change = _author(self.name, context), self._change(params, context)
         target = target_of(change, context.workspace, context.client.reads, context.signal, author)
-        return plan_undo(target, change, author.journal)
+        return plan_undo(target, change, author.journal, author.client)

@@ -80,12 +80,13 @@ Subject = PathSubject | CommandSubject | HostSubject | AgentSubject
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """What of a sandbox's protection a command is let off, because its words say so and it may run."""
+    """What a command that may run is let off, because its words say so: protection by a sandbox, and being watched."""
 
     # Files and folders that programs outside the sandbox obey and that it writes; those that are relative are meant in
     # every folder of the workspace
     auto_run_files: tuple[str, ...] = ()
     is_git: bool = False  # whether nothing but git changes anything: git is trusted to do what its words say
+    is_read_only: bool = False  # whether nothing in it changes anything, beyond doubt: nobody need look what changed
 
 
 NO_WAIVER = Waiver()

@@ -72,7 +72,7 @@ class CommandPolicy:
             setting=whole.setting,
             is_explicit=whole.verdict is Verdict.ASK and bool(whole.setting),
             parts=tuple(parts),
-            waiver=Waiver(tuple(dict.fromkeys(self._auto_run_files)), analysis.only_git_changes),
+            waiver=Waiver(tuple(dict.fromkeys(self._auto_run_files)), analysis.only_git_changes, analysis.is_read_only),
         )
 
     def _judge_command(self, command: SubCommand) -> Part:

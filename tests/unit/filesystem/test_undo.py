@@ -23,6 +23,7 @@ from tools.contract.confirmation import EditConfirmation
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import ToolResult
 from tools.files.change.journal import FILE, Journal, JournalError, NewChange
+from tools.files.change.undo import plan_for_person
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
@@ -178,6 +179,44 @@ async def test_an_earlier_change_names_the_later_ones_of_its_file(root: Path, co
     for _ in range(3):
         await undo(context)
     assert not (root / "a.txt").exists()
+
+
+@pytest.mark.requirement("undo.moved_on")
+async def test_a_later_change_by_another_client_is_told_without_its_number(
+    root: Path, context: ToolContext, journal: Journal
+) -> None:
+    other = replace(context, client=ClientState("other"))
+    await write(context, "a.txt", "one\n")
+    await write(other, "a.txt", "two\n")
+    theirs = (
+        "what another client did only the user can undo (coretools-mcp undo), so edit it instead. What changed since:"
+    )
+    assert f"It was changed again by another client: {theirs}" in (await refusal(context)).message
+    await write(other, "a.txt", "three\n")
+    await write(replace(context, client=ClientState(context.client.key)), "a.txt", "four\n")  # without having read it
+    assert f"It was changed again by 4, another client: {theirs}" in (await refusal(context, 1)).message
+    assert "There is no change 3 " in (await refusal(context, 3)).message
+    assert "It was changed again by another client, 3: what another" in (await refusal(other, 2)).message
+    # A person sees them all.
+    with pytest.raises(ToolError, match="changed again by 4, 3, 2: undo these first"):
+        plan_for_person(journal, context.workspace, 1)
+
+
+@pytest.mark.requirement("undo.moved_on")
+async def test_what_another_client_changed_counts_no_more_once_the_file_is_as_before_it(
+    root: Path, context: ToolContext
+) -> None:
+    other = replace(context, client=ClientState("other"))
+    await write(other, "b.txt", "b\n")
+    await write(context, "a.txt", "one\n")
+    await write(other, "a.txt", "two\n")
+    (root / "a.txt").write_text("one\n")  # by somebody else
+    await undo(context)
+    assert not (root / "a.txt").exists()
+    listed = await text(ListChangesTool(), other)
+    assert "a.txt (+1 -1, undone)" in listed
+    await undo(other)  # its last change that counts
+    assert os.listdir(root) == []
 
 
 @pytest.mark.requirement("undo.links")

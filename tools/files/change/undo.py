@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, ClassVar
 
 from tools.contract.confirmation import EditConfirmation
@@ -112,8 +113,10 @@ def target_of(
     return TargetFile(workspace, location, reads, signal, author)
 
 
-def plan_undo(target: TargetFile, change: Change, journal: Journal) -> ChangeUndo:
+def plan_undo(target: TargetFile, change: Change, journal: Journal, client: str | None) -> ChangeUndo:
     """What takes a change back, against what the file is now. Writes nothing. Blocking.
+
+    `client` is who asks, as the journal calls it; `None` for a person, who sees the changes of all.
 
     Raises:
         ToolError: It cannot be taken back: `file_changed_since_read` if the file moved on, with what changed.
@@ -121,12 +124,12 @@ def plan_undo(target: TargetFile, change: Change, journal: Journal) -> ChangeUnd
     location = target.location
     shown = location.shown
     snapshot = take_snapshot(target)
-    now = _text_of(snapshot.data)
     if snapshot.sha256 != change.after:
         if snapshot.sha256 == change.before:
             said = f"'{shown}' already is as it was before change {change.id}; there is nothing to undo."
             raise ToolError(ToolErrorType.EDIT_NO_CHANGE, said)
-        raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, _moved_on(target, change, journal, now, snapshot.data))
+        said = _moved_on(target, change, journal, client, snapshot.data)
+        raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, said)
     info = target.workspace.stat(location)
     if info is not None and (info.st_nlink != 1 or identity_of(info) != snapshot.identity):
         raise ToolError(
@@ -146,7 +149,7 @@ def plan_undo(target: TargetFile, change: Change, journal: Journal) -> ChangeUnd
         text=before.text if before is not None else "",
         encoding=before.encoding if before is not None else UTF_8 if data is None else _BINARY,
         data=data or b"",
-        diff=_diff(now, before, len(snapshot.data or b""), len(data or b"")),
+        diff=_diff(_text_of(snapshot.data), before, len(snapshot.data or b""), len(data or b"")),
         undoes=change.id,
         removes=data is None,
         mode=info.st_mode & 0o7777 if info is not None else change.mode,
@@ -165,14 +168,14 @@ def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) 
     """
     change = find_change(journal, None, workspace, number)
     author = Author(journal, change.client, "undo")
-    return plan_undo(target_of(change, workspace, None, AbortSignal(), author), change, journal)
+    return plan_undo(target_of(change, workspace, None, AbortSignal(), author), change, journal, None)
 
 
 def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
     """Take back what a person has seen, if the file is still so. Blocking; `ToolError` where it is not done."""
     return make_change(
         plan.target,
-        lambda _text, _is_users: plan_undo(plan.target, plan.change, journal),
+        lambda _text, _is_users: plan_undo(plan.target, plan.change, journal, None),
         "",
         planned=plan,
         answer=None,
@@ -199,20 +202,26 @@ def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: i
     return unified_diff(old.shown(), new.shown())
 
 
-def _moved_on(target: TargetFile, change: Change, journal: Journal, now: Decoded | None, data: bytes | None) -> str:
+def _moved_on(target: TargetFile, change: Change, journal: Journal, client: str | None, data: bytes | None) -> str:
     """Why a file is not touched, and what changed in it since the change."""
     said = f"'{target.location.shown}' is not as change {change.id} left it, so nothing was undone."
-    of_file = journal.changes(change.client, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
-    later = [str(each.id) for each in of_file if each.id > change.id]
-    if later:
-        said += f" It was changed again by {', '.join(later)}: undo these first, in this order, or edit it."
+    of_file = journal.changes(None, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
+    later = [each for each in of_file if each.id > change.id]
+    # Numbers of another client's changes are of no use here, and not this client's to know.
+    names = [str(each.id) if client in (None, each.client) else "another client" for each in later]
+    if names:
+        said += f" It was changed again by {', '.join(name for name, _ in groupby(names))}: "
+        if "another client" in names:
+            said += "what another client did only the user can undo (coretools-mcp undo), so edit it instead."
+        else:
+            said += "undo these first, in this order, or edit it."
     if data is None:
         return f"{said} It does not exist any more."
     left = journal.content(change.after)
     if left is None and change.after is not None:
         return said
     name = os.path.basename(change.path)
-    since = _diff(_text_of(left), now, len(left or b""), len(data))
+    since = _diff(_text_of(left), _text_of(data), len(left or b""), len(data))
     return f"{said} What changed since:\n{clipped(since.text(name, ('As it was left', 'Now')))}"
 
 

@@ -1,0 +1,137 @@
+"""Which files of the workspace changed during a command: all of them are looked at before and afterwards.
+
+Undo does not cover what commands change, so a model is told of it. That is for folders in a git work tree, without what
+ignore files hide. Nothing is opened but folders and ignore files, and no link is followed. A workspace that is too
+large for it is left alone, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from tools.contract.errors import ToolError
+from tools.contract.file_names_in_text import shown_path
+from tools.contract.limits import AbortSignal, Deadline
+from tools.files.find.walk import Filters, scope_below
+from tools.files.ignore_files import Scope, names_of_ignore_files, scope_of
+from tools.files.opener import PathKind
+from tools.files.workspace import Workspace
+
+MAX_ENTRIES = 10_000  # files and folders that are looked at; that takes a tenth of a second (ours)
+MAX_SECONDS = 1.0  # the same for a disk that is slow, or a machine that is busy (ours)
+REST_SECONDS = 60.0  # how long a workspace that is too large is not looked at again (ours)
+MAX_RESTING = 100  # such workspaces that are remembered
+MAX_NAMED = 20
+# Inode, size, time of the content and time of the inode (nanoseconds): what differs after any change of a file
+State = tuple[int, int, int, int]
+_too_large: dict[tuple[str, ...], float] = {}  # by the roots, until when (monotonic seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceState:
+    """The files of a workspace as they are at one time."""
+
+    # By the path of a folder, the rules in force there and its files, which may hold some that these hide
+    folders: dict[str, tuple[Scope, Mapping[str, State]]] = field(
+        default_factory=dict[str, tuple[Scope, Mapping[str, State]]]
+    )
+    closed: set[str] = field(
+        default_factory=set[str]
+    )  # folders that were not looked into: hidden ones, unreadable ones
+
+    def files_of(self, folder: str) -> Mapping[str, State]:
+        return self.folders[folder][1] if folder in self.folders else {}
+
+
+def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None:
+    """What the files of a workspace are now; `None` where nothing is in a git work tree, or too much. Blocking.
+
+    A `ToolError` only if the call is cancelled.
+    """
+    roots = tuple(workspace.roots)
+    if _too_large.get(roots, 0.0) > time.monotonic():
+        return None
+    deadline, state, left = Deadline(signal, MAX_SECONDS), WorkspaceState(), MAX_ENTRIES
+    filters = Filters(agent=workspace.respect_agent_ignore)
+    ahead: list[tuple[str, Scope | None]] = [(root, None) for root in roots]
+    while ahead or left < 0:
+        if deadline.check() or left < 0:
+            if len(_too_large) >= MAX_RESTING:
+                _too_large.clear()
+            _too_large[roots] = time.monotonic() + REST_SECONDS
+            return None
+        path, above = ahead.pop()
+        if path in state.folders:
+            continue  # a root in another one
+        try:
+            with workspace.open_folder(path) as opened:
+                entries = opened.entries()
+                left -= len(entries)
+                if left < 0:
+                    continue
+                looked_at = [(name, opened.stat(name)) for name, kind in entries if kind is not PathKind.FOLDER]
+            if above is not None:
+                names = names_of_ignore_files(name for name, _ in entries)
+                scope = scope_below(workspace, filters, above, path, names)
+            else:
+                scope = scope_of(workspace, workspace.at(path), git=True, agent=filters.agent)
+                if not scope.git:
+                    continue  # rules of git are in force in a work tree alone
+        except FileNotFoundError:
+            continue  # it has just been removed
+        except (OSError, ToolError):
+            state.closed.add(path)  # also where it is not known what of it is hidden
+            continue
+        state.folders[path] = (
+            scope,
+            {
+                name: (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+                for name, info in looked_at
+                if info is not None
+            },
+        )
+        folders = [name for name, kind in entries if kind is PathKind.FOLDER]
+        hidden = scope.hidden_among(folders, is_folder=True)
+        state.closed.update(os.path.join(path, name) for name in hidden)
+        ahead += [(os.path.join(path, name), scope) for name in folders if name not in hidden]
+    return state if state.folders else None
+
+
+def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSignal) -> str:
+    """A line that names the files that differ by now; empty where none does, or it is not known. Blocking."""
+    after = state_of(workspace, signal)
+    if after is None:
+        return ""
+    closed = before.closed | after.closed
+    changes: list[tuple[str, str]] = []
+    for folder in before.folders.keys() | after.folders.keys():
+        old, new = before.files_of(folder), after.files_of(folder)
+        # What was not seen on one side did not come or go: an ignore file may have changed.
+        if old == new or not closed.isdisjoint(map(str, (Path(folder), *Path(folder).parents))):
+            continue
+        scope, _ = (after if folder in after.folders else before).folders[folder]
+        for name in old.keys() | new.keys():
+            if old.get(name) != new.get(name) and scope.hides(name, is_folder=False) is None:
+                how = "created" if name not in old else "deleted" if name not in new else "changed"
+                changes.append((how, os.path.join(folder, name)))
+    if not changes:
+        return ""
+    changes.sort()
+
+    def shown(path: str) -> str:
+        return shown_path(workspace.at(path).relative if len(workspace.roots) == 1 else path)
+
+    named = "; ".join(
+        f"{how} {', '.join(shown(path) for _, path in some)}"
+        for how, some in groupby(changes[:MAX_NAMED], key=lambda change: change[0])
+    )
+    more = f" and {len(changes) - MAX_NAMED:,} more" if len(changes) > MAX_NAMED else ""
+    return (
+        f"Files that changed during this call, by the command or otherwise: {named}{more}. undo_change does not take "
+        "back what commands change."
+    )
