@@ -175,7 +175,7 @@ def changes(app: App) -> dict[str, Any]:
     try:
         found = app.journal.open().changes(None, workspace.roots, limit=MOST_CHANGES)
     except ToolError as error:
-        return {"changes": [], "problem": f"{error.message}."}
+        return {"changes": [], "problem": error.message}
     return {
         "changes": [
             {
