@@ -26,7 +26,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from server.app import App
 from server.json_rpc import Json
-from server.log import HISTORY
+from server.log_history import HISTORY
 from server.settings.files import runtime_folders
 from tools.contract.threads import THREADS
 

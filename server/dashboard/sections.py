@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from server.activity import Activity
-from server.log import HISTORY
+from server.log_history import HISTORY
 from server.settings.section import dotted
 from server.settings_display import as_text, shown_value
 from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible

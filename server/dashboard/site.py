@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.dashboard import sections
 from server.dashboard.sign_in import BrowserSession, SignIn
-from server.log import HISTORY
+from server.log_history import HISTORY
 from server.transports.http import WebServer
 from server.transports.slow_clients import ClientConnection
 from tools.contract.confirmation import Answer, Decision

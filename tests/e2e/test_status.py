@@ -15,7 +15,7 @@ import anyio
 import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from server.log import HISTORY_LINES, LogHistory
+from server.log_history import HISTORY_LINES, LogHistory
 from tests.fork_server import forked
 from tests.harness import (
     HANDSHAKE,
