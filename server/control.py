@@ -24,9 +24,9 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from server.app import App
 from server.json_rpc import Json
 from server.log_history import HISTORY
+from server.oversight import Oversight
 from server.settings.files import runtime_folders
 from tools.contract.threads import THREADS
 
@@ -100,7 +100,7 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
                     yield entry.path, connection
 
 
-async def serve_control(app: App, transport: str) -> None:
+async def serve_control(oversight: Oversight, transport: str) -> None:
     """Answer questions until cancelled. Without a socket the server goes on."""
     path = await THREADS.run(lambda: _make_room(os.environ))
     if path is None:
@@ -110,7 +110,7 @@ async def serve_control(app: App, transport: str) -> None:
 
     async def status(_: Json) -> AsyncIterator[Json]:
         about = {"pid": os.getpid(), "version": metadata.version("coretools-mcp"), "transport": transport}
-        yield {**about, "seconds": round(time.time() - began, 1), **app.status()}
+        yield {**about, "seconds": round(time.time() - began, 1), **oversight.status()}
 
     async def logs(question: Json) -> AsyncIterator[Json]:
         alias, follows = question.get("server"), question.get("follow") is True
@@ -146,7 +146,7 @@ async def serve_control(app: App, transport: str) -> None:
             return
         async with opening:
             if not pages:
-                pages.append(module.Dashboard(app))
+                pages.append(module.Dashboard(oversight))
                 opened = anyio.Event()
                 tasks.start_soon(serve_page, pages[0], opened)
                 await opened.wait()

@@ -19,7 +19,7 @@ from tools.contract.secrets import redact
 from tools.files.change.undo import NONE_KEPT
 
 if TYPE_CHECKING:
-    from server.app import App
+    from server.oversight import Oversight
 
 MAX_TEXT_CHARS = 400_000  # of what one question shows; what is longer can only be denied there
 MOST_TOOLS = 200  # tools on the page; others are found by the search
@@ -33,7 +33,7 @@ def _clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
-def about(app: App) -> str:
+def about(app: Oversight) -> str:
     """Whose page it is: the process, with its clients and their folders."""
     told = [
         f"{each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}" for each in app.about_clients()
@@ -41,7 +41,7 @@ def about(app: App) -> str:
     return f"process {os.getpid()}: {'; '.join(told[:MOST_NAMED]) or 'no client'}{' ...' * (len(told) > MOST_NAMED)}"
 
 
-def questions(app: App) -> dict[str, Any]:
+def questions(app: Oversight) -> dict[str, Any]:
     """The questions that wait, each with the whole action, why it is asked, and the answers that it offers."""
     shown: list[dict[str, Any]] = []
     for pending in app.questions.all():
@@ -96,7 +96,7 @@ def calls(activity: Activity) -> dict[str, Any]:
     }
 
 
-def servers(app: App) -> dict[str, Any]:
+def servers(app: Oversight) -> dict[str, Any]:
     live = app.live
     rows = [
         {
@@ -107,13 +107,13 @@ def servers(app: App) -> dict[str, Any]:
             "transport": each.get("transport", ""),
             "is_on": True,
         }
-        for each in app.pool.report()
+        for each in live.pool.report()
     ]
     off = [
         {"alias": alias, "state": "switched off", "problem": "", "tools": 0, "transport": "", "is_on": False}
-        for alias in sorted(live.switched_off)
+        for alias in live.switched_off
     ]
-    return {"servers": [*rows, *off], "left_out": dict(app.pool.left_out)}
+    return {"servers": [*rows, *off], "left_out": dict(live.pool.left_out)}
 
 
 def log_of(alias: str) -> dict[str, Any]:
@@ -121,11 +121,11 @@ def log_of(alias: str) -> dict[str, Any]:
     return {"alias": alias, "lines": [redact(line) for line in lines]}
 
 
-async def tools(app: App, wanted: str) -> dict[str, Any]:
+async def tools(app: Oversight, wanted: str) -> dict[str, Any]:
     """The tools, those that hold the words that are looked for; what would be decided on each, and why."""
     words = wanted[:SEARCH_CHARS].casefold().split()
     rows: list[dict[str, Any]] = []
-    listed = [tool for tool in app.registry.get_all_tools() if tool.is_listed]
+    listed = [tool for tool in app.live.registry.get_all_tools() if tool.is_listed]
     found = [tool for tool in listed if all(word in f"{tool.name} {tool.description}".casefold() for word in words)]
     for tool in found[:MOST_TOOLS]:
         permission = await app.permission_of(tool)
@@ -141,7 +141,7 @@ async def tools(app: App, wanted: str) -> dict[str, Any]:
     return {"tools": rows, "wanted": wanted, "more": len(found) - len(rows)}
 
 
-def jobs(app: App) -> dict[str, Any]:
+def jobs(app: Oversight) -> dict[str, Any]:
     from tools.shell.output import newest_text  # noqa: PLC0415 - jobs are few
     from tools.shell.result_text import status_text  # noqa: PLC0415
 
@@ -163,11 +163,11 @@ def jobs(app: App) -> dict[str, Any]:
     }
 
 
-async def memory(app: App) -> dict[str, Any]:
+async def memory(app: Oversight) -> dict[str, Any]:
     return {"memories": [{"client": who, "title": what, "text": text} for who, what, text in await app.memories()]}
 
 
-def changes(app: App) -> dict[str, Any]:
+def changes(app: Oversight) -> dict[str, Any]:
     """The changes of files that are kept, of every client. Blocking."""
     if app.journal.open is None:
         return {"changes": [], "problem": f"No change is kept: {NONE_KEPT}."}
@@ -193,11 +193,11 @@ def changes(app: App) -> dict[str, Any]:
     }
 
 
-def audit(app: App) -> dict[str, Any]:
+def audit(app: Oversight) -> dict[str, Any]:
     return {"records": [dict(record) for record in reversed(app.audit.recent or ())], "file": app.audit.path}
 
 
-def settings(app: App) -> dict[str, Any]:
+def settings(app: Oversight) -> dict[str, Any]:
     report = app.live.report
     rows = [
         {"key": dotted(given.path), "value": as_text(shown_value(given.path, given.value)), "source": given.source}

@@ -39,8 +39,8 @@ from tools.contract.threads import THREADS
 from tools.files.change.undo import ChangeUndo, carry_out, plan_for_person
 
 if TYPE_CHECKING:
-    from server.app import App
     from server.consent.pending_questions import PendingQuestion
+    from server.oversight import Oversight
     from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"
@@ -88,7 +88,7 @@ NOT_SIGNED_IN = (
 class Dashboard:
     """The page of one server. Made when it is first asked for, and there until the server ends."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Oversight) -> None:
         self._app = app
         self._changes = 0
         self._streams = 0
@@ -285,8 +285,8 @@ class Dashboard:
                 jobs = [job for table in app.clients.job_tables() for job in table.all()]
                 return waiting, [(job.id, job.status, job.running.output.total) for job in jobs]
             case "servers" | "tools":
-                states = [(each.alias, each.status.state) for each in app.pool.upstreams]
-                return waiting, states, app.switched_off, len(app.registry.names())
+                states = [(each.alias, each.status.state) for each in app.live.pool.upstreams]
+                return waiting, states, app.live.switched_off, app.switched_off, len(app.live.registry.names())
             case "log":
                 return waiting, HISTORY.count
             case _:
@@ -338,7 +338,7 @@ class Dashboard:
         if action not in ("restart", "on", "off") or alias not in live.report.upstreams:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         for is_on in {"restart": (False, True), "on": (True,), "off": (False,)}[action]:
-            self._app.switch_server(alias, is_on=is_on)
+            live.switch(alias, is_on=is_on)
         self._changed()
         return RedirectResponse("/servers", HTTPStatus.SEE_OTHER)
 
