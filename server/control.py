@@ -96,6 +96,7 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
                     connection.connect(entry.path)
                 except ConnectionRefusedError:
                     os.unlink(entry.path)
+                    os.unlink(link_file(entry.path))
                 else:
                     yield entry.path, connection
 
@@ -197,15 +198,14 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
     except OSError as error:
         logger.info("no control socket (%s)", error.errno)
     finally:
-        for name in (unheard, path):
+        for name in (unheard, path, link_file(path)):
             with suppress(OSError):
                 os.unlink(name)
 
 
-def private_file(environ: Mapping[str, str], name: str) -> str | None:
-    """The path for a file of ours that nobody else may read, beside the sockets, if there is a folder for them."""
-    folder = next(filter(_is_private, runtime_folders(environ)), None)
-    return None if folder is None else os.path.join(folder, name)
+def link_file(path: str) -> str:
+    """Where a browser is given the link to the server at this socket, which removes the file when it ends."""
+    return f"{path.removesuffix(SUFFIX)}.html"
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, Json | None]]:
@@ -232,4 +232,5 @@ def _lines(connection: socket.socket, question: Json) -> Iterator[Json]:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()
         for line in stream:
+            connection.settimeout(None)  # a server that has begun may pause for as long as its machine sleeps
             yield cast("Json", json.loads(line))
