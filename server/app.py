@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 import warnings
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import metadata
@@ -22,37 +21,28 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.inbound import X_MCP_HEADER_KEY
 
 from server import clients
-from server.activity import Activity
 from server.announcements import Announcements, ListenBus
 from server.audit_log import AuditLog
 from server.client_request import exchange_of
 from server.consent.confirmers import Confirmers
 from server.instructions import instructions
 from server.live_settings import LiveSettings, has_other_rules
+from server.oversight import Oversight
 from server.requests.files import AT, FileRequests, MemoryResources
 from server.requests.tools import ToolRequests
 from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from server.tool_services import Commands, CustomTools, LazyJournal, audit_file, page_fetcher, permission_policy
-from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.session.era import OUR_TITLE
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
-from tools.call.base_tool import BaseTool
-from tools.call.consent import Judgement
-from tools.call.context import ClientState, Services, ToolContext
+from tools.call.context import ClientState, Services
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
-from tools.contract.limits import ApprovalMode
-from tools.contract.permission_subjects import Kind
-from tools.contract.results import FunctionCall
 from tools.contract.threads import THREADS
-from tools.files.workspace import Workspace
-from tools.permissions.policy import PermissionRequest
 from tools.permissions.rules import hidden_paths
-from tools.permissions.verdict import Permission, Verdict
 from tools.planning.todo_lists import TodoLists
 
 ServedOver = Literal["stdio", "network"]  # who answers where nobody can be asked: on stdio the client's own dialog
@@ -126,7 +116,6 @@ class App:
     def __init__(self, report: SettingsReport, served_over: ServedOver) -> None:
         self._settings = settings = report.settings
         self._tasks: TaskGroup | None = None
-        self._activity: Activity | None = None  # once somebody looks on
         self.started = anyio.Event()
         """Set when a client is really there."""
         self.registry = ToolRegistry()
@@ -158,16 +147,14 @@ class App:
             settings.confirmation.timeout / 1000,
             settings.confirmation.style,
         )
-        self.questions = confirmers.pending
-        self.asks_at_dashboard = confirmers.when_unavailable == "page"
         policy = permission_policy(report, self.registry)
-        self.journal = LazyJournal(report)
+        self._journal = LazyJournal(report)
         private = [report.state_folder] if report.state_folder is not None else []
         self._workspaces = clients.WorkspacePolicy(
             settings.workspace, lambda roots: hidden_paths(policy.rules, roots), private
         )
-        self.audit = AuditLog(audit_file(report))
-        self.audit.warn_of_roots(settings.workspace.roots)
+        self._audit = AuditLog(audit_file(report))
+        self._audit.warn_of_roots(settings.workspace.roots)
         bus = ListenBus()
         self._announcements = Announcements(bus, self.clients.sessions)
         self.proxy = Proxy(
@@ -187,18 +174,18 @@ class App:
         self.live = LiveSettings(report, self.registry, policy, self.pool, self._on_settings_changed)
         # People's rules are saved in the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
-        self._flow = Flow(self.registry, policy, saved_rules, self.audit if self.audit.is_read else None)
-        self._contexts = clients.Contexts(
+        flow = Flow(self.registry, policy, saved_rules, self._audit if self._audit.is_read else None)
+        contexts = clients.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
-            services=Services(self.commands.runner, self.commands.consented, self.journal.open),
+            services=Services(self.commands.runner, self.commands.consented, self._journal.open),
             media=settings.media,
         )
         self.tools = ToolRequests(
             registry=self.registry,
-            flow=self._flow,
+            flow=flow,
             clients=self.clients,
-            contexts=self._contexts,
+            contexts=contexts,
             confirmers=confirmers,
             relay=self.proxy.relay,
             custom_tools=self.custom_tools,
@@ -218,17 +205,28 @@ class App:
         self.server.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._on_initialized
         )
-        self._memory = MemoryResources(memory, self._todos)
+        remembered = MemoryResources(memory, self._todos)
         FileRequests(
-            self._flow,
-            lambda ctx: self._contexts.of(self.clients.of(ctx), ctx),
-            self.clients.of,
-            confirmers,
-            self._memory,
+            flow, lambda ctx: contexts.of(self.clients.of(ctx), ctx), self.clients.of, confirmers, remembered
         ).register(self.server)
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         self.server.middleware.clear()
         self.server.middleware += [self.tools.answer_as_it_is, self.proxy]
+        self.oversight = Oversight(
+            live=self.live,
+            clients=self.clients,
+            contexts=contexts,
+            flow=flow,
+            questions=confirmers.pending,
+            asks_at_dashboard=confirmers.when_unavailable == "page",
+            audit=self._audit,
+            journal=self._journal,
+            commands=self.commands,
+            custom_tools=self.custom_tools,
+            memory=remembered,
+            middleware=self.server.middleware,
+            on_switch=self._tools_changed,
+        )
         self._instruct(report)
         self.registry.on_change(self._tools_changed)
 
@@ -245,8 +243,8 @@ class App:
                 tasks.cancel_scope.cancel()
                 await self.commands.aclose(self.clients.job_tables())
                 with anyio.CancelScope(shield=True):
-                    await THREADS.run(self.audit.close)
-                    await THREADS.run(self.journal.close)
+                    await THREADS.run(self._audit.close)
+                    await THREADS.run(self._journal.close)
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and the discovery, and follow the settings, once: when a client is really there.
@@ -308,91 +306,3 @@ class App:
             await clients.ask_roots(client, ctx, related=False)
 
         await clients.follow_roots(client, ctx, take)
-
-    def status(self) -> dict[str, Any]:
-        """What there is to know of this server while it runs, in the shape of JSON."""
-        report = self.live.report
-        custom = self.custom_tools.discovery
-        return {
-            "approvalMode": report.settings.approval_mode.value,
-            "settings": list(report.files),
-            "logLevel": report.settings.log.level,
-            "clients": self.about_clients(),
-            "servers": self.pool.report(),
-            "leftOut": dict(self.pool.left_out),
-            "customTools": custom.state.problem or "found" if custom is not None else "none",
-        }
-
-    def about_clients(self) -> list[dict[str, Any]]:
-        """Who is connected, in which folders, and with what at work."""
-        return [
-            {
-                "name": client.name,
-                "protocolVersion": client.version,
-                "folders": list(self._workspaces.workspace(client.roots, client.readable).roots),
-                "calls": client.calls,
-                "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
-                "silentSeconds": round(time.monotonic() - client.last_seen, 1),
-            }
-            for client in self.clients.all()
-        ]
-
-    async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """What would be decided on a call of a tool, as far as its arguments do not matter, and why."""
-        if isinstance(tool, DiscoveredMCPTool):
-            return (await self.judge(FunctionCall(tool.name, {}))).permission
-        workspace = self._workspaces.workspace(clients.ClientRoots())
-        policy, mode = self._flow.policy, self._settings.approval_mode
-        request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_anew(clients.STDIO_KEY))
-        permission, is_settled = policy.judge_alone(request)
-        if permission is None and not is_settled and tool.kind is not Kind.EXECUTE:
-            permission = await THREADS.run(partial(policy.judge_subjects, request, ()))
-        if permission is not None:
-            return permission
-        if tool.asks and mode is not ApprovalMode.YOLO:
-            return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}")
-        return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
-
-    def look_on(self, on_change: Callable[[], None]) -> Activity:
-        """Record calls and decisions from now on, and tell of each change, for a person who looks."""
-        self.questions.on_change = on_change
-        self.audit.remember()
-        self._flow.audit = self.audit
-        if self._activity is None:
-            self._activity = Activity()
-            self.server.middleware.insert(0, self._activity)
-        self._activity.on_change = on_change
-        return self._activity
-
-    def switch_server(self, alias: str, *, is_on: bool) -> None:
-        if self._tasks is not None:
-            self.live.switch(alias, self._tasks, is_on=is_on)
-
-    def switch_tool(self, name: str, *, is_on: bool) -> None:
-        self._flow.policy.switch(name, is_on=is_on)
-        self._tools_changed()
-
-    @property
-    def switched_off(self) -> frozenset[str]:
-        """Names of the tools that the person has switched off."""
-        return self._flow.policy.switched_off
-
-    def workspace_of_person(self) -> Workspace:
-        """The folders of all clients, as the person sees them: nothing is hidden from them. Blocking."""
-        each = (self._workspaces.workspace(client.roots, client.readable).roots for client in self.clients.all())
-        return Workspace(tuple(chain.from_iterable(each)), respect_agent_ignore=False)
-
-    async def memories(self) -> list[tuple[str, str, str]]:
-        """What is remembered, and the todos: for each client its name, a title and a text."""
-        found: list[tuple[str, str, str]] = []
-        for client in self.clients.all():
-            workspace = self._workspaces.workspace(client.roots, client.readable)
-            context = ToolContext(workspace, self._contexts.limits, client.state)
-            found += [(client.name, title, text) for title, text in await self._memory.shown(context)]
-        return found
-
-    async def judge(self, call: FunctionCall) -> Judgement:
-        """What would be decided on a call of a client over stdio that names no roots. Nothing is run."""
-        state = ClientState(clients.STDIO_KEY, self._settings.approval_mode)
-        context = ToolContext(self._workspaces.workspace(clients.ClientRoots()), self._contexts.limits, state)
-        return await self._flow.judge(self.registry.get_tool(call.name), call.arguments, context)

@@ -24,9 +24,9 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from server.app import App
 from server.json_rpc import Json
-from server.log import HISTORY
+from server.log_history import HISTORY
+from server.oversight import Oversight
 from server.settings.files import runtime_folders
 from tools.contract.threads import THREADS
 
@@ -96,11 +96,12 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
                     connection.connect(entry.path)
                 except ConnectionRefusedError:
                     os.unlink(entry.path)
+                    os.unlink(link_file(entry.path))
                 else:
                     yield entry.path, connection
 
 
-async def serve_control(app: App, transport: str) -> None:
+async def serve_control(oversight: Oversight, transport: str) -> None:
     """Answer questions until cancelled. Without a socket the server goes on."""
     path = await THREADS.run(lambda: _make_room(os.environ))
     if path is None:
@@ -110,7 +111,7 @@ async def serve_control(app: App, transport: str) -> None:
 
     async def status(_: Json) -> AsyncIterator[Json]:
         about = {"pid": os.getpid(), "version": metadata.version("coretools-mcp"), "transport": transport}
-        yield {**about, "seconds": round(time.time() - began, 1), **app.status()}
+        yield {**about, "seconds": round(time.time() - began, 1), **oversight.status()}
 
     async def logs(question: Json) -> AsyncIterator[Json]:
         alias, follows = question.get("server"), question.get("follow") is True
@@ -146,7 +147,7 @@ async def serve_control(app: App, transport: str) -> None:
             return
         async with opening:
             if not pages:
-                pages.append(module.Dashboard(app))
+                pages.append(module.Dashboard(oversight))
                 opened = anyio.Event()
                 tasks.start_soon(serve_page, pages[0], opened)
                 await opened.wait()
@@ -197,15 +198,14 @@ async def serve_control(app: App, transport: str) -> None:
     except OSError as error:
         logger.info("no control socket (%s)", error.errno)
     finally:
-        for name in (unheard, path):
+        for name in (unheard, path, link_file(path)):
             with suppress(OSError):
                 os.unlink(name)
 
 
-def private_file(environ: Mapping[str, str], name: str) -> str | None:
-    """The path for a file of ours that nobody else may read, beside the sockets, if there is a folder for them."""
-    folder = next(filter(_is_private, runtime_folders(environ)), None)
-    return None if folder is None else os.path.join(folder, name)
+def link_file(path: str) -> str:
+    """Where a browser is given the link to the server at this socket, which removes the file when it ends."""
+    return f"{path.removesuffix(SUFFIX)}.html"
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, Json | None]]:
@@ -232,4 +232,5 @@ def _lines(connection: socket.socket, question: Json) -> Iterator[Json]:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()
         for line in stream:
+            connection.settimeout(None)  # a server that has begun may pause for as long as its machine sleeps
             yield cast("Json", json.loads(line))

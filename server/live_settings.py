@@ -119,18 +119,26 @@ class LiveSettings:
 
     def __post_init__(self) -> None:
         self._at_start = self.report
-        self.switched_off: frozenset[str] = frozenset()  # aliases of servers that the person does not want for now
+        self._unwanted: frozenset[str] = frozenset()  # aliases of servers that the person has switched off
+        self._tasks: TaskGroup | None = None
 
-    def switch(self, alias: str, tasks: TaskGroup, *, is_on: bool) -> None:
+    def switch(self, alias: str, *, is_on: bool) -> None:
         """Use a server of the settings or not, until this one ends or it is switched back."""
-        self.switched_off = self.switched_off - {alias} if is_on else self.switched_off | {alias}
-        self.pool.change(self._used(self.report), tasks)
+        self._unwanted = self._unwanted - {alias} if is_on else self._unwanted | {alias}
+        if self._tasks is not None:
+            self.pool.change(self._used(self.report), self._tasks)
+
+    @property
+    def switched_off(self) -> list[str]:
+        """Aliases of the servers of the settings that the person does not want for now."""
+        return [alias for alias in self.report.upstreams if alias in self._unwanted]
 
     def _used(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
-        return {alias: entry for alias, entry in report.upstreams.items() if alias not in self.switched_off}
+        return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._unwanted}
 
     async def follow(self, tasks: TaskGroup) -> None:
         """Apply every change of the settings files, until cancelled. One that fails ends nothing else."""
+        self._tasks = tasks
         async for report in new_settings(self.report):
             try:
                 await self.apply(report, tasks)

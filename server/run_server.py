@@ -95,7 +95,7 @@ async def _answer_person(app: App, transport: Transport) -> None:
         from server.control import serve_control  # noqa: PLC0415 - the answer to the first request comes first
 
         try:
-            await serve_control(app, transport)
+            await serve_control(app.oversight, transport)
         except Exception:
             # Whatever is wrong with it, the server goes on.
             logger.exception("the control socket has ended because of an internal error")

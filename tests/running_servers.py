@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -54,13 +55,19 @@ async def served(
         yield client
 
 
+async def status_of(runtime: Path, root: Path) -> dict[str, Any]:
+    """What the server that works in a folder tells of itself; others may run on the machine."""
+    told = json.loads((await ask(runtime, "status", "--json")).stdout)
+    return next(each for each in told if str(root) in str(each["clients"]))
+
+
 def sockets(runtime: Path) -> list[Path]:
     return list(runtime.glob("coretools-mcp/*.sock"))
 
 
-async def ask(runtime: Path, *words: str, cwd: Path | None = None) -> CompletedProcess[str]:
-    """A command of a person, in a folder."""
-    environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+async def ask(runtime: Path, *words: str, cwd: Path | None = None, **variables: str) -> CompletedProcess[str]:
+    """A command of a person, in a folder, with further environment variables."""
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), **variables}
     with anyio.fail_after(100):
         done = await anyio.run_process(command_line(*words), cwd=cwd or runtime, env=environ, check=False)
     return CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -25,7 +25,7 @@ from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.files import home_folder, real_path
 from server.settings.layers import FileState
-from server.settings.load import working_folder
+from server.settings.load import why_no_dashboard, working_folder
 from server.settings.variable_expansion import HINT
 from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
 from tools.builtin.discovered_tools import DiscoveryStatus
@@ -255,7 +255,13 @@ async def check_extras(app: App, found: Findings) -> None:
         except metadata.PackageNotFoundError:
             remedy = f"install coretools-mcp once more, from where it came, with the extra {extra}"
             found.absent(f"extra {extra}", f"not installed: {without}", remedy)
-    search = app.live.report.settings.web.search
+    report = app.live.report
+    is_wanted = any(
+        given.path == ("confirmation", "whenUnavailable") and given.value == "page" for given in report.given
+    )
+    if is_wanted and (why := why_no_dashboard()) is not None:
+        found.broken("dashboard", "confirmation.whenUnavailable is page, and nobody can be asked there", why)
+    search = report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
         text = f"web.search.default is {search.default}, which has no key or no address"

@@ -67,7 +67,7 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
             is_theirs = isinstance(tool, DiscoveredMCPTool)
             arguments = given.typed(tool.parameter_schema) if is_theirs else given.as_text()
             try:
-                judged = await app.judge(FunctionCall(name, arguments))
+                judged = await app.oversight.judge(FunctionCall(name, arguments))
             except ToolError as error:
                 # A tool of a server that is down is not unknown.
                 told = error if owner is None or owner.live_session is not None else owner.unavailable()

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import cast
 
 from server.console import Failure, UsageError
@@ -21,7 +22,7 @@ if sys.platform == "win32":
     raise ImportError("there is no control socket on Windows")
 
 from server.console import EXIT_FAILED
-from server.control import ask_server, ask_servers, private_file
+from server.control import ask_server, ask_servers, link_file
 
 NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp install lists those that do."
 STUCK = "One server does not answer; its client can start it anew."
@@ -114,17 +115,19 @@ def open_dashboard(environ: Mapping[str, str], pid: int | None, *, opens_browser
     if opens_browser:
         import webbrowser  # noqa: PLC0415 - only here
 
-        path = private_file(environ, f"open-{about['pid']}.html")
-        if path is None:
-            return 0
+        path = link_file(socket)
         # Others see the arguments of programs, so the browser is given the link by a file that only we may read.
         content = (
             f'<!doctype html><title>coretools-mcp</title><meta http-equiv="refresh" content="0;url={said["link"]}">'
         )
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(content)
-        webbrowser.open(f"file://{path}")
+        is_opened = False
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(content)
+            is_opened = webbrowser.open(f"file://{path}")
+        if not is_opened:
+            note("no browser could be started here; open the link in one yourself")
     return 0
 
 

@@ -49,7 +49,9 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
             if as_json:
                 sys.stdout.write(f"{listing_as_json(tools, names)}\n")
             else:
-                show_listing(tools, {tool.name: (await app.permission_of(tool)).verdict for tool in tools}, names)
+                show_listing(
+                    tools, {tool.name: (await app.oversight.permission_of(tool)).verdict for tool in tools}, names
+                )
             sys.stdout.flush()
             missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
             for upstream in missing:

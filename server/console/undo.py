@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 
 from server.console import Failure
 from server.console.prompts import ask
@@ -22,10 +24,8 @@ MAX_LISTED = 1_000  # changes that are listed (ours)
 
 def show_changes(report: SettingsReport, *, as_json: bool) -> int:
     workspace = _workspace(report)
-    try:
-        changes = _journal(report).changes(None, workspace.roots, limit=MAX_LISTED)
-    except ToolError as error:
-        raise Failure(f"{error.message}.") from None
+    with _journal(report) as journal:
+        changes = journal.changes(None, workspace.roots, limit=MAX_LISTED)
     if as_json:
         told = [change_as_json(change, "id") for change in changes]
         sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
@@ -37,41 +37,37 @@ def show_changes(report: SettingsReport, *, as_json: bool) -> int:
 
 def undo(report: SettingsReport, number: int | None, *, is_sure: bool) -> int:
     """Take a change back, after a question with the difference. What is hidden from agents is not from a person."""
-    journal, workspace = _journal(report), _workspace(report)
-    try:
-        plan = plan_for_person(journal, workspace, number)
+    with _journal(report) as journal:
+        plan = plan_for_person(journal, _workspace(report), number)
         question = plan.question("")
         show("", visible_line(question.title), diff_text(visible(question.file_diff)), stream=sys.stderr)
         if not is_sure:
             ask("Undo it?", "nothing was undone")
         result = carry_out(plan, journal)
-    except ToolError as error:
-        raise Failure(error.message) from None
-    finally:
-        journal.close()
     sys.stdout.write(f"{visible(str(result.llm_content))}\n")
     return 0
 
 
 def forget(report: SettingsReport, *, is_sure: bool) -> int:
-    journal = _journal(report)
-    if not is_sure:
-        ask("Delete all that is kept to undo changes, of every workspace?", "nothing was deleted")
-    try:
+    with _journal(report) as journal:
+        if not is_sure:
+            ask("Delete all that is kept to undo changes, of every workspace?", "nothing was deleted")
         journal.forget()
-    except ToolError as error:
-        raise Failure(f"{error.message}.") from None
-    finally:
-        journal.close()
     sys.stdout.write("No change is kept any more.\n")
     return 0
 
 
-def _journal(report: SettingsReport) -> Journal:
+@contextmanager
+def _journal(report: SettingsReport) -> Generator[Journal]:
+    """The journal of the settings, closed at the end; what a tool would be told, the person is."""
     opened = LazyJournal(report).open
     if opened is None:
         raise Failure(f"no changes are kept: {NONE_KEPT}.")
-    return opened()
+    with closing(opened()) as journal:
+        try:
+            yield journal
+        except ToolError as error:
+            raise Failure(error.message) from None
 
 
 def _workspace(report: SettingsReport) -> Workspace:

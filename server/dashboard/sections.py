@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from server.activity import Activity
-from server.log import HISTORY
+from server.log_history import HISTORY
 from server.settings.section import dotted
 from server.settings_display import as_text, shown_value
 from server.upstreams.session.listing import in_turns
@@ -20,7 +20,7 @@ from tools.contract.secrets import redact
 from tools.files.change.undo import NONE_KEPT
 
 if TYPE_CHECKING:
-    from server.app import App
+    from server.oversight import Oversight
 
 MAX_TEXT_CHARS = 400_000  # of what one question shows; what is longer can only be denied there
 MAX_TOOLS = 200  # tools on the page; others are found by the search
@@ -34,18 +34,19 @@ def _clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")
 
 
-def about(app: App) -> str:
+def about(oversight: Oversight) -> str:
     """Whose page it is: the process, with its clients and their folders."""
     told = [
-        f"{each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}" for each in app.about_clients()
+        f"{each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}"
+        for each in oversight.about_clients()
     ]
     return f"process {os.getpid()}: {'; '.join(told[:MAX_NAMED]) or 'no client'}{' ...' * (len(told) > MAX_NAMED)}"
 
 
-def questions(app: App) -> dict[str, Any]:
+def questions(oversight: Oversight) -> dict[str, Any]:
     """The questions that wait, each with the whole action, why it is asked, and the answers that it offers."""
     shown: list[dict[str, Any]] = []
-    for pending in app.questions.all():
+    for pending in oversight.questions.all():
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
         more += true_hosts(f"{parts.block}\n{question.description}")
@@ -74,7 +75,7 @@ def questions(app: App) -> dict[str, Any]:
                 ],
             }
         )
-    return {"questions": shown, "asks_here": app.asks_at_dashboard}
+    return {"questions": shown, "asks_here": oversight.asks_at_dashboard}
 
 
 def calls(activity: Activity) -> dict[str, Any]:
@@ -94,8 +95,8 @@ def calls(activity: Activity) -> dict[str, Any]:
     }
 
 
-def servers(app: App) -> dict[str, Any]:
-    live = app.live
+def servers(oversight: Oversight) -> dict[str, Any]:
+    live = oversight.live
     rows = [
         {
             "alias": each["alias"],
@@ -105,13 +106,13 @@ def servers(app: App) -> dict[str, Any]:
             "transport": each.get("transport", ""),
             "is_on": True,
         }
-        for each in app.pool.report()
+        for each in live.pool.report()
     ]
     off = [
         {"alias": alias, "state": "switched off", "problem": "", "tools": 0, "transport": "", "is_on": False}
-        for alias in sorted(live.switched_off)
+        for alias in live.switched_off
     ]
-    return {"servers": [*rows, *off], "left_out": dict(app.pool.left_out)}
+    return {"servers": [*rows, *off], "left_out": dict(live.pool.left_out)}
 
 
 def log_of(alias: str) -> dict[str, Any]:
@@ -119,35 +120,35 @@ def log_of(alias: str) -> dict[str, Any]:
     return {"alias": alias, "lines": [redact(line) for line in lines]}
 
 
-async def tools(app: App, wanted: str) -> dict[str, Any]:
+async def tools(oversight: Oversight, wanted: str) -> dict[str, Any]:
     """The tools, those that hold the words that are looked for; what would be decided on each, and why."""
     words = wanted[:MAX_SEARCH_CHARS].casefold().split()
     rows: list[dict[str, Any]] = []
     more = 0
-    async for tool in in_turns(app.registry.get_all_tools()):
+    async for tool in in_turns(oversight.live.registry.get_all_tools()):
         if not tool.is_listed or not all(word in f"{tool.name} {tool.description}".casefold() for word in words):
             continue
         if len(rows) == MAX_TOOLS:
             more += 1
             continue
-        permission = await app.permission_of(tool)
+        permission = await oversight.permission_of(tool)
         rows.append(
             {
                 "name": tool.name,
                 "about": textwrap.shorten(tool.description[: 4 * MAX_ABOUT_CHARS], MAX_ABOUT_CHARS, placeholder=" ..."),
                 "verdict": {"allow": "allowed", "ask": "ask first", "deny": "refused"}[permission.verdict],
                 "reason": permission.reason,
-                "is_on": tool.name not in app.switched_off,
+                "is_on": tool.name not in oversight.switched_off,
             }
         )
     return {"tools": rows, "wanted": wanted, "more": more}
 
 
-def jobs(app: App) -> dict[str, Any]:
+def jobs(oversight: Oversight) -> dict[str, Any]:
     from tools.shell.output import newest_text  # noqa: PLC0415 - jobs are few
     from tools.shell.result_text import status_text  # noqa: PLC0415
 
-    tables = [(client.name, client.state.jobs) for client in app.clients.all()]
+    tables = [(client.name, client.state.jobs) for client in oversight.clients.all()]
     return {
         "jobs": [
             {
@@ -166,19 +167,21 @@ def jobs(app: App) -> dict[str, Any]:
     }
 
 
-async def memory(app: App) -> dict[str, Any]:
-    return {"memories": [{"client": who, "title": what, "text": text} for who, what, text in await app.memories()]}
+async def memory(oversight: Oversight) -> dict[str, Any]:
+    return {
+        "memories": [{"client": who, "title": what, "text": text} for who, what, text in await oversight.memories()]
+    }
 
 
-def changes(app: App) -> dict[str, Any]:
+def changes(oversight: Oversight) -> dict[str, Any]:
     """The changes of files that are kept, of every client. Blocking."""
-    if app.journal.open is None:
+    if oversight.journal.open is None:
         return {"changes": [], "problem": f"No file changes are kept: {NONE_KEPT}."}
-    workspace = app.workspace_of_person()
+    workspace = oversight.workspace_of_person()
     try:
-        found = app.journal.open().changes(None, workspace.roots, limit=MAX_CHANGES)
+        found = oversight.journal.open().changes(None, workspace.roots, limit=MAX_CHANGES)
     except ToolError as error:
-        return {"changes": [], "problem": f"{error.message}."}
+        return {"changes": [], "problem": error.message}
     return {
         "changes": [
             {
@@ -196,16 +199,16 @@ def changes(app: App) -> dict[str, Any]:
     }
 
 
-def audit(app: App) -> dict[str, Any]:
+def audit(oversight: Oversight) -> dict[str, Any]:
     records = [
         {**record, "at": _clock(datetime.fromisoformat(record["time"]).timestamp())}
-        for record in reversed(app.audit.recent or ())
+        for record in reversed(oversight.audit.recent or ())
     ]
-    return {"records": records, "file": app.audit.path}
+    return {"records": records, "file": oversight.audit.path}
 
 
-def settings(app: App) -> dict[str, Any]:
-    report = app.live.report
+def settings(oversight: Oversight) -> dict[str, Any]:
+    report = oversight.live.report
     rows = [
         {"key": dotted(given.path), "value": as_text(shown_value(given.path, given.value)), "source": given.source}
         for given in report.given

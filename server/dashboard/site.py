@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.dashboard import sections
 from server.dashboard.sign_in import BrowserSession, SignIn
-from server.log import HISTORY
+from server.log_history import HISTORY
 from server.transports.http import WebServer
 from server.transports.slow_clients import ClientConnection
 from tools.contract.confirmation import Answer, Decision
@@ -39,8 +39,8 @@ from tools.contract.threads import THREADS
 from tools.files.change.undo import ChangeUndo, carry_out, plan_for_person
 
 if TYPE_CHECKING:
-    from server.app import App
     from server.consent.pending_questions import PendingQuestion
+    from server.oversight import Oversight
     from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"
@@ -87,8 +87,8 @@ NOT_SIGNED_IN = (
 class Dashboard:
     """The page of one server. Made when it is first asked for, and there until the server ends."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, oversight: Oversight) -> None:
+        self._oversight = oversight
         self._changes = 0
         self._streams = 0
         self._ending = anyio.Event()
@@ -105,7 +105,7 @@ class Dashboard:
         )
         environment.filters["quoted"] = _quoted
         self._templates = environment
-        self._activity = app.look_on(self._changed)
+        self._activity = oversight.look_on(self._changed)
 
     async def serve(self, opened: anyio.Event) -> None:
         """Serve on a free port of this machine until cancelled."""
@@ -190,26 +190,26 @@ class Dashboard:
     async def _page(self, request: Request) -> Response:
         session = self._session(request)
         name = request.url.path.removeprefix("/")
-        app = self._app
+        oversight = self._oversight
         match name:
             case "":
-                shown = sections.questions(app)
+                shown = sections.questions(oversight)
             case "calls":
                 shown = sections.calls(self._activity)
             case "servers":
-                shown = sections.servers(app)
+                shown = sections.servers(oversight)
             case "tools":
-                shown = await sections.tools(app, request.query_params.get("q", ""))
+                shown = await sections.tools(oversight, request.query_params.get("q", ""))
             case "jobs":
-                shown = sections.jobs(app)
+                shown = sections.jobs(oversight)
             case "changes":
-                shown = await THREADS.run(partial(sections.changes, app))
+                shown = await THREADS.run(partial(sections.changes, oversight))
             case "memory":
-                shown = await sections.memory(app)
+                shown = await sections.memory(oversight)
             case "audit":
-                shown = sections.audit(app)
+                shown = sections.audit(oversight)
             case _:
-                shown = sections.settings(app)
+                shown = sections.settings(oversight)
         return await self._rendered(f"{name or 'questions'}.html", session, page=name, **shown)
 
     async def _server_log(self, request: Request) -> Response:
@@ -222,12 +222,14 @@ class Dashboard:
         self, template: str, session: BrowserSession | None, status: int = HTTPStatus.OK, page: str = "-", **shown: Any
     ) -> Response:
         if self._is_confined is None:
-            self._is_confined = await self._app.commands.are_confined(self._app.live.report.settings.workspace.roots)
+            self._is_confined = await self._oversight.commands.are_confined(
+                self._oversight.live.report.settings.workspace.roots
+            )
         shown |= {
             "page": page,
             "pages": PAGES,
-            "about": sections.about(self._app),
-            "waiting": len(self._app.questions.all()),
+            "about": sections.about(self._oversight),
+            "waiting": len(self._oversight.questions.all()),
             "signed_in": session is not None,
             "confined": self._is_confined,
             "token": session.form_token if session is not None else None,
@@ -266,7 +268,9 @@ class Dashboard:
                 while not self._ending.is_set():
                     now = self._state(page)
                     if now != before or anyio.current_time() > spoken + STREAM_PULSE_SECONDS:
-                        yield f"data: {len(self._app.questions.all())}\n\n" if now != before else ": still here\n\n"
+                        yield (
+                            f"data: {len(self._oversight.questions.all())}\n\n" if now != before else ": still here\n\n"
+                        )
                         before, spoken = now, anyio.current_time()
                     with anyio.move_on_after(STREAM_LOOK_SECONDS):
                         await self._ending.wait()
@@ -277,19 +281,20 @@ class Dashboard:
 
     def _state(self, page: str) -> object:
         """What tells whether a page shows something else now, and how many questions wait."""
-        app = self._app
-        waiting = [(pending.id, pending.scope.deadline) for pending in app.questions.all()]
+        oversight = self._oversight
+        waiting = [(pending.id, pending.scope.deadline) for pending in oversight.questions.all()]
         match page:
             case "calls" | "audit" | "changes" | "memory":
                 return waiting, self._changes
             case "jobs":
-                jobs = [job for table in app.clients.job_tables() for job in table.all()]
+                jobs = [job for table in oversight.clients.job_tables() for job in table.all()]
                 return waiting, [(job.id, job.status, job.running.output.total) for job in jobs]
             case "servers" | "tools":
-                states = [(each.alias, each.status.state) for each in app.pool.upstreams]
-                return waiting, states, app.switched_off, app.registry.get_all_tools(), app.live.report
+                states = [(each.alias, each.status.state) for each in oversight.live.pool.upstreams]
+                off = (oversight.live.switched_off, oversight.switched_off)
+                return waiting, states, *off, oversight.live.registry.get_all_tools(), oversight.live.report
             case "settings":
-                return waiting, app.live.report
+                return waiting, oversight.live.report
             case "log":
                 return waiting, HISTORY.count
             case _:
@@ -314,7 +319,7 @@ class Dashboard:
         return self._waiting(request), form  # it may have been answered while the form came in
 
     def _waiting(self, request: Request) -> PendingQuestion:
-        pending = self._app.questions.find(request.path_params["id"])
+        pending = self._oversight.questions.find(request.path_params["id"])
         if pending is None:
             raise HTTPException(HTTPStatus.CONFLICT, GONE)
         return pending
@@ -326,22 +331,22 @@ class Dashboard:
         if choice is None:
             raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing was changed.")
         reason = str(form.get("reason", ""))[:MAX_REASON_CHARS] if choice.decision is Decision.DENY else ""
-        self._app.questions.give(pending, Answer(choice.decision, reason=reason))
+        self._oversight.questions.give(pending, Answer(choice.decision, reason=reason))
         return RedirectResponse("/#next", HTTPStatus.SEE_OTHER)
 
     async def _wait_longer(self, request: Request) -> Response:
         pending, _ = await self._sent_for_question(request)
-        self._app.questions.wait_longer(pending)
+        self._oversight.questions.wait_longer(pending)
         return RedirectResponse("/", HTTPStatus.SEE_OTHER)
 
     async def _switch_server(self, request: Request) -> Response:
         alias, action = request.path_params["alias"], request.path_params["action"]
         await self._sent(request, alias)
-        live = self._app.live
+        live = self._oversight.live
         if action not in ("restart", "on", "off") or alias not in live.report.upstreams:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         for is_on in {"restart": (False, True), "on": (True,), "off": (False,)}[action]:
-            self._app.switch_server(alias, is_on=is_on)
+            live.switch(alias, is_on=is_on)
         self._changed()
         return RedirectResponse("/servers", HTTPStatus.SEE_OTHER)
 
@@ -350,17 +355,17 @@ class Dashboard:
         form = await self._sent(request, name)
         if action not in ("on", "off"):
             raise HTTPException(HTTPStatus.NOT_FOUND)
-        self._app.switch_tool(name, is_on=action == "on")
+        self._oversight.switch_tool(name, is_on=action == "on")
         return RedirectResponse(f"/tools?q={quote(str(form.get('q', '')))}", HTTPStatus.SEE_OTHER)
 
     async def _planned_undo(self, request: Request) -> tuple[Journal, ChangeUndo]:
         self._session(request)
-        journal, number = self._app.journal.open, request.path_params["number"]
+        journal, number = self._oversight.journal.open, request.path_params["number"]
         if journal is None:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         opened = await THREADS.run(journal)
         with _refusals_on_a_page():
-            plan = await THREADS.run(lambda: plan_for_person(opened, self._app.workspace_of_person(), number))
+            plan = await THREADS.run(lambda: plan_for_person(opened, self._oversight.workspace_of_person(), number))
         return opened, plan
 
     async def _show_undo(self, request: Request) -> Response:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
@@ -103,6 +105,15 @@ def working_folder() -> str | None:
         return os.getcwd()
     except OSError:
         return None
+
+
+def why_no_dashboard() -> str | None:
+    """Why a server can open no page for its person, with what to do about it; `None` where it can."""
+    if sys.platform == "win32":
+        return "there is no dashboard on Windows; choose client or deny"
+    if find_spec("jinja2") is None:
+        return "the extra dashboard is not installed (for instance: pipx install --force 'coretools-mcp[dashboard]')"
+    return None
 
 
 def load_settings(
@@ -306,6 +317,12 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         except ValueError:
             pass  # it holds NUL, which was refused with its layer
     updates: dict[str, Any] = {}
+    confirmation = settings.confirmation
+    if confirmation.when_unavailable == "page" and (why := why_no_dashboard()) is not None:
+        path = ("confirmation", "whenUnavailable")
+        said = f"{dotted(path)} is page, but {why}. Until then it counts as deny: what would be asked there is refused."
+        diagnostics.warn(source_of(path), said)
+        updates["confirmation"] = confirmation.model_copy(update={"when_unavailable": "deny"})
     tools = settings.tools
     commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
     if any(commands.values()):

@@ -133,7 +133,8 @@ class PermissionSettings(Section):
 class ConfirmationSettings(Section):
     when_unavailable: Literal["client", "page", "deny"] | None = None
     """Who decides for a client that cannot be asked: its own approval dialog, the person at the page that \
-coretools-mcp dashboard opens, or nobody, so that the call is refused. \
+coretools-mcp dashboard opens, or nobody, so that the call is refused. page counts as deny where there is no \
+dashboard: on Windows, and without the extra dashboard. \
 null is client over stdio and deny over HTTP."""
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
     """How long a question waits for its answer, and how long its state, or a call that waits for it, is kept."""

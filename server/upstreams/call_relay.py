@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -62,8 +61,6 @@ from server.upstreams.wire.peer import (
 from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import ToolResult
-
-logger = logging.getLogger(__name__)
 
 MOST_SUSPENDED = 256
 MOST_OF_ONE = MOST_SUSPENDED // 4  # calls suspended at once, of all clients and of one; further questions are refused
@@ -174,7 +171,7 @@ class SuspendedCalls:
         suspended = self.take(name, self._calls[name].owner)
         if suspended is not None:
             session = suspended.session
-            logger.info("a suspended call of upstream %s was cancelled: its question has no answer", session.alias)
+            session.log.info("a suspended call of upstream %s was cancelled: its question has no answer", session.alias)
             if not session.lost.is_set():
                 session.tasks.start_soon(suspended.cancel)
 

@@ -8,7 +8,6 @@ task that enters a connection has to leave it.
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,8 +27,6 @@ from tools.contract.errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
     from tools.shell.process import ProcessStarter
-
-logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 600.0  # a session that was not used for so long is closed
 
@@ -154,7 +151,9 @@ class ClientSessions:
         if not taken:
             return False
         # The newest one, which stands last.
-        logger.info("a session of a client with upstream %s was closed: others had no share", self._upstream.alias)
+        self._upstream.log.info(
+            "a session of a client with upstream %s was closed: others had no share", self._upstream.alias
+        )
         self._close(taken[-1])
         return True
 

@@ -169,6 +169,7 @@ class Upstream:
         prepare: Callable[[Upstream, Kind, list[Json]], Awaitable[None]] | None = None,
     ) -> None:
         self.alias = alias
+        self.log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.entry = entry
         self.serial = next(_SERIALS)  # tells it from what was reached under the same alias before the entry was changed
         self.status = UpstreamStatus()
@@ -293,7 +294,7 @@ class Upstream:
         self.status.list_ms = (time.perf_counter() - began) * 1000
         self._set_connected()
         self.settle()
-        logger.info("upstream %s is connected over %s", self.alias, self.transport.name if self.transport else "")
+        self.log.info("upstream %s is connected over %s", self.alias, self.transport.name if self.transport else "")
 
     async def _take(self, kind: Kind, items: list[Json], *, is_said: bool) -> None:
         if self._prepare is not None:
@@ -329,7 +330,7 @@ class Upstream:
             try:
                 await read_lists(session, kinds, self.entry.list_timeout / 1000, take, self.offer)
             except (UpstreamError, UnusableAnswerError, TimeoutError):
-                logger.warning("upstream %s did not tell its changed lists", self.alias)
+                self.log.warning("upstream %s did not tell its changed lists", self.alias)
             except ConnectionLostError:
                 return
             read = anyio.current_time()
@@ -366,7 +367,7 @@ class Upstream:
         is_news = told not in self._warned and len(self._warned) < MOST_WARNINGS
         if is_news:
             self._warned.add(told)
-        logger.log(logging.WARNING if is_news else logging.DEBUG, "upstream %s %s", self.alias, told)
+        self.log.log(logging.WARNING if is_news else logging.DEBUG, "upstream %s %s", self.alias, told)
 
     @property
     def live_session(self) -> UpstreamSession | None:

@@ -180,7 +180,7 @@ class Watching:
             try:
                 watch = await self._begin(route, exchange)
             except (RelayError, ToolError, TimeoutError):
-                logger.info("upstream %s does not let a resource be watched", route.upstream.alias)
+                route.upstream.log.info("upstream %s does not let a resource be watched", route.upstream.alias)
                 return
             if scope.cancel_called:
                 self._end(watch)
@@ -241,12 +241,12 @@ class Watching:
 
     async def _renew(self, alias: str) -> None:
         """Watch all again that was lost with a connection to an upstream, as soon as that can be reached again."""
-        pause = FIRST_PAUSE_SECONDS
+        pause, log = FIRST_PAUSE_SECONDS, logging.LoggerAdapter(logger, {"upstream": alias})
         try:
             while lost := self._lost_of(alias):
                 upstream = self._relay.pool.by_alias.get(alias)
                 if upstream is None:
-                    logger.info("resources of upstream %s are watched no longer, since it is not used any more", alias)
+                    log.info("resources of upstream %s are watched no longer, since it is not used any more", alias)
                     return
                 await upstream.connected.wait()
                 failed: set[int] = set()
@@ -258,10 +258,10 @@ class Watching:
                         await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._lost)
                     except UpstreamError:
                         watch.is_refused = True
-                        logger.warning("upstream %s came back, and a resource of it cannot be watched any more", alias)
+                        log.warning("upstream %s came back, and a resource of it cannot be watched any more", alias)
                     except (RelayError, ToolError, TimeoutError):
                         failed.add(client)
-                        logger.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
+                        log.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
                         continue
                     # What happened to it meanwhile is not known; whoever reads it finds out.
                     upstream.resource_updated(watch.uri, key_of(watch.exchange))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
+import signal
+import stat
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +21,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from axe_playwright_python.base import AxeResults
 from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from playwright.async_api import Page, async_playwright, expect
 
 from server.app import App
@@ -24,9 +29,10 @@ from server.dashboard import sections
 from server.dashboard.sign_in import CODE_SECONDS, MAX_BROWSERS, SignIn
 from server.dashboard.site import MAX_CONNECTIONS, MAX_STREAMS, PAGES, Dashboard
 from server.settings import load_settings
+from server.settings.load import why_no_dashboard
 from server.upstreams.catalog.tools import DiscoveredMCPTool, ToolRecord
-from tests.harness import HANDSHAKE, MODERN, stdio_upstream, write_config
-from tests.running_servers import ask, runtime_folder, served
+from tests.harness import HANDSHAKE, LAUNCHER, MODERN, speaking, stdio_upstream, write_config
+from tests.running_servers import ask, runtime_folder, served, status_of
 from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
 from tests.waiting import CEILING
@@ -53,6 +59,15 @@ def root(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "a.py").write_text("print('hello')\n")
     return folder
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Path:
+    """A browser that leaves a copy of the page that it is given beside itself."""
+    program = tmp_path / "browser"
+    program.write_text('#!/bin/sh\nexec cat "${1#file://}" > "$0.page"\n')
+    program.chmod(0o700)
+    return program
 
 
 async def link_of(runtime: Path, root: Path) -> str:
@@ -234,6 +249,41 @@ async def wait_longer(browser: httpx.AsyncClient, path: str) -> None:
     pattern = rf'action="{path}/longer">\s*<input type="hidden" name="token" value="(\w+)"'
     token = re.findall(pattern, (await browser.get("/")).text)[0]
     assert (await browser.post(f"{path}/longer", data={"token": token})).status_code == 303
+
+
+WITHOUT_TEMPLATES = "import sys; sys.modules['jinja2'] = None; from server.cli import main; sys.exit(main())"
+
+
+@pytest.mark.requirement("dashboard.absent")
+async def test_without_the_extra_page_counts_as_deny_and_a_person_is_told(root: Path) -> None:
+    config = write_config(root.parent, ASKS_AT_PAGE)
+    command, folder = [sys.executable, "-c", WITHOUT_TEMPLATES], LAUNCHER.parent
+    options = ["--workspace", str(root), "--config", str(config)]
+    said = f"{config}: confirmation.whenUnavailable is page, but the extra dashboard is not installed"
+    checked, examined = [
+        await anyio.run_process([*command, *words, *options], cwd=folder, check=False)
+        for words in (["config", "check"], ["doctor", "--json"])
+    ]
+    assert checked.returncode == 0
+    assert f"warning: {said}" in checked.stdout.decode()
+    found = {each["subject"]: each for each in json.loads(examined.stdout)["findings"]}
+    assert found["dashboard"]["health"] == "broken"
+    assert "pipx install" in found["dashboard"]["remedy"]
+    server = StdioServerParameters(command=command[0], args=[*command[1:], *options], cwd=folder)
+    with (root.parent / "log").open("w+") as log:
+        async with speaking(HANDSHAKE, stdio_client(server, log)) as client:
+            result = await client.call_tool("edit", EDIT)
+        log.seek(0)
+        assert f"WARNING {said}" in log.read()
+    assert "confirmation.whenUnavailable" in text_of(result)
+    assert (root / "a.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.requirement("dashboard.absent")
+def test_there_is_no_dashboard_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_no_dashboard() is None
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert "Windows" in (why_no_dashboard() or "")
 
 
 @pytest.mark.requirement("dashboard.forgery")
@@ -603,13 +653,13 @@ async def test_a_failure_of_ours_is_a_page_with_a_sentence_and_told_to_the_log(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
-    dashboard, opened = Dashboard(app), anyio.Event()
+    dashboard, opened = Dashboard(app.oversight), anyio.Event()
     async with app.running(), anyio.create_task_group() as tasks:
         tasks.start_soon(dashboard.serve, opened)
         await opened.wait()
         async with signed_in(dashboard.link()) as browser:
-            assert app.audit.recent is not None
-            app.audit.recent.append({"tool": "a record without its time"})
+            assert app.oversight.audit.recent is not None
+            app.oversight.audit.recent.append({"tool": "a record without its time"})
             failed = await browser.get("/audit")
             assert failed.status_code == 500
             assert "coretools-mcp logs" in failed.text
@@ -640,9 +690,9 @@ async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_throug
         ],
     )
     async with app.running():
-        assert await turns_during(sections.tools(app, "")) > 4
-        assert await turns_during(sections.tools(app, "no such words")) > 4
-        assert (await sections.tools(app, "up__"))["more"] == 5_000 - sections.MAX_TOOLS
+        assert await turns_during(sections.tools(app.oversight, "")) > 4
+        assert await turns_during(sections.tools(app.oversight, "no such words")) > 4
+        assert (await sections.tools(app.oversight, "up__"))["more"] == 5_000 - sections.MAX_TOOLS
 
 
 @pytest.mark.requirement("dashboard.undo")
@@ -705,6 +755,49 @@ async def test_a_command_in_the_sandbox_may_reach_the_port_and_gets_nothing_ther
         for line in ("/ 403", "/tools 403", "/events 403", "/open?code=x 200"):
             assert line in said
         assert "code=" not in said.replace("code=x", "")
+
+
+@pytest.mark.requirement("dashboard.browser")
+async def test_a_browser_is_given_the_link_by_a_private_file_that_goes_with_the_server(
+    runtime: Path, root: Path, browser: Path
+) -> None:
+    async with served(runtime, root):
+        done = await ask(runtime, "dashboard", cwd=root, BROWSER=f"{browser} %s")
+        assert (done.returncode, "browser" in done.stderr.partition("\n")[2]) == (0, False)
+        (file,) = runtime.glob("coretools-mcp/*.html")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert f"url={done.stdout.strip()}" in browser.with_name("browser.page").read_text()
+    assert list((runtime / "coretools-mcp").iterdir()) == []
+
+
+@pytest.mark.requirement("dashboard.browser")
+async def test_what_a_killed_server_has_left_for_browsers_is_removed(runtime: Path, root: Path, browser: Path) -> None:
+    async with served(runtime, root):
+        await ask(runtime, "dashboard", cwd=root, BROWSER=f"{browser} %s")
+        assert list(runtime.glob("coretools-mcp/*.html"))
+        os.kill((await status_of(runtime, root))["pid"], signal.SIGKILL)
+        with anyio.fail_after(60):
+            while list((runtime / "coretools-mcp").iterdir()):
+                await ask(runtime, "status")
+
+
+@pytest.mark.requirement("dashboard.browser")
+@pytest.mark.parametrize("lacks", ["a browser", "a place"])
+async def test_where_no_browser_can_be_started_a_sentence_says_so_and_the_link_is_printed(
+    runtime: Path, root: Path, browser: Path, lacks: str
+) -> None:
+    async with served(runtime, root):
+        if lacks == "a browser":
+            variables = {"PATH": str(root), "DISPLAY": "", "WAYLAND_DISPLAY": "", "BROWSER": ""}
+        else:
+            variables = {"BROWSER": f"{browser} %s"}
+            (socket,) = runtime.glob("coretools-mcp/*.sock")
+            socket.with_suffix(".html").mkdir()
+        done = await ask(runtime, "dashboard", cwd=root, **variables)
+        assert done.returncode == 0
+        assert "/open?code=" in done.stdout
+        assert done.stderr.endswith("no browser could be started here; open the link in one yourself\n")
+        assert not browser.with_name("browser.page").exists()
 
 
 @pytest.mark.requirement("dashboard.sign-in")

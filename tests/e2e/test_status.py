@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import socket
 import stat
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
 
 import anyio
+import httpx
 import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from server.log import HISTORY_LINES, LogHistory
+from server import control
+from server.log_history import HISTORY_LINES, LogHistory
 from tests.fork_server import forked
 from tests.harness import (
     HANDSHAKE,
+    LAUNCHER,
     MODERN,
     command_line,
     server_arguments,
     speaking,
     stdio_upstream,
+    write_config,
 )
-from tests.running_servers import LEFT, ask, runtime_folder, served, sockets
+from tests.running_servers import LEFT, ask, runtime_folder, served, sockets, status_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -68,9 +76,9 @@ async def test_status_tells_of_clients_with_their_folders_and_of_the_servers_beh
 async def test_logs_are_of_the_server_that_works_in_the_folder_and_of_one_server_behind_it_where_named(
     runtime: Path, tmp_path: Path
 ) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.mkdir()
-    other.mkdir()
+    one, other = tmp_path / "a" / "one", tmp_path / "b" / "other"  # each with settings of its own
+    one.mkdir(parents=True)
+    other.mkdir(parents=True)
     speaks = {"command": sys.executable, "args": ["-c", "import sys; print('token=ghp_' + 'a' * 36, file=sys.stderr)"]}
     settings: dict[str, object] = {"mcpServers": {"speaks": speaks, "absent": {"command": "there-is-no-such-command"}}}
     async with served(runtime, one, settings=settings), served(runtime, other):
@@ -105,15 +113,84 @@ async def test_followed_logs_go_on_until_the_server_ends(runtime: Path, tmp_path
         assert b"nothing was logged" in await following.stderr.receive()
         await client.call_tool("good__die", {})
         assert b"upstream good" in await following.stdout.receive()
-        about = next(
-            each
-            for each in json.loads((await ask(runtime, "status", "--json")).stdout)
-            if str(root) in str(each["clients"])
-        )
-        os.kill(about["pid"], 15)
+        os.kill((await status_of(runtime, root))["pid"], 15)
         with anyio.fail_after(60):
             assert b"the server has ended" in await following.stderr.receive()
             assert await following.wait() == 0
+
+
+@pytest.mark.requirement("cli.logs")
+def test_a_server_that_pauses_longer_than_its_first_line_may_take_has_not_ended(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "OPENING_SECONDS", 0.2)
+    path = str(runtime / "server.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b'{"lines": ["before"]}\n')
+                time.sleep(5 * control.OPENING_SECONDS)  # the pause itself, as of a machine that sleeps
+                connection.sendall(b'{"lines": ["afterwards"]}\n')
+
+        server = threading.Thread(target=answer)
+        server.start()
+        said = list(control.ask_server(path, {"ask": "logs", "follow": True}))
+        server.join()
+    assert said == [{"lines": ["before"]}, {"lines": ["afterwards"]}]
+
+
+@pytest.mark.requirement("cli.logs")
+async def test_ctrl_c_ends_followed_logs_and_leaves_the_server(runtime: Path, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    async with served(runtime, root) as client:
+        # What runs in the background of a shell ignores it.
+        program = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+        command = [sys.executable, "-c", program, sys.executable, str(LAUNCHER), "logs", "-f"]
+        environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+        async with await anyio.open_process(command, cwd=root, env=environ) as following:
+            assert following.stderr is not None
+            assert b"nothing was logged" in await following.stderr.receive()
+            following.send_signal(signal.SIGINT)
+            assert await following.wait() == 130
+            assert await following.stderr.receive() == b"coretools-mcp: interrupted\n"
+        assert (await client.list_tools()).tools
+
+
+@pytest.mark.requirement("cli.status")
+@pytest.mark.requirement("cli.logs")
+async def test_a_server_that_was_switched_off_is_told_as_such_until_it_leaves_the_settings(
+    runtime: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    async with served(runtime, root, settings={"mcpServers": {"good": stdio_upstream()}, "log": {"level": "info"}}):
+        link = (await ask(runtime, "dashboard", "--no-browser", cwd=root)).stdout.strip()
+        origin, _, code = link.partition("/open?code=")
+        async with httpx.AsyncClient(base_url=origin, headers={"Origin": origin}) as browser:
+            await browser.post("/open", data={"code": code})
+
+            async def page_with(words: str, *, is_there: bool = True) -> str:
+                with anyio.fail_after(60):
+                    while (words in (page := (await browser.get("/servers")).text)) is not is_there:
+                        pass
+                return page
+
+            found = re.search(r'action="/servers/good/off".*?value="(\w+)"', await page_with("Switch off"))
+            assert found is not None
+            assert (await browser.post("/servers/good/off", data={"token": found[1]})).status_code == 303
+            told = (await status_of(runtime, root))["servers"]
+            assert [(each["alias"], each["state"]) for each in told] == [("good", "switched off")]
+            assert "switched off at the dashboard" in (await ask(runtime, "status")).stdout
+            assert "upstream good is connected" in (await ask(runtime, "logs", "good", cwd=root)).stdout
+            write_config(tmp_path, {"log": {"level": "info"}})
+            await page_with("/servers/good", is_there=False)
+            assert "upstream good is connected" in (await browser.get("/servers/good")).text
+            assert (await status_of(runtime, root))["servers"] == []
 
 
 @pytest.mark.requirement("control.socket")

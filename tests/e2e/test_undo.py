@@ -125,7 +125,8 @@ def test_all_that_is_kept_is_forgotten_after_a_question(home: Path, journal: Jou
     store.write_bytes(b"damaged" * 1_000)
     damaged = run(home, "changes")
     assert damaged.returncode == 1
-    assert damaged.stderr.endswith("is damaged (coretools-mcp undo --forget begins a new one).\n")
+    said = "The journal of changes is damaged (coretools-mcp undo --forget begins a new one)."
+    assert damaged.stderr == f"coretools-mcp: {said}\n"
     assert run(home, "undo", "--forget", "--yes").returncode == 0
     assert not store.exists()
     assert os.path.isfile(home / "a.txt")

@@ -50,3 +50,19 @@ def test_a_traceback_keeps_its_lines_and_nothing_else_that_a_terminal_would_act_
     )
     assert stderr.startswith("coretools-mcp: ERROR failed\nTraceback (most recent call last):\n")
     assert stderr.endswith("ValueError: ␛[2J\n")
+
+
+@pytest.mark.requirement("cli.logs")
+def test_what_is_about_a_server_is_remembered_as_such_whatever_its_text() -> None:
+    stderr = logged(
+        "from server.log_history import HISTORY",
+        "from server.upstreams.catalog.tools import ToolHistory",
+        "start_log('info')",
+        "tools = ToolHistory()",
+        "tools.note('up', [('tool', 'as it was')])",
+        "tools.note('up', [('tool', 'as it is')])",
+        "logging.getLogger('server').warning('there is no upstream %s', 'up')",
+        "_, (line,) = HISTORY.since(0, 'up')",
+        "assert \"has changed its tool 'tool'\" in line, line",
+    )
+    assert "no upstream up" in stderr

@@ -71,6 +71,7 @@ class ToolHistory:
 
     def note(self, alias: str, digests: Iterable[tuple[str, str]]) -> None:
         """Take in each tool that an upstream lists now, with its digest; changes are told in the log."""
+        log = logging.LoggerAdapter(logger, {"upstream": alias})
         changed: list[str] = []
         earlier = self._known.get(alias, {})
         listed: dict[str, ToolRecord] = {}
@@ -93,13 +94,13 @@ class ToolHistory:
                 "upstream %s has listed more than %d different tools, and the oldest are forgotten; "
                 "whoever calls one that is new from now on is asked for consent"
             )
-            logger.warning(message, alias, MOST_REMEMBERED)
+            log.warning(message, alias, MOST_REMEMBERED)
         self._known[alias] = unlisted | listed
         for name in changed[:MOST_TOLD]:
             said = f"upstream {alias} has changed its tool '{name}'; whoever calls it next is asked for consent"
-            logger.warning("%s", visible_line(said))
+            log.warning("%s", visible_line(said))
         if len(changed) > MOST_TOLD:
-            logger.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
+            log.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
 
     def of(self, alias: str, name: str) -> ToolRecord:
         return self._known[alias][name]
@@ -408,6 +409,6 @@ class ToolCatalog:
         told = set(before.hidden)
         fresh = [hidden for hidden in self.names.hidden if hidden not in told]
         for hidden in fresh[:MOST_TOLD]:
-            logger.warning("%s", hidden)
+            logger.warning("%s", hidden, extra={"upstream": hidden.origin.alias})
         if len(fresh) > MOST_TOLD:
             logger.warning("%d more names are taken; coretools-mcp tools lists them", len(fresh) - MOST_TOLD)

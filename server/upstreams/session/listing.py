@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,8 +18,6 @@ from server.json_rpc import Json, as_mapping
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
 from server.upstreams.wire.peer import RelayError, UpstreamError
-
-logger = logging.getLogger(__name__)
 
 MAX_PAGES = 100  # pages of a list that are followed; an upstream whose cursor never ends cannot hold us
 MAX_ITEMS = 10_000  # items of one list that are taken
@@ -98,7 +95,7 @@ async def read_lists(
             if kind is TOOLS and (session.era.announces("tools") or not isinstance(error, UpstreamError)):
                 problems.append(error)
             elif kind is not TOOLS:
-                logger.warning("upstream %s: %s did not work", session.alias, kind.method)
+                session.log.warning("upstream %s: %s did not work", session.alias, kind.method)
         else:
             await take(kind, items)
 
@@ -164,15 +161,15 @@ async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list
         seen.add(following)
         cursor = following
     else:
-        logger.warning("upstream %s: %s has more than %d pages", alias, kind.method, MAX_PAGES)
+        session.log.warning("upstream %s: %s has more than %d pages", alias, kind.method, MAX_PAGES)
     if unusable:
         message = "upstream %s: %d items of %s are left out, since no client could read them"
-        logger.warning(message, alias, unusable, kind.method)
+        session.log.warning(message, alias, unusable, kind.method)
     if not is_cut:
         offer.cut.discard(kind.field)
     elif kind.field not in offer.cut:
         offer.cut.add(kind.field)
         message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
-        logger.warning(message, alias, kind.method, MOST_BYTES, len(found))
+        session.log.warning(message, alias, kind.method, MOST_BYTES, len(found))
     offer.digests[kind.field] = found
     return [item for _, item in found.values()]

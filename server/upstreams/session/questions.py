@@ -91,7 +91,7 @@ class BoundedTasks:
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         if self._count >= MOST_TASKS:
-            logger.debug("upstream %s says more than can be answered", self._alias)
+            logger.debug("upstream %s says more than can be answered", self._alias, extra={"upstream": self._alias})
             return
 
         async def run() -> None:
@@ -187,6 +187,7 @@ class Questions:
         self.wants_roots = False
         """Whether the upstream has asked for the roots outside of calls, and the client can be asked in calls alone."""
         self._options = options
+        self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._peer = peer
         self._tasks = tasks
         self._background = background
@@ -241,7 +242,7 @@ class Questions:
         if identity in self._live:
             return
         if len(self._live) >= MOST_OPEN or is_too_large(params):
-            logger.info("a question of upstream %s was refused: it is too large, or one of too many", options.alias)
+            self._log.info("a question of upstream %s was refused: it is too large, or one of too many", options.alias)
             self._background.start(self._reply, identity, refusal_of(method))
             return
         shown = labelled(options.alias, method, params)
@@ -370,7 +371,7 @@ class Questions:
             try:
                 response = await client.ask(method, shown, self._options.question_seconds)
             except NotAskedError:
-                logger.info("a question of upstream %s was not answered", self._options.alias)
+                self._log.info("a question of upstream %s was not answered", self._options.alias)
             finally:
                 for pending in waiting:
                     pending.ask(is_open=False)

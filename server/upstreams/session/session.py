@@ -40,6 +40,7 @@ class UpstreamSession:
     def __init__(self, options: SessionOptions, writer: MessageWriter, tasks: TaskGroup, lost: anyio.Event) -> None:
         self.options = options
         self.alias = options.alias
+        self.log = logging.LoggerAdapter(logger, {"upstream": self.alias})
         self.era = Era("", {}, is_modern=False)  # what the upstream said when it was greeted
         self.peer = Peer(writer, self._on_request, self._on_notification)
         self.tasks = tasks
@@ -93,7 +94,7 @@ class UpstreamSession:
         try:
             await self.request("logging/setLevel", {"level": level}, LEVEL_SECONDS)
         except (UpstreamError, TimeoutError):
-            logger.info("upstream %s did not take a log level", self.alias)
+            self.log.info("upstream %s did not take a log level", self.alias)
 
     async def flush(self) -> None:
         """Wait until the upstream has read all that was sent before, and has said what it says to that at once."""

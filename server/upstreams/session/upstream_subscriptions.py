@@ -55,6 +55,7 @@ class ResourceSubscriptions:
 
     def __init__(self, alias: str, request: Request, tasks: TaskGroup, lost: anyio.Event) -> None:
         self._alias = alias
+        self._log = logging.LoggerAdapter(logger, {"upstream": alias})
         self._request = request
         self._tasks = tasks
         self._lost = lost
@@ -108,7 +109,7 @@ class ResourceSubscriptions:
                 try:
                     await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
-                    logger.info("upstream %s goes on to tell of a resource", self._alias)
+                    self._log.info("upstream %s goes on to tell of a resource", self._alias)
         finally:
             state.is_settling = False
             if not state.is_subscribed:
@@ -121,6 +122,7 @@ class ChangeStream:
 
     def __init__(self, alias: str, era: Era, request: Request) -> None:
         self._alias = alias
+        self._log = logging.LoggerAdapter(logger, {"upstream": alias})
         self._era = era
         self._request = request
         self._uris: dict[str, int] = {}
@@ -153,9 +155,9 @@ class ChangeStream:
                 try:
                     await self._request("subscriptions/listen", {"notifications": wanted}, None)
                 except UnusableAnswerError as error:
-                    logger.info("upstream %s: the stream of changes ended: %s", self._alias, error.why)
+                    self._log.info("upstream %s: the stream of changes ended: %s", self._alias, error.why)
                 except UpstreamError as error:
-                    logger.info("upstream %s has no stream of changes (error %s)", self._alias, error.code)
+                    self._log.info("upstream %s has no stream of changes (error %s)", self._alias, error.code)
                     return
                 except ConnectionLostError:
                     return

@@ -72,6 +72,7 @@ class StderrLog:
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
+        self._log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.last: deque[str] = deque(maxlen=LAST_LINES)
         self._begun = -1.0
         self._shown = 0
@@ -94,11 +95,11 @@ class StderrLog:
         cut = f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text
         line_of_text = " ".join(cut.split("\n"))
         self.last.append(line_of_text)
-        logger.info("upstream %s: %s%s", self._alias, what, line_of_text)
+        self._log.info("upstream %s: %s%s", self._alias, what, line_of_text)
 
     def close(self) -> None:
         if self._left_out:
-            logger.info("upstream %s: %d more lines are not shown", self._alias, self._left_out)
+            self._log.info("upstream %s: %d more lines are not shown", self._alias, self._left_out)
             self._left_out = 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
 from collections.abc import Generator
@@ -28,7 +29,7 @@ from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 
-UNUSABLE = "This change cannot be undone: the journal of changes"
+UNUSABLE = "This change cannot be undone. The journal of changes"
 
 
 @pytest.fixture
@@ -322,7 +323,7 @@ async def test_a_file_that_is_too_large_is_edited_and_the_answer_says_that_it_ca
 ) -> None:
     (root / "a.txt").write_text("x" * 10_001)
     said = await write(context, "a.txt", "small\n")
-    assert "cannot be undone: the file had 10,001 bytes, more than are kept of one (undo.maxFileBytes)." in said
+    assert "cannot be undone. The file had 10,001 bytes, more than are kept of one (undo.maxFileBytes)." in said
     assert (root / "a.txt").read_text() == "small\n"
     assert "undone" not in await write(context, "a.txt", "y" * 20_000)
     (root / "a.txt").write_text("z")
@@ -356,10 +357,11 @@ async def test_with_a_store_that_cannot_be_used_edits_go_on_and_say_so(
     store.mkdir(parents=True)
     spoil(store)
     listed = sorted(os.listdir(store))
-    assert "cannot be undone: the" in await write(context, "a.txt", "x\n")
+    assert "cannot be undone. The" in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
-    with pytest.raises(ToolError):
+    with pytest.raises(ToolError) as refused:
         await made(ListChangesTool(), context)
+    assert re.fullmatch(r"The .*\.", refused.value.message)
     assert sorted(os.listdir(store)) == listed
 
 

@@ -362,11 +362,11 @@ class Record:
     """What the journal has of a change."""
 
     number: int | None = None  # by which it can be undone
-    why_not: str = ""  # why it cannot, as a sentence without its end; empty too where nothing is written down at all
+    why_not: str = ""  # why it cannot, as a sentence; empty too where nothing is written down at all
 
     @property
     def notes(self) -> list[str]:
-        return [f"This change cannot be undone: {self.why_not}."] if self.why_not else []
+        return [f"This change cannot be undone. {self.why_not}"] if self.why_not else []
 
 
 @contextmanager

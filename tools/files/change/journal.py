@@ -84,7 +84,7 @@ class NewChange:
 
 
 class JournalError(ToolError):
-    """The journal cannot be used, or has no place for something; the message says why, without an end of a sentence."""
+    """The journal cannot be used, or has no place for something; the message says why."""
 
     def __init__(self, why: str, *, is_damaged: bool = False) -> None:
         super().__init__(ToolErrorType.EXECUTION_FAILED, why)
@@ -121,7 +121,7 @@ class Journal:
         """
         if change.before is not None and len(change.before) > self.max_file_bytes:
             raise JournalError(
-                f"the file had {len(change.before):,} bytes, more than are kept of one (undo.maxFileBytes)"
+                f"The file had {len(change.before):,} bytes, more than are kept of one (undo.maxFileBytes)."
             )
         with self._transaction() as database:
             for content, sha256 in ((change.before, change.before_sha256), (change.after, change.after_sha256)):
@@ -214,7 +214,7 @@ class Journal:
                     with suppress(FileNotFoundError):
                         os.unlink(self._file + ending)
             except OSError as error:
-                raise JournalError(f"the journal of changes cannot be removed ({error.strerror})") from None
+                raise JournalError(f"The journal of changes cannot be removed ({error.strerror}).") from None
 
     def close(self) -> None:
         with self._lock:
@@ -238,7 +238,7 @@ class Journal:
         try:
             import sqlite3  # noqa: PLC0415 - with the first change
         except ImportError:
-            raise JournalError("the journal of changes needs SQLite, which this Python lacks") from None
+            raise JournalError("The journal of changes needs SQLite, which this Python lacks.") from None
 
         with self._lock:
             try:
@@ -264,7 +264,7 @@ class Journal:
         os.makedirs(self._folder, 0o700, exist_ok=True)
         folder = os.lstat(self._folder)
         if not stat.S_ISDIR(folder.st_mode) or not _is_ours(folder):
-            raise JournalError("the folder of the journal of changes belongs to somebody else, or is a link")
+            raise JournalError("The folder of the journal of changes belongs to somebody else, or is a link.")
         if sys.platform != "win32" and stat.S_IMODE(folder.st_mode) & 0o077:
             os.chmod(self._folder, 0o700)
         # Others may make it in this very moment.
@@ -273,7 +273,7 @@ class Journal:
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             info = os.lstat(self._file)
             if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not _is_ours(info):
-                raise JournalError("the file of the journal of changes belongs to somebody else, or is a link")
+                raise JournalError("The file of the journal of changes belongs to somebody else, or is a link.")
             database = sqlite3.connect(
                 self._file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
             )
@@ -287,7 +287,9 @@ class Journal:
             if not tables:
                 database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
             elif application != _APPLICATION:
-                raise JournalError("the file of the journal of changes was made by another program, or another version")
+                raise JournalError(
+                    "The file of the journal of changes was made by another program, or another version."
+                )
         self._opened = (info.st_dev, info.st_ino)
         return database
 
@@ -331,11 +333,11 @@ def _unusable(error: Exception) -> JournalError:
     code = getattr(error, "sqlite_errorcode", None)
     match code & 0xFF if code is not None else None:  # the rest of it tells more than is needed
         case sqlite3.SQLITE_FULL:
-            return JournalError("the journal of changes cannot be written: no space is left")
+            return JournalError("The journal of changes cannot be written: no space is left.")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return JournalError("the journal of changes is kept busy by another process")
+            return JournalError("The journal of changes is kept busy by another process.")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
-            why = "the journal of changes is damaged (coretools-mcp undo --forget begins a new one)"
+            why = "The journal of changes is damaged (coretools-mcp undo --forget begins a new one)."
             return JournalError(why, is_damaged=True)
         case _:
-            return JournalError("the journal of changes cannot be opened or written")
+            return JournalError("The journal of changes cannot be opened or written.")

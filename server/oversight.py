@@ -1,0 +1,143 @@
+"""What a person sees of a server that runs, and does to it: at the dashboard, and by commands that ask it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from mcp.server.context import ServerMiddleware
+
+from server.activity import Activity
+from server.audit_log import AuditLog
+from server.clients import STDIO_KEY, ClientRoots, ClientTable, Contexts
+from server.consent.pending_questions import PendingQuestions
+from server.live_settings import LiveSettings
+from server.requests.files import MemoryResources
+from server.tool_services import Commands, CustomTools, LazyJournal
+from server.upstreams.catalog.tools import DiscoveredMCPTool
+from tools.call.base_tool import BaseTool
+from tools.call.consent import Judgement
+from tools.call.context import ClientState, ToolContext
+from tools.call.flow import Flow
+from tools.contract.limits import ApprovalMode
+from tools.contract.permission_subjects import Kind
+from tools.contract.results import FunctionCall
+from tools.contract.threads import THREADS
+from tools.files.workspace import Workspace
+from tools.permissions.policy import PermissionRequest
+from tools.permissions.verdict import Permission, Verdict
+
+SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off at the dashboard", "tools": 0}
+
+
+@dataclass(slots=True, kw_only=True)
+class Oversight:
+    """A person's look at one running server, and their switches."""
+
+    live: LiveSettings
+    clients: ClientTable
+    contexts: Contexts
+    flow: Flow
+    questions: PendingQuestions
+    asks_at_dashboard: bool
+    audit: AuditLog
+    journal: LazyJournal
+    commands: Commands
+    custom_tools: CustomTools
+    memory: MemoryResources
+    middleware: list[ServerMiddleware[Any]]  # of the server
+    on_switch: Callable[[], None]  # called when a tool was switched on or off
+    _activity: Activity | None = field(default=None, init=False)  # once somebody looks on
+
+    def status(self) -> dict[str, Any]:
+        """What there is to know of this server while it runs, in the shape of JSON."""
+        report = self.live.report
+        custom = self.custom_tools.discovery
+        return {
+            "approvalMode": self.clients.approval_mode.value,
+            "settings": list(report.files),
+            "logLevel": report.settings.log.level,
+            "clients": self.about_clients(),
+            "servers": [
+                *self.live.pool.report(),
+                *({"alias": alias, **SWITCHED_OFF} for alias in self.live.switched_off),
+            ],
+            "leftOut": dict(self.live.pool.left_out),
+            "customTools": custom.state.problem or "found" if custom is not None else "none",
+        }
+
+    def about_clients(self) -> list[dict[str, Any]]:
+        """Who is connected, in which folders, and with what at work."""
+        return [
+            {
+                "name": client.name,
+                "protocolVersion": client.version,
+                "folders": list(self.contexts.workspaces.workspace(client.roots, client.readable).roots),
+                "calls": client.calls,
+                "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
+                "silentSeconds": round(time.monotonic() - client.last_seen, 1),
+            }
+            for client in self.clients.all()
+        ]
+
+    async def permission_of(self, tool: BaseTool[Any]) -> Permission:
+        """What would be decided on a call of a tool, as far as its arguments do not matter, and why."""
+        if isinstance(tool, DiscoveredMCPTool):
+            return (await self.judge(FunctionCall(tool.name, {}))).permission
+        workspace = self.contexts.workspaces.workspace(ClientRoots())
+        policy, mode = self.flow.policy, self.clients.approval_mode
+        request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_anew(STDIO_KEY))
+        permission, is_settled = policy.judge_alone(request)
+        if permission is None and not is_settled and tool.kind is not Kind.EXECUTE:
+            permission = await THREADS.run(partial(policy.judge_subjects, request, ()))
+        if permission is not None:
+            return permission
+        if tool.asks and mode is not ApprovalMode.YOLO:
+            return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}")
+        return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
+
+    def look_on(self, on_change: Callable[[], None]) -> Activity:
+        """Record calls and decisions from now on, and tell of each change, for a person who looks."""
+        self.questions.on_change = on_change
+        self.audit.remember()
+        self.flow.audit = self.audit
+        if self._activity is None:
+            self._activity = Activity()
+            self.middleware.insert(0, self._activity)
+        self._activity.on_change = on_change
+        return self._activity
+
+    def switch_tool(self, name: str, *, is_on: bool) -> None:
+        self.flow.policy.switch(name, is_on=is_on)
+        self.on_switch()
+
+    @property
+    def switched_off(self) -> frozenset[str]:
+        """Names of the tools that the person has switched off."""
+        return self.flow.policy.switched_off
+
+    def workspace_of_person(self) -> Workspace:
+        """The folders of all clients, as the person sees them: nothing is hidden from them. Blocking."""
+        each = (
+            self.contexts.workspaces.workspace(client.roots, client.readable).roots for client in self.clients.all()
+        )
+        return Workspace(tuple(chain.from_iterable(each)), respect_agent_ignore=False)
+
+    async def memories(self) -> list[tuple[str, str, str]]:
+        """What is remembered, and the todos: for each client its name, a title and a text."""
+        found: list[tuple[str, str, str]] = []
+        for client in self.clients.all():
+            workspace = self.contexts.workspaces.workspace(client.roots, client.readable)
+            context = ToolContext(workspace, self.contexts.limits, client.state)
+            found += [(client.name, title, text) for title, text in await self.memory.shown(context)]
+        return found
+
+    async def judge(self, call: FunctionCall) -> Judgement:
+        """What would be decided on a call of a client over stdio that names no roots. Nothing is run."""
+        state = ClientState(STDIO_KEY, self.clients.approval_mode)
+        context = ToolContext(self.contexts.workspaces.workspace(ClientRoots()), self.contexts.limits, state)
+        return await self.flow.judge(self.live.registry.get_tool(call.name), call.arguments, context)
