@@ -18,10 +18,10 @@ from server.settings.tree import Tree
 
 MAX_FILE_BYTES = 1_000_000  # bytes of one settings file; a larger one is something else (ours)
 MAX_DEPTH = 50  # objects and arrays inside each other (ours)
-_STRING = r'"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"?'  # or the rest of a line, where none ends it
-_TEXT_OR_COMMENT = re.compile(rf'(?:[^"/]++|{_STRING}|/(?![/*]))++|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, where none ends it
+_TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 """What is no comment is matched only to be left alone, as much of it as there is. Nothing is looked at twice."""
-_TEXT_OR_COMMA = re.compile(rf'((?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))++)|,')
+_TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
 """A comma that ends a list stands alone; one with nothing before it is left for the parser to refuse."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 

@@ -67,6 +67,9 @@ EMPTY_NAMES = re.compile(r"(?i)(^|_)(utils?|helpers?|common|misc|manager)(_|$)")
 
 UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\b")
 
+GREEDY_GROUP = re.compile(r"(?<!\()\)(?:[*+?]|\{\{?[\d,]+\}?\})\+|[a-zA-Z_]\}\+\+")
+"""A group of an expression that is matched possessively."""
+
 MANAGEMENT = re.compile(
     r"(?ix) \b(issues?|tickets?|milestones?|sprints?|phases?) \s+ \#?\d"
     r"| \b(part|phase|stage|track) \s [a-d]\b (?! \s* [=:(])"
@@ -194,6 +197,13 @@ def test_nothing_is_marked_as_unfinished() -> None:
 def test_the_project_speaks_only_of_itself() -> None:
     lines = [(name, line) for name, text in _texts() for line in text.splitlines()]
     assert [(name, line) for name, line in lines if MANAGEMENT.search(line)] == []
+
+
+@pytest.mark.requirement("project.old-python")
+def test_no_group_is_matched_possessively() -> None:
+    assert all(GREEDY_GROUP.search(group) for group in (r"(?:a b)*+", "(?:a){{0,4}}+", "{_NAME}++"))
+    lines = [(name, line) for name, text in _sources().items() for line in text.splitlines()]
+    assert [(name, line) for name, line in lines if not name.startswith("tests/") and GREEDY_GROUP.search(line)] == []
 
 
 @pytest.mark.requirement("project.tests")

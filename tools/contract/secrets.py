@@ -161,11 +161,11 @@ _TOKENS = _later(
 )
 
 # In quotes, where it may hold blanks, or one word. Within JSON of JSON the quotes have a backslash.
-_QUOTED_OR_WORD = r"(?P<value>\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
+_QUOTED_OR_WORD = r"(?P<value>\"(?>(?:[^\"\\\n]|\\.)*)\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
 
 _HEADERS = _later(
     r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]{0,40}cookie)[\"']?[ ]{0,4}[:=](?:\\{0,4}[ ]){0,4}[\"']?"
-    r"(?:(?:bearer|basic|token|digest|negotiate)\b(?:\\{0,4}[ ]){0,4}+)?+)"
+    r"(?>(?:(?:bearer|basic|token|digest|negotiate)\b(?>(?:\\{0,4}[ ]){0,4}))?))"
     r"(?P<value>(?<=[Cc]ookie: )[^\"'\n]++|(?<=[Cc]ookie:)[^\s\"'][^\"'\n]*+|[^\s\"',;]++)",
     re.IGNORECASE,
 )
@@ -187,13 +187,13 @@ _NAMES = _later(
     r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
     r"\\?[\"']?[ ]{0,4}[=:](?:\\{0,4}[ ]){0,4}"
     r"|(?<![\w-])--(?P<option>[A-Za-z][\w.-]{1,63})[ ]{1,4}(?=[^\s-])"
-    r"|\b(?:setx|setenv|set|config)[ ]{1,4}(?:(?:set|add|-[\w-]{1,20})[ ]{1,4}){0,4}+"
+    r"|\b(?:setx|setenv|set|config)[ ]{1,4}(?>(?:(?:set|add|-[\w-]{1,20})[ ]{1,4}){0,4})"
     r"(?P<variable>[\w.:/@-]{1,64})[ ]{1,4}(?=[^\s=-])"
     r"|<(?P<tag>\w[\w.:-]{0,63})>"
 )
 
 _HARMLESS = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negotiate"
-_BLOCK_SCALAR = r"(?P<value>[|>][+-]?[ ]{0,4}(?:(?:\n|\\{1,3}n)(?:[ \t]+(?:[^\\\n]|\\(?!\\{0,2}n))*+)?+)++"
+_BLOCK_SCALAR = r"(?P<value>[|>][+-]?[ ]{0,4}(?>(?:(?:\n|\\{1,3}n)(?>(?:[ \t]+(?>(?:[^\\\n]|\\(?!\\{0,2}n))*))?))+)"
 _VALUE = _later(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f'{_BLOCK_SCALAR}|', 1)}", re.IGNORECASE)
 # A parameter of a query
 _ESCAPES = _later(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")

@@ -40,9 +40,9 @@ _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
 # leaves the rest to Python's or RE2's brackets, where `--`, `&&` and a range over the slash mean something else. Ranges
 # are those of letters and digits.
 _UNDERSTOOD = re.compile(
-    r"""(?: [^\\[] | \\[^/]
-    | \[ [!^]?+ \]?+ -?+ (?: [^\W_]-[^\W_] | (?!([&|~])\1) [^]\\[-] )*+ -? \]
-    )*+""",
+    r"""(?>(?: [^\\[] | \\[^/]
+    | \[ [!^]?+ \]?+ -?+ (?>(?: [^\W_]-[^\W_] | (?!([&|~])\1) [^]\\[-] )*) -? \]
+    )*)""",
     re.DOTALL | re.VERBOSE,
 )
 # How `pathspec` ends its expressions for `x/**`, `x/` and `x`, and how it writes `/**` between two names
@@ -50,7 +50,7 @@ _BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 _TREE = "(?:/.+)?"
 # A star with what follows it in the same name, where another star comes next
 _STAR_BEFORE_STAR = re.compile(
-    r"\[\^//\]\*((?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*+)(?=\[\^//\]\*)", re.DOTALL
+    r"\[\^//\]\*((?>(?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*))(?=\[\^//\]\*)", re.DOTALL
 )
 
 

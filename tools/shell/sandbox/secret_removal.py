@@ -52,7 +52,7 @@ _RANDOM = re.compile(
     re.ASCII,
 )
 _NAME = r"\"[^\"=\\]*+\"|'[^'=\\]*+'|[^\s=:\"'#;!?\[\](){}<>$`\\&|,+]++"
-_LEAD = r"(?P<lead>[ \t]*+(?:-[ \t]++)*+(?:export[ \t]++(?:--?\w++[ \t]++)*+)?)"
+_LEAD = r"(?P<lead>[ \t]*+(?>(?:-[ \t]++)*)(?:export[ \t]++(?>(?:--?\w++[ \t]++)*))?)"
 _EQUAL = re.compile(rf"{_LEAD}(?P<name>{_NAME}|(?://|@)[^\s=\"'\\]++)(?P<separator>[ \t]*+(?:\+?=>?)[ \t]*+)")
 _COLON = re.compile(rf"{_LEAD}(?P<name>:?(?:{_NAME}))(?P<separator>[ \t]*+:(?:[ \t]++|$)|:)")
 _BLANK = re.compile(rf"{_LEAD}(?P<name>{_NAME}|\"?(?://|@)[^\s=\"'\[\]\\]++\"?)(?P<separator>[ \t]++)")
@@ -63,17 +63,17 @@ _INCLUDE = re.compile(r"^[ \t]*\[include(?:if[^\n\]]*)?\]([^\[]*)", re.IGNORECAS
 _INCLUDED_PATH = re.compile(
     r"^[ \t]*path[ \t]*=[ \t]*(\"[^\"\n]+\"|[^\s#;](?:[^\n#;]*[^\s#;])?)", re.IGNORECASE | re.MULTILINE
 )
-_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'[^']*+'")
+_QUOTED = re.compile(r"\"(?>(?:[^\"\\]|\\.)*)\"|'[^']*+'")
 _INNER_NAME = re.compile(r"(?<![\w.-])([\w.\-]++)[\"']?[ \t]*+[=:][ \t]*+[^\s&]")
 _INNER_PAIR = re.compile(r"\b(?:name|key|id|header)[\"']?[ \t]*+[=:][ \t]*+[\"']?([\w.\-]++)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\[uUxN][0-9A-Fa-f{]")
 _PLAIN = r"(?:[^\s\"'`;|&<>(){}\\$]|\$(?![({\"'])|\$\{[^\"'`{}\n]*+\}|\$\([^\"'`()\n]*+\))"
 # A value whose end is certain wherever it stands: nothing that a shell reads goes with it.
-_SCRIPT_VALUE = rf"\"(?:{_PLAIN}|[ \t])*+\"|'[^'\"`;|&<>(){{}}\n]*+'|\([^\"'`;|&<>()\n]*+\)|{_PLAIN}++"
+_SCRIPT_VALUE = rf"\"(?>(?:{_PLAIN}|[ \t])*)\"|'[^'\"`;|&<>(){{}}\n]*+'|\([^\"'`;|&<>()\n]*+\)|(?>{_PLAIN}+)"
 # The name of an alias, or what gives a value to a variable of a shell, with the remark behind it.
 _STATEMENT = re.compile(
-    r"(?P<alias>\b(?:alias|abbr)[ \t]++(?:-\w++[ \t]++){0,4}+[\w.:-]++)"
-    rf"|(?:\b(?:set|setenv)[ \t]++(?:-[\w-]++[ \t]++){{0,4}}+(?P<variable>[\w.-]++)(?:[ \t]*+=[ \t]*+|[ \t]++)"
+    r"(?P<alias>\b(?:alias|abbr)[ \t]++(?>(?:-\w++[ \t]++){0,4})[\w.:-]++)"
+    rf"|(?:\b(?:set|setenv)[ \t]++(?>(?:-[\w-]++[ \t]++){{0,4}})(?P<variable>[\w.-]++)(?:[ \t]*+=[ \t]*+|[ \t]++)"
     rf"(?P<words>{_SCRIPT_VALUE})(?=[ \t]*+(?:[;&|)}}#\n]|$))"
     rf"|(?<![\w$.=-])[\"']?(?P<name>[\w.-]++)[\"']?(?:\]|\[(?P<index>[\w.-]*+)\])?\+?=(?P<value>{_SCRIPT_VALUE})(?=[\s;&|)}}]|$))"
     r"(?P<remark>[ \t]++\#[^\n]*+)?"
@@ -81,7 +81,7 @@ _STATEMENT = re.compile(
 # A name, and something behind it that may be its value.
 _MENTION = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]++)[\"']?(?:\]|\[(?P<index>[^\s\]]{0,200})\])?"
-    r"(?:[^\S\n]*+(?:\+?=(?=\S)|:[^\S\n]*+)|[^\S\n]++(?:=[^\S\n]++)?+)"
+    r"(?:[^\S\n]*+(?:\+?=(?=\S)|:[^\S\n]*+)|[^\S\n]++(?>=[^\S\n]++)?)"
     r"(?=(?P<value>[\"'](?![\"'])[^\"']{0,200}|(?!\(\)|\{\s)[^\s\"';&|)}\]>][^\s\"';&|()]{0,200}))"
 )
 _VARIABLE = re.compile(r"(?<![\w.-])[\w.-]++\+?=")

@@ -151,11 +151,11 @@ def wrapper_called(name: str) -> Wrapper | None:
 
 MAX_NAMES = 64  # names in one script that are looked at
 _BRACKET = r"\[\^?\]?[^\]\\\n/|,\#:@!]*\]"
-_PART = rf"(?:(?!\1)[^\\\n\[]|\\.|{_BRACKET})*+"
-_ADDRESS = rf"(?:\d++(?:~\d+)?|\$|/(?:[^/\\\n\[]|\\.|{_BRACKET})++/I?)"
+_PART = rf"(?>(?:(?!\1)[^\\\n\[]|\\.|{_BRACKET})*)"
+_ADDRESS = rf"(?:\d++(?:~\d+)?|\$|/(?>(?:[^/\\\n\[]|\\.|{_BRACKET})+)/I?)"
 _SED_COMMAND = re.compile(
     rf"\s*(?:{_ADDRESS}(?:,(?:{_ADDRESS}|[+~]\d+))?)?\s*!?\s*"
-    rf"(?:(?:[pdDPgGhHxnNl=]|[qQ]\d*|s([/|,\#:@!]){_PART}\1{_PART}\1[gpiIM0-9]*|y/(?:[^/\\\n]|\\.)*+/(?:[^/\\\n]|\\.)*+/"
+    rf"(?:(?:[pdDPgGhHxnNl=]|[qQ]\d*|s([/|,\#:@!]){_PART}\1{_PART}\1[gpiIM0-9]*|y/(?>(?:[^/\\\n]|\\.)*)/(?>(?:[^/\\\n]|\\.)*)/"
     rf"|[bt]\s*\w*|:\s*\w+|\}})?\s*(?:[;\n]|\Z|(?=\}}))|\{{|[aic] *[^\s\\][^\n\\]*(?:\n|\Z))",
     re.ASCII,
 )
