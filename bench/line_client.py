@@ -8,7 +8,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -40,6 +42,18 @@ class Start:
     environment: Mapping[str, str] | None = None
 
 
+def processes_below(pid: int) -> int:
+    """How many processes a process has started that still run, theirs included; 0 where there is no /proc."""
+    parents = dict[int, int]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for each in found:
+        found += (child for child, parent in parents.items() if parent == each)
+    return len(found) - 1
+
+
 class LineClient:
     """Speaks to a server over its pipes.
 
@@ -54,6 +68,11 @@ class LineClient:
         self._next = 0
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end of the context
         self.seconds_to_first_answer = 0.0
+
+    @property
+    def processes(self) -> int:
+        """The server's, itself and all that it has started."""
+        return 1 + processes_below(self._process.pid)
 
     def __enter__(self) -> Self:
         started = time.perf_counter()

@@ -101,6 +101,13 @@ def _lists(scene: Scene) -> Generator[Round]:
 
 
 @contextmanager
+def _processes(scene: Scene) -> Generator[Round]:
+    with LineClient(_proxy(scene, 20)) as client:
+        assert len(_listed(client)) > 20
+        yield lambda: Pair(client.processes)
+
+
+@contextmanager
 def _start_beside_bad(scene: Scene) -> Generator[Round]:
     """One upstream of twenty hangs, one ends: the answer to `initialize` beside a start in which all are healthy."""
     healthy, spoiled = _proxy(scene, 20), _proxy(scene, 20, bad=True)
@@ -157,6 +164,7 @@ ROWS = (
     ),
     _row("10 MB result, of the same without us", 2, _large_result),
     _row("tools/list of 20 upstreams, of one of them without us", 5, _lists),
+    Row("proxy: processes with 20 upstreams, these included", 25, _processes, unit="", most_rounds=1),
     _row("initialize with 20 upstreams, one hung and one crashed, of a healthy start", 1.5, _start_beside_bad),
     _row("first list with one hung and one crashed, of proxy.firstListWait", 1.1, _first_list_beside_bad),
 )

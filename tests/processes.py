@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 from tests.waiting import CEILING
+from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process import ConfinedCommand, ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
 
 BASH = "/bin/bash"
@@ -33,6 +35,13 @@ class Plain:
         """Leave the command as it is."""
         del workspace_roots
         return ConfinedCommand(spec)
+
+
+class Services(BrokeredStarter):
+    """A broker that has all of its programs in the shared supervisor."""
+
+    async def start(self, spec: ProcessSpec) -> Process:
+        return await super().start(replace(spec, is_service=True))
 
 
 def bash(

@@ -18,6 +18,7 @@ from tests.processes import (
     BASH,
     CEILING,
     ENVIRONMENT,
+    Services,
     bash,
     brokers_of,
     carrying,
@@ -33,6 +34,7 @@ from tests.processes import (
 from tools.shell.broker.descendants import descendants
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
+from tools.shell.supervisor_pool import MOST_IDLE
 
 pytestmark = [pytest.mark.anyio, needs_proc]
 
@@ -75,10 +77,10 @@ os.execv({BASH!r}, [{BASH!r}, "-c", sys.argv[1]])
 """
 
 
-@pytest.fixture
-async def broker() -> AsyncGenerator[BrokeredStarter]:
-    """A broker of its own."""
-    started = BrokeredStarter()
+@pytest.fixture(params=[BrokeredStarter, Services])
+async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[BrokeredStarter]:
+    """A broker of its own, which has a supervisor for each program, or one for all."""
+    started = request.param()
     yield started
     await started.aclose()
 
@@ -287,6 +289,7 @@ async def test_when_a_supervisor_is_killed_nothing_is_left(broker: BrokeredStart
 
 
 @pytest.mark.requirement("process.broker-killed")
+@pytest.mark.parametrize("broker", [BrokeredStarter], indirect=True)
 async def test_when_a_supervisor_is_killed_the_others_go_on(broker: BrokeredStarter) -> None:
     first = await up(broker, "echo up; exec sleep 600")
     (supervisor,) = supervisors()
@@ -333,6 +336,82 @@ async def test_a_command_that_stops_its_supervisor_is_ended(broker: BrokeredStar
         assert (await process.wait()).code is None
     assert carrying(mark) == []
     process.close()
+
+
+@pytest.mark.requirement("process.shared-supervisor")
+async def test_services_share_one_supervisor_and_each_ends_without_the_others() -> None:
+    broker = Services()
+    marks = [uuid4().hex for _ in STAYING]
+    processes = [await up(broker, command, mark) for command, mark in zip(STAYING.values(), marks, strict=True)]
+    assert len(supervisors()) == 1
+    for process, ended in zip(processes, marks, strict=True):
+        with anyio.fail_after(CEILING):
+            await process.end(0.1)
+        assert await process.left_running() == ()
+        assert carrying(ended) == []
+        process.close()
+        for other in processes[marks.index(ended) + 1 :]:
+            assert await other.left_running() != ()
+    await broker.aclose()
+
+
+@pytest.mark.requirement("process.shared-supervisor")
+@pytest.mark.parametrize(
+    "leaving", ["sleep 600 &", "(setsid sleep 600 &);", "(setsid setsid env -u MARK sleep 600 &);"]
+)
+async def test_what_a_service_leaves_is_ended_after_its_own_end_and_not_that_of_another(leaving: str) -> None:
+    broker = Services()
+    other = await up(broker, "(setsid sleep 600 &); echo up; exec sleep 600")
+    process = await up(broker, f"{leaving} echo up")
+    with anyio.fail_after(CEILING):
+        assert await process.wait() == ExitStatus(0, None)
+        (left,) = await process.left_running()
+        await process.end(0)
+    assert not is_running(left)
+    process.close()
+    assert len(await other.left_running()) == 2
+    await other.end(0)
+    other.close()
+    await broker.aclose()
+
+
+@pytest.mark.requirement("process.shared-supervisor")
+@pytest.mark.parametrize("ending", ["in order", "the broker is killed", "the supervisor is killed"])
+async def test_what_hides_whose_it_is_ends_with_the_supervisor(ending: str, mark: str) -> None:
+    broker = Services()
+    hiding = "(setsid setsid env -i MARK=$MARK bash -c 'echo up; exec sleep 600' &)"
+    process = await up(broker, hiding, mark)
+    with anyio.fail_after(CEILING):
+        await process.wait()
+        await process.end(0)
+    process.close()
+    assert len(carrying(mark)) == 1
+    if ending != "in order":
+        (guard,) = brokers_of(os.getpid()) if "broker" in ending else supervisors()
+        os.kill(guard, signal.SIGKILL)
+        await until_none_carries(mark)
+        assert (await run(broker, bash("echo on")))[1] == "on\n"
+    await broker.aclose()
+    assert carrying(mark) == []
+
+
+@pytest.mark.requirement("process.shared-supervisor")
+async def test_services_that_come_and_go_leave_no_descriptors_in_the_broker() -> None:
+    broker = Services()
+    held = [await up(broker, "echo up; exec sleep 600") for _ in range(MOST_IDLE)]
+    counts: list[int] = []
+    for _ in range(3):
+        more = [await up(broker, "echo up; exec sleep 600") for _ in range(3 * MOST_IDLE)]
+        (parent,) = brokers_of(os.getpid())
+        counts.append(len(os.listdir(f"/proc/{parent}/fd")))
+        for process in more:
+            await process.end(0)
+            process.close()
+    assert counts[0] == counts[1] == counts[2]
+    for process in held:
+        await process.end(0)
+        process.close()
+    await broker.aclose()
 
 
 @pytest.mark.requirement("process.broker-killed")

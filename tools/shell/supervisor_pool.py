@@ -1,7 +1,7 @@
 """The server's side of the broker: the broker itself, the supervisors that it forks, and what these run.
 
-Each supervisor runs one program at a time; a few are kept for the next ones. If the broker is lost, the next program
-starts another.
+Each supervisor runs one program at a time; a few are kept for the next ones. Services share one: it limits nothing. If
+the broker is lost, the next program starts another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import anyio
 
 from tools.contract.process_limits import usual_open_files
 from tools.shell.broker import messages
-from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
+from tools.shell.process import ExitStatus, Process, ProcessSpec, StartFailedError
 
 if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
@@ -58,11 +58,12 @@ class SupervisorPool:
                 if self._is_closed:
                     break
                 # One with these limits, the last one first; they cannot be widened once it has them.
-                idle = next((each for each in reversed(self._idle) if each.limits == spec.limits), None)
+                fitting = (each for each in reversed(self._idle) if each.limits == spec.limits)
+                idle = next((each for each in fitting if each.is_shared == spec.is_service), None)
                 with suppress(NotTakenError, ConnectionError):
                     if idle is not None:
                         self._idle.remove(idle)
-                    return await (idle or await self._fork(spec.limits)).run(launch)
+                    return await (idle or await self._fork(spec)).run(launch)
         raise StartFailedError(0)
 
     async def aclose(self) -> None:
@@ -80,19 +81,19 @@ class SupervisorPool:
                 await self._broker.close(BROKER_SECONDS)
                 self._broker = None
 
-    async def _fork(self, limits: ResourceLimits) -> Supervisor:
+    async def _fork(self, spec: ProcessSpec) -> Supervisor:
         """A new supervisor, of a new broker if there is none."""
         if self._broker is None:
             self._broker = BrokerProcess(by_group=self._by_group, on_lost=self._on_broker_lost)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
-                await self._broker.give(theirs)
+                await self._broker.give(theirs, messages.SHARED if spec.is_service else messages.OWN)
             except BaseException:
                 ours.close()
                 raise
         ours.setblocking(False)
-        supervisor = Supervisor(ours, limits, self._on_free, self._on_lost)
+        supervisor = Supervisor(ours, spec, self._on_free, self._on_lost)
         self._supervisors.add(supervisor)
         return supervisor
 
@@ -180,12 +181,12 @@ class BrokerProcess:
         self._socket = ours
         self._loop.add_reader(ours.fileno(), self._on_end)
 
-    async def give(self, channel: socket.socket) -> None:
-        """Have a supervisor forked for the other end of a socket; a `ConnectionError` if the broker is gone."""
+    async def give(self, channel: socket.socket, kind: bytes) -> None:
+        """Have a supervisor at the other end of a socket, of its own or shared; `ConnectionError` without a broker."""
         while True:
             self._signal(signal.SIGCONT)  # a program may have stopped it
             try:
-                socket.send_fds(self._socket, [b"\0"], [channel.fileno()])
+                socket.send_fds(self._socket, [kind], [channel.fileno()])
             except BlockingIOError:
                 await asyncio.sleep(BUSY_PAUSE_SECONDS)
             except ConnectionError:
@@ -243,16 +244,20 @@ class NotTakenError(Exception):
 
 
 class Supervisor:
-    """A supervisor that runs one program at a time. Its end is the proof that nothing of that is left."""
+    """What runs one program at a time: a process, or a part in the shared one.
+
+    Its end is the proof that nothing of that program is left.
+    """
 
     def __init__(
         self,
         channel: socket.socket,  # non-blocking
-        limits: ResourceLimits,  # those it has taken, or will take with its first program
+        spec: ProcessSpec,  # its first program
         on_free: Callable[[Supervisor], None],  # the next program may come
         on_lost: Callable[[Supervisor], None],
     ) -> None:
-        self.limits = limits
+        self.limits = spec.limits  # which it has taken, or will take with that program
+        self.is_shared = spec.is_service
         self.process: SupervisedProcess | None = None
         self._channel = channel
         self._on_free = on_free
@@ -407,7 +412,7 @@ class SupervisedProcess:
                 self._supervisor.ask(messages.END, round(grace_seconds * 1000))
                 with anyio.move_on_after(grace_seconds + END_SECONDS):
                     await self._is_gone.wait()
-            if not self._is_gone.is_set():
+            if not self._is_gone.is_set() and not self._supervisor.is_shared:
                 self._supervisor.signal(signal.SIGKILL)
                 with anyio.move_on_after(END_SECONDS):
                     await self._is_gone.wait()

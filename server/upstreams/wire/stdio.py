@@ -365,6 +365,7 @@ async def stdio_streams(
                 program.environment,
                 ResourceLimits(core_bytes=None),
                 descriptors={0: standard_input},
+                is_service=True,
                 separates_errors=True,
             )
         )

@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from tests.processes import (
     BASH,
     CEILING,
     ENVIRONMENT,
+    Services,
     bash,
     brokers_of,
     children_of,
@@ -33,19 +35,24 @@ from tests.processes import (
     until_none_carries,
 )
 from tools.shell.broker import messages
+from tools.shell.broker.descendants import MARK
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
 from tools.shell.supervisor_pool import MOST_IDLE, Supervisor, launch_of
 
 pytestmark = pytest.mark.anyio
 
-WAYS = [pytest.param(False, id="descendants"), pytest.param(True, id="group")]
+WAYS = [
+    pytest.param(BrokeredStarter, id="descendants"),
+    pytest.param(partial(BrokeredStarter, by_group=True), id="group"),
+    pytest.param(Services, id="services"),
+]
 
 
 @pytest.fixture(params=WAYS)
 async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[BrokeredStarter]:
-    """A broker of its own, which follows what it starts in either way."""
-    started = BrokeredStarter(by_group=request.param)
+    """A broker of its own, which follows what it starts in each way."""
+    started = request.param()
     yield started
     await started.aclose()
 
@@ -105,6 +112,8 @@ async def test_the_environment_is_exactly_the_given_one(broker: BrokeredStarter)
         parts.append(await read(process))
     process.close()
     seen = [os.fsdecode(entry) for entry in b"".join(parts).split(b"\0") if entry]
+    if isinstance(broker, Services):
+        assert len(seen.pop()) == len(f"{os.fsdecode(MARK)}=") + 16
     assert sorted(seen) == sorted(f"{name}={value}" for name, value in environment.items())
 
 
@@ -206,7 +215,7 @@ async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: Br
 async def test_a_supervisor_that_cannot_be_forked_says_why_though_nobody_hears_of_the_program() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setblocking(False)
-    connection = Supervisor(ours, ResourceLimits(), lambda _: None, lambda _: None)
+    connection = Supervisor(ours, bash("true"), lambda _: None, lambda _: None)
     with theirs:
         theirs.sendall(messages.framed(messages.FAILED, errno.EAGAIN))
     with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as caught:
@@ -331,6 +340,7 @@ async def test_the_umask_is_that_of_the_server(broker: BrokeredStarter) -> None:
 
 
 @pytest.mark.requirement("process.limits")
+@pytest.mark.parametrize("broker", WAYS[:2], indirect=True)
 async def test_limits_hold_and_cannot_be_widened(broker: BrokeredStarter) -> None:
     command = "for kind in f u c; do ulimit -S$kind; ulimit -H$kind; done; ulimit -c"
     narrow = ResourceLimits(file_bytes=1 << 20, processes=5000, core_bytes=0)

@@ -2,10 +2,13 @@
 
     server -- broker -- supervisor -- program -- whatever it starts
                `- supervisor ...
+               `- supervisor -- service
+                            `-- service ...
 
 The server makes a socket for each supervisor and hands one end to the broker, which forks. From then on the two talk to
 each other; the broker only keeps a copy of that end, and closes it once the supervisor and all that was beneath it have
-ended. So the end of the socket is, for the server, the proof that nothing is left.
+ended. So the end of the socket is, for the server, the proof that nothing is left. Services that run for long share one
+supervisor, which the broker hands their sockets on to.
 
 Nothing outlives the server, however it ends: then all sockets close, and supervisors end what they look after. They do
 the same when the broker is killed. A supervisor that is killed leaves its processes to the broker (on Linux both are
@@ -21,11 +24,13 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import socket
 import sys
 from contextlib import suppress
 from importlib import import_module
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
@@ -47,7 +52,7 @@ LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
 
 
 class Broker:
-    """The parent of all supervisors. Each byte on the socket to the server comes with the socket of a new one.
+    """The parent of all supervisors. Each byte on the socket to the server comes with the socket for one.
 
     A sub-reaper gets what dead supervisors leave. Programs may have `most_files` open, unless they ask for more.
     """
@@ -58,7 +63,8 @@ class Broker:
         self._most_files = most_files
         self._lifeline = os.pipe()  # nothing is ever written: it ends with this process, which supervisors notice
         self._waiting = supervisor.Waiting(server.fileno())
-        self._channels: dict[int, socket.socket] = {}  # a copy of the socket of each supervisor, by its process id
+        self._channels: dict[int, list[socket.socket]] = {}  # copies of those of each supervisor, by its process id
+        self._shared: tuple[int, socket.socket] | None = None  # the process id of the shared one, and the link to it
         self._left: list[socket.socket] = []  # those of dead supervisors, until nothing is beneath them
         self._sweep_at: float | None = None
         self._leave_at: float | None = None
@@ -69,6 +75,7 @@ class Broker:
             if self._waiting.wait(self._sweep_at, self._leave_at) and not self._listen():
                 self._leave_at = monotonic() + LEAVE_SECONDS
                 self._waiting.forget(self._server.fileno())
+                self._unlink()
             self._reap()
             if self._left:
                 self._sweep()
@@ -81,10 +88,39 @@ class Broker:
             return False
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-            self._fork(socket.socket(fileno=descriptor))
+            channel = socket.socket(fileno=descriptor)
+            if asked != messages.SHARED or not self._hand_on(channel):
+                self._fork(channel, is_shared=asked == messages.SHARED)
         return bool(asked)
 
-    def _fork(self, channel: socket.socket) -> None:
+    def _hand_on(self, channel: socket.socket) -> bool:
+        """Hand a socket on to the shared supervisor; whether there is one."""
+        if self._shared is None:
+            return False
+        pid, link = self._shared
+        try:
+            socket.send_fds(link, [messages.SHARED], [channel.fileno()])
+        except OSError:
+            self._unlink()
+            return False
+        # Those that the server has left prove nothing to anybody.
+        poll = select.poll()
+        for each in self._channels[pid]:
+            poll.register(each.fileno(), 0)
+        left = {number for number, _ in poll.poll(0)}
+        for each in [each for each in self._channels[pid] if each.fileno() in left]:
+            self._channels[pid].remove(each)
+            each.close()
+        self._channels[pid].append(channel)
+        return True
+
+    def _unlink(self) -> None:
+        if self._shared is not None:
+            self._shared[1].close()
+            self._shared = None
+
+    def _fork(self, channel: socket.socket, *, is_shared: bool) -> None:
+        ours, theirs = socket.socketpair() if is_shared else (None, None)
         try:
             pid = os.fork()
         except OSError as error:
@@ -92,16 +128,23 @@ class Broker:
                 channel.sendall(messages.framed(messages.FAILED, error.errno or 0))
             return
         if pid == 0:
-            self._become_supervisor(channel)
-        self._channels[pid] = channel
+            if ours is not None:
+                ours.close()
+            self._become_supervisor(channel, theirs)
+        self._channels[pid] = [channel]
+        if ours is not None and theirs is not None:
+            theirs.close()
+            ours.setblocking(False)
+            self._shared = (pid, ours)
 
-    def _become_supervisor(self, channel: socket.socket) -> NoReturn:
+    def _become_supervisor(self, channel: socket.socket, link: socket.socket | None) -> NoReturn:
         """In the child: let go of all that is the broker's, then serve."""
         status = 1
         try:
             alive, held = self._lifeline
             os.close(held)
-            for foreign in (self._server, self._waiting, *self._channels.values(), *self._left):
+            self._unlink()
+            for foreign in (self._server, self._waiting, *chain.from_iterable(self._channels.values()), *self._left):
                 foreign.close()
             is_subreaper = self._is_subreaper and descendants.become_subreaper()
             import resource  # noqa: PLC0415 - not on every system; `main` has loaded it
@@ -111,7 +154,7 @@ class Broker:
             with suppress(ValueError):  # it is lower by now, which only somebody else can have done
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self._most_files, hard))
             try:
-                made = supervisor.Supervisor(channel, alive, by_group=not is_subreaper)
+                made = supervisor.Supervisor(channel, alive, link, by_group=not is_subreaper)
             except OSError as error:
                 channel.sendall(messages.framed(messages.FAILED, error.errno or 0))
             else:
@@ -134,11 +177,14 @@ class Broker:
                     descendants.send_signals([pid] if pid in self._channels else [], signal.SIGCONT)
                     continue
                 has_reaped = True
-                channel = self._channels.pop(pid, None)
-                if channel is not None and status == 0:
+                if self._shared is not None and pid == self._shared[0]:
+                    self._unlink()
+                channels = self._channels.pop(pid, [])
+                if status != 0:
+                    self._left += channels
+                    continue
+                for channel in channels:
                     channel.close()  # one that has ended in order has left nothing
-                elif channel is not None:
-                    self._left.append(channel)
         return has_reaped
 
     def _sweep(self) -> None:

@@ -18,6 +18,8 @@ from contextlib import suppress
 if sys.platform == "win32":
     raise ImportError("nothing is followed on Windows")
 
+MARK = b"CORETOOLS_MCP_PROGRAM"  # the variable that tells what was started by which of several programs
+MARK_BYTES = 1 << 17  # of an environment that are looked at for it, more than the kernel takes for one text (ours)
 STOP_ROUNDS = 20  # how often to look for processes that were started while the others were stopped
 _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 _library = ctypes.CDLL(None)
@@ -37,7 +39,7 @@ def descendants(root: int, spared: Iterable[int] = ()) -> list[int]:
     of the root that are spared are left out, with all that is below them.
     """
     children: dict[int, list[int]] = {}
-    for pid, parent in _running():
+    for pid, parent, _ in _running():
         children.setdefault(parent, []).append(pid)
     left_out = set(spared)
     found = [pid for pid in children.get(root, ()) if pid not in left_out]
@@ -46,14 +48,17 @@ def descendants(root: int, spared: Iterable[int] = ()) -> list[int]:
     return found
 
 
-def _running() -> Iterator[tuple[int, int]]:
-    """The id of each process that runs, with that of its parent; the newest first, since they come and go the most."""
+def _running() -> Iterator[tuple[int, int, int]]:
+    """The id of each process that runs, with those of its parent and its session.
+
+    The newest first, since they come and go the most.
+    """
     for pid in sorted(map(int, filter(str.isdecimal, os.listdir("/proc"))), reverse=True):
         with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
             fields = stat.read(1024).rpartition(b")")[2].split()
             # A process whose first thread has ended is shown as a zombie too, but with more than one thread.
             if fields[0] not in b"ZX" or int(fields[17]) > 1:
-                yield pid, int(fields[1])
+                yield pid, int(fields[1]), int(fields[3])
 
 
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
@@ -82,7 +87,7 @@ class Descendants:
         ours, left_out = {os.getpid()}, set(self._spared)
         for _ in range(STOP_ROUNDS):
             before = len(ours)
-            for pid, parent in _running():
+            for pid, parent, _ in _running():
                 if parent in ours and pid not in ours and pid not in left_out:
                     send_signals([pid], signal.SIGSTOP)
                     ours.add(pid)
@@ -90,9 +95,60 @@ class Descendants:
                 break
         send_signals(ours - {os.getpid()}, signal.SIGKILL)
 
-    def is_left(self) -> bool:
-        """Whether something runs although this process has no child any more."""
+    def is_left(self, has_children: bool) -> bool:
+        """Whether something runs after the program has ended; nothing can if this process has no child any more."""
+        return has_children
+
+
+class Share:
+    """What one of several programs of this process, a sub-reaper, has started, itself included.
+
+    What has lost its parent is known by its session, or by the mark that it has inherited in its environment; with
+    neither it is nobody's, and ends with this process.
+    """
+
+    def __init__(self, program: int, mark: bytes) -> None:
+        self._program = program
+        self._mark = MARK + b"=" + mark
+
+    def pids(self) -> list[int]:
+        found, children = list[int](), dict[int, list[int]]()
+        for pid, parent, session in _running():
+            if self._is_own(pid, parent, session):
+                found.append(pid)
+            else:
+                children.setdefault(parent, []).append(pid)
+        for pid in found:
+            found += children.get(pid, ())
+        return found
+
+    def _is_own(self, pid: int, parent: int, session: int) -> bool:
+        if session == self._program:
+            return True
+        if parent != os.getpid():
+            return False
+        with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
+            return self._mark in environment.read(MARK_BYTES).split(b"\0")
         return False
+
+    def ask_to_end(self) -> None:
+        send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Stop all of them first, each as soon as it is seen, so that none starts others meanwhile."""
+        stopped = set[int]()
+        for _ in range(STOP_ROUNDS):
+            before = len(stopped)
+            for pid, parent, session in _running():
+                if pid not in stopped and (parent in stopped or self._is_own(pid, parent, session)):
+                    send_signals([pid], signal.SIGSTOP)
+                    stopped.add(pid)
+            if len(stopped) == before:
+                break
+        send_signals(stopped, signal.SIGKILL)
+
+    def is_left(self, has_children: bool) -> bool:
+        return has_children and bool(self.pids())
 
 
 class Group:
@@ -102,7 +158,7 @@ class Group:
         self._leader = leader
 
     def pids(self) -> list[int]:
-        return [self._leader] if self.is_left() else []
+        return [self._leader] if self.is_left(has_children=True) else []
 
     def ask_to_end(self) -> None:
         send_signals([-self._leader], signal.SIGTERM, signal.SIGCONT)
@@ -110,7 +166,8 @@ class Group:
     def kill(self) -> None:
         send_signals([-self._leader], signal.SIGKILL)
 
-    def is_left(self) -> bool:
+    def is_left(self, has_children: bool) -> bool:
+        del has_children  # those that have left it may be anybody's
         try:
             os.killpg(self._leader, 0)
         except OSError as error:
@@ -118,4 +175,4 @@ class Group:
         return True
 
 
-Followed = Descendants | Group  # all that a program has started and that still runs, itself included
+Followed = Descendants | Share | Group  # all that a program has started and that still runs, itself included

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from tools.shell.process import ProcessSpec
 
 
+# To the broker, with the socket of a supervisor: it is to have a process of its own, or is one more of what is shared.
+OWN, SHARED = b"\0", b"\1"
 FRAME = struct.Struct("=BI")  # what every message begins with: its kind, and the bytes that follow
 NUMBER = struct.Struct("=I")  # a number in a message
 # From the server. RUN: `packed`; with it come the descriptors of the output, of the errors if told apart, of the

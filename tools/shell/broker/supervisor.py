@@ -1,7 +1,8 @@
-"""Runs one program at a time and looks after all that it starts: the processes that the broker forks.
+"""Runs programs and looks after all that they start: the processes that the broker forks.
 
-Programs are started with `posix_spawn`, which copies nothing of the process that calls it. A supervisor takes the next
-program when nothing is left of the last one, since a fork costs half as much as a shell.
+Programs are started with `posix_spawn`, which copies nothing of the process that calls it. Each comes by a channel of
+its own, which takes the next one when nothing is left of the last, since a fork costs half as much as a shell. A
+supervisor has one channel; the one that services share gets more of them from the broker.
 
 It ends what is left when it is told to, and when the server or the broker is gone: then their ends of its descriptors
 close.
@@ -36,11 +37,13 @@ LEAVE_SECONDS = 30.0  # after so long without the server, what cannot be killed 
 LOOKS = 50  # how often to look for what runs if nothing is found: it may have been replaced by others meanwhile
 KILL_PAUSE_SECONDS = 0.02  # between two attempts to kill what is left
 _ALL_SIGNALS = tuple(map(int, signal.valid_signals()))  # once: it takes as long as a twelfth of a shell
-GROUP_PAUSE_SECONDS = 0.05  # nobody tells when a group has become empty, so it is looked at this often
+LOOK_PAUSE_SECONDS = 0.05  # between two looks at what may have become empty, which nobody tells (ours)
 
 
-def spawn(body: bytes, descriptors: list[int]) -> int:
-    """Start a program as RUN says, in a session of its own; an `OSError` if that cannot be.
+def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
+    """Start a program as RUN says, in a session of its own, with the mark, if any, in its environment.
+
+    An `OSError` if that cannot be.
 
     The caller closes the descriptors, of which some may have been replaced by copies.
     """
@@ -48,6 +51,8 @@ def spawn(body: bytes, descriptors: list[int]) -> int:
     import resource  # noqa: PLC0415 - as above
 
     argv, folder, environment, (file_bytes, processes, core_bytes), group, numbers = messages.unpacked(body)
+    if mark:
+        environment[descendants.MARK] = mark
     if len(descriptors) != 1 + len(numbers):
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
     # This process is limited, and with it all that it starts. A limit can only become lower.
@@ -106,6 +111,9 @@ class Waiting:
         for descriptor in (self._pipe[0], *descriptors):
             self._poll.register(descriptor, select.POLLIN)
 
+    def add(self, descriptor: int) -> None:
+        self._poll.register(descriptor, select.POLLIN)
+
     def forget(self, descriptor: int) -> None:
         self._poll.unregister(descriptor)
 
@@ -124,125 +132,220 @@ class Waiting:
             os.close(end)
 
 
-class Supervisor:
-    """Runs one program at a time and looks after all that it starts: its descendants, or with `by_group` its group.
+class Channel:
+    """The way to the server of one program at a time, and what is known of that."""
 
-    `broker` is a descriptor that can be read once the broker is gone.
-    """
+    def __init__(self, socket: socket.socket) -> None:
+        self.socket = socket
+        self.program = 0
+        self.has_exited = False
+        self.followed: descendants.Followed | None = None
+        self.look_at: float | None = None  # whether something is left
+        self.kill_at: float | None = None
+        self.leave_at: float | None = None  # once the server has left it: when what still runs is left alone
+        self._untold = b""
 
-    def __init__(self, channel: socket.socket, broker: int, *, by_group: bool) -> None:
-        self._channel = channel
-        self._broker = broker
-        self._by_group = by_group
-        self._waiting = Waiting(channel.fileno(), broker)
-        self._program = 0
-        self._followed: descendants.Followed | None = None
-        self._look_at: float | None = None
-        self._kill_at: float | None = None
-        self._leave_at: float | None = None
+    def note(self, kind: int, *numbers: int) -> None:
+        self._untold += messages.framed(kind, *numbers)
 
-    def serve(self) -> bool:
-        """Do what the server asks, until it or the broker is gone; whether nothing is left."""
-        while self._leave_at is None or (self._followed is not None and monotonic() < self._leave_at):
-            ready = self._waiting.wait(self._look_at, self._kill_at, self._leave_at)
-            # A request that comes when the broker is gone stays unread; so the server knows that it was not taken.
-            if self._broker in ready or (ready and not self._listen()):
-                self._leave()
-            self._reap()
-            if self._followed is not None and self._kill_at is not None and monotonic() >= self._kill_at:
-                self._followed.kill()
-                self._kill_at = monotonic() + KILL_PAUSE_SECONDS
-        with suppress(OSError):
-            os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which has to go on now
-        return self._followed is None
+    def tell(self, *message: int) -> None:
+        """Send a message, if any, after those that were noted."""
+        if message:
+            self.note(*message)
+        if self._untold:
+            data, self._untold = self._untold, b""
+            # If nobody listens any more, the next look at the socket tells.
+            with suppress(OSError):
+                self.socket.sendall(data)
 
-    def _listen(self) -> bool:
-        """Do what the server asks now; whether it is still there."""
-        try:
-            head, descriptors, _, _ = socket.recv_fds(self._channel, messages.FRAME.size, messages.MOST_DESCRIPTORS)
-            if not head:
-                return False
-            kind, size = messages.FRAME.unpack(head + self._receive(messages.FRAME.size - len(head)))
-            body = self._receive(size)
-        except OSError:
-            return False
-        if kind == messages.RUN:
-            self._run(body, descriptors)
-        elif kind == messages.END:
-            self._end(messages.NUMBER.unpack(body)[0] / 1000)
-        else:
-            self._tell(messages.LISTED, *self._list())
-        return True
-
-    def _list(self) -> list[int]:
-        """What runs; never nothing if there is something, unlike a single look at processes that come and go."""
-        for _ in range(LOOKS):
-            self._reap()
-            pids = self._followed.pids() if self._followed is not None else []
-            if pids or self._followed is None:
-                return pids
-        return [self._program]
-
-    def _receive(self, size: int) -> bytes:
+    def receive(self, size: int) -> bytes:
         received = bytearray()
         while len(received) < size:
-            part = self._channel.recv(size - len(received))
+            part = self.socket.recv(size - len(received))
             if not part:
                 raise ConnectionResetError
             received += part
         return bytes(received)
 
-    def _tell(self, kind: int, *numbers: int) -> None:
-        # If nobody listens any more, the next look at the socket tells.
-        with suppress(OSError):
-            self._channel.sendall(messages.framed(kind, *numbers))
+    def end(self, grace: float) -> None:
+        """End what runs, at once where the grace is 0."""
+        if self.followed is None:
+            return
+        kill_at = monotonic() + grace
+        self.kill_at = kill_at if self.kill_at is None else min(kill_at, self.kill_at)
+        if grace > 0:
+            self.followed.ask_to_end()
 
-    def _run(self, body: bytes, descriptors: list[int]) -> None:
+    def kill_in_time(self) -> None:
+        if self.followed is not None and self.kill_at is not None and monotonic() >= self.kill_at:
+            self.followed.kill()
+            self.kill_at = monotonic() + KILL_PAUSE_SECONDS
+
+
+class Supervisor:
+    """Runs a program for each of its channels and looks after all that it starts.
+
+    `broker` is a descriptor that can be read once the broker is gone. More channels come by `link`; without one all
+    processes below this one belong to the one program. With `by_group` each program's group is followed.
+    """
+
+    def __init__(self, channel: socket.socket, broker: int, link: socket.socket | None, *, by_group: bool) -> None:
+        self._broker = broker
+        self._link = link
+        self._is_shared = link is not None
+        self._by_group = by_group
+        self._waiting = Waiting(broker, *([link.fileno()] if link is not None else []))
+        self._channels: dict[int, Channel] = {}
+        self._has_children = False
+        self._add(channel)
+
+    def serve(self) -> bool:
+        """Do what the server asks, until it or the broker is gone; whether nothing is left."""
+        while self._link is not None or self._channels:
+            channels = self._channels.values()
+            ready = self._waiting.wait(*(at for each in channels for at in (each.look_at, each.kill_at, each.leave_at)))
+            # A request that comes when the broker is gone stays unread; so the server knows that it was not taken.
+            if self._broker in ready:
+                self._leave()
+            elif self._link is not None and self._link.fileno() in ready:
+                self._take_channel(self._link)
+            else:
+                for number in ready:
+                    if not self._listen(channel := self._channels[number]):
+                        self._let_go(channel)
+            self._reap()
+            for channel in list(self._channels.values()):
+                channel.kill_in_time()
+                if channel.leave_at is not None and (channel.followed is None or monotonic() >= channel.leave_at):
+                    self._channels.pop(channel.socket.fileno()).socket.close()
+        if self._has_children and not self._by_group:
+            descendants.Descendants().kill()  # whatever could not be told whose it is
+        with suppress(OSError):
+            os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which has to go on now
+        return not self._has_children
+
+    def _add(self, channel: socket.socket) -> None:
+        self._channels[channel.fileno()] = Channel(channel)
+        self._waiting.add(channel.fileno())
+
+    def _take_channel(self, link: socket.socket) -> None:
+        """Take the channel that the broker hands on; where it hands on no more, end with the last one."""
+        descriptors: list[int] = []
+        with suppress(OSError):
+            _, descriptors, _, _ = socket.recv_fds(link, 1, 1)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
+            self._add(socket.socket(fileno=descriptor))
+        if not descriptors:
+            self._unlink()
+
+    def _listen(self, channel: Channel) -> bool:
+        """Do what the server asks now; whether it is still there."""
         try:
-            self._program = spawn(body, descriptors)
+            head, descriptors, _, _ = socket.recv_fds(channel.socket, messages.FRAME.size, messages.MOST_DESCRIPTORS)
+            if not head:
+                return False
+            kind, size = messages.FRAME.unpack(head + channel.receive(messages.FRAME.size - len(head)))
+            body = channel.receive(size)
+        except OSError:
+            return False
+        if kind == messages.RUN:
+            self._run(channel, body, descriptors)
+        elif kind == messages.END:
+            channel.end(messages.NUMBER.unpack(body)[0] / 1000)
+        else:
+            channel.tell(messages.LISTED, *self._list(channel))
+        return True
+
+    def _list(self, channel: Channel) -> list[int]:
+        """What runs; never nothing if there is something, unlike a single look at processes that come and go."""
+        for _ in range(LOOKS):
+            self._reap()
+            pids = channel.followed.pids() if channel.followed is not None else []
+            if pids or channel.followed is None:
+                return pids
+        return [channel.program]
+
+    def _run(self, channel: Channel, body: bytes, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        mark = os.urandom(8).hex().encode() if self._is_shared else b""
+        try:
+            program = spawn(body, descriptors, mark)
         except OSError as error:
-            self._tell(messages.FAILED, error.errno or 0)
+            channel.tell(messages.FAILED, error.errno or 0)
             return
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
             os.chdir("/")  # so that no folder of the user's is kept busy
-        self._followed = descendants.Group(self._program) if self._by_group else descendants.Descendants()
-        self._tell(messages.STARTED, self._program, os.getpid())
+        channel.program, channel.has_exited, self._has_children = program, False, True
+        if self._by_group:
+            channel.followed = descendants.Group(program)
+        elif self._is_shared:
+            channel.followed = descendants.Share(program, mark)
+        else:
+            channel.followed = descendants.Descendants()
+        channel.tell(messages.STARTED, program, os.getpid())
 
     def _reap(self) -> None:
-        told = b""
-        while self._followed is not None:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                if self._followed.is_left():
-                    self._look_at = monotonic() + GROUP_PAUSE_SECONDS
-                    break
-                told += messages.framed(messages.GONE)
-                self._followed = self._look_at = self._kill_at = None
-                break
-            if pid == 0:
-                break
-            if pid == self._program:
-                told += messages.framed(messages.EXITED, status)
-        if told:
-            with suppress(OSError):
-                self._channel.sendall(told)
+        self._wait_for_children()
+        gone = [channel for channel in self._channels.values() if self._is_gone(channel)]
+        # Who starts another one and ends while we look is seen as little as the other one. But it was our child.
+        is_sure = not gone or not self._wait_for_children()
+        for channel in gone:
+            if is_sure:
+                channel.note(messages.GONE)
+                channel.followed = channel.kill_at = channel.look_at = None
+            else:
+                channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
+        for channel in self._channels.values():
+            channel.tell()
 
-    def _end(self, grace: float) -> None:
-        if self._followed is None:
-            return
-        kill_at = monotonic() + grace
-        self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
-        if grace > 0:
-            self._followed.ask_to_end()
+    def _wait_for_children(self) -> bool:
+        """Take in which have ended; whether there were any."""
+        has_reaped = False
+        programs = {channel.program: channel for channel in self._channels.values() if channel.followed is not None}
+        with suppress(ChildProcessError):
+            while self._has_children:
+                self._has_children = False  # unless this tells of one
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                self._has_children = True
+                if pid == 0:
+                    break
+                has_reaped = True
+                if pid in programs:
+                    programs[pid].has_exited = True
+                    programs[pid].note(messages.EXITED, status)
+        return has_reaped
+
+    def _is_gone(self, channel: Channel) -> bool:
+        if channel.followed is None or not channel.has_exited:
+            return False
+        if channel.look_at is not None and monotonic() < channel.look_at:
+            return False
+        if not channel.followed.is_left(self._has_children):
+            return True
+        if self._by_group or self._is_shared:
+            channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
+        return False
 
     def _leave(self) -> None:
         """Begin to end everything, since nobody asks any more."""
-        self._leave_at = monotonic() + LEAVE_SECONDS
-        self._waiting.forget(self._channel.fileno())
         self._waiting.forget(self._broker)
-        self._end(LEAVE_GRACE_SECONDS)
+        self._unlink()
+        for channel in self._channels.values():
+            self._let_go(channel)
+
+    def _unlink(self) -> None:
+        if self._link is not None:
+            self._waiting.forget(self._link.fileno())
+            self._link.close()
+            self._link = None
+
+    def _let_go(self, channel: Channel) -> None:
+        """End what runs for a channel that the server has left."""
+        if channel.leave_at is None:
+            channel.leave_at = monotonic() + LEAVE_SECONDS
+            self._waiting.forget(channel.socket.fileno())
+            channel.end(LEAVE_GRACE_SECONDS)
