@@ -353,3 +353,17 @@ def listing(name: str, *, entry: Json | None = None, **orders: Any) -> Json:
 def having(*uris: str) -> list[Json]:
     """Resources or templates with nothing but a name."""
     return [{"uriTemplate" if "{" in uri else "uri": uri, "name": uri} for uri in uris]
+
+
+def scripted(name: str, era: str = "handshake", *, entry: Json | None = None, **orders: Any) -> Json:
+    """A settings entry for an upstream that answers each method as it is told.
+
+    Args:
+        name: What it tells as its own.
+        era: What it speaks.
+        entry: What else stands in the settings.
+        orders: As `scripted_upstream.py` takes them.
+    """
+    told = json.dumps({"name": name, "era": era, **orders})
+    peer = str(PEERS / "scripted_upstream.py")
+    return {"command": sys.executable, "args": [peer, told], "trust": True, **(entry or {})}
