@@ -5,7 +5,8 @@ python scripted_upstream.py '{"name": "a", "era": "handshake"|"modern", "capabil
 `answers` has a result for each method, or, for what is named by a URI, a result for each URI; what is not there is
 refused with -32602. A call tells, as JSON, who was called, with which parameters and headers, and what `initialize`
 said. With `tale`, each method that it is sent is a line of that file. Over stdio it says what `says` has for a tool
-before it answers a call of it.
+before it answers a call of it; over HTTP it answers methods of `locked` with 401 or 403, challenges and a text:
+`{"methods": [...], "status": 401, "challenges": [...], "text": "..."}`.
 """
 
 from __future__ import annotations
@@ -84,9 +85,16 @@ def serve_http(script: Script) -> None:
 
         def do_POST(self) -> None:
             said = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            answer = script.answer(said, {name.lower(): value for name, value in self.headers.items()})
-            body = b"" if answer is None else json.dumps(answer).encode()
-            self.send_response(202 if answer is None else 200)
+            locked: Json = script.orders.get("locked", {"methods": []})
+            if said["method"] in locked["methods"]:
+                body = locked["text"].encode()
+                self.send_response(locked["status"])
+                for challenge in locked["challenges"]:
+                    self.send_header("www-authenticate", challenge)
+            else:
+                answer = script.answer(said, {name.lower(): value for name, value in self.headers.items()})
+                body = b"" if answer is None else json.dumps(answer).encode()
+                self.send_response(202 if answer is None else 200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -109,8 +117,9 @@ def serve_http(script: Script) -> None:
 def serve_stdio(script: Script) -> None:
     for line in sys.stdin:
         message: Json = json.loads(line)
-        tool = (message.get("params") or {}).get("name") if message.get("method") == CALL else None
-        for said in (*script.orders.get("says", {}).get(tool, ()), script.answer(message, {})):
+        params: Json = message.get("params") or {}
+        says: Json = script.orders.get("says", {}) if message.get("method") == CALL else {}
+        for said in (*says.get(params.get("name", ""), ()), script.answer(message, {})):
             if said is not None:
                 sys.stdout.write(json.dumps({"jsonrpc": "2.0", **said}) + "\n")
                 sys.stdout.flush()
