@@ -101,7 +101,7 @@ class Exchange:
             case "sampling/createMessage":
                 announced = self.capabilities.get("sampling")
                 # With tools only where that is announced by itself (SEP-1577); others would pass them over.
-                wants_tools = not {"tools", "toolChoice"}.isdisjoint(params)
+                wants_tools = bool(params.get("tools") or params.get("toolChoice"))
                 return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
             case "roots/list":
                 return self.capabilities.get("roots") is not None
