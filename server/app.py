@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.inbound import X_MCP_HEADER_KEY
 
 from server import clients
-from server.announcements import Announcements, ListenBus
+from server.announcements import Announcements, ListenBus, ListKind
 from server.audit_log import AuditLog
 from server.client_request import exchange_of
 from server.consent.confirmers import Confirmers
@@ -167,7 +167,7 @@ class App:
                 why_denied=policy.why_server_not_offered,
                 before=self.clients.of,
                 bus=bus,
-                changed=lambda kind: self._announcements.note(kind, self._tasks),
+                changed=self._list_changed,
             ),
         )
         self.pool = self.proxy.pool
@@ -191,6 +191,7 @@ class App:
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
+            published_uri=self.proxy.published_uri,
             listed=self._tools_listed,
             modes_changed=partial(self._announcements.tell, "tools"),
         )
@@ -284,8 +285,12 @@ class App:
             self._tasks.start_soon(self.commands.forget, state.key, state.jobs)
 
     def _tools_changed(self) -> None:
-        self.tools.listings.clear()
-        self._announcements.note("tools", self._tasks)
+        self._list_changed("tools")
+
+    def _list_changed(self, kind: ListKind) -> None:
+        if kind == "tools":
+            self.tools.listings.clear()
+        self._announcements.note(kind, self._tasks)
 
     def _tools_listed(self) -> None:
         self.server.compare_headers()

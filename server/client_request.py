@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -98,7 +99,10 @@ class Exchange:
                 is_web_address = isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) and visible(url) == url
                 return mode == "url" and modes.get("url") is not None and bool(is_web_address)
             case "sampling/createMessage":
-                return self.capabilities.get("sampling") is not None
+                announced = self.capabilities.get("sampling")
+                # With tools only where that is announced by itself (SEP-1577); others would pass them over.
+                wants_tools = bool(params.get("tools") or params.get("toolChoice"))
+                return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
             case "roots/list":
                 return self.capabilities.get("roots") is not None
             case _:
@@ -137,6 +141,8 @@ class Exchange:
 
     async def notify(self, method: str, params: Json) -> None:
         """Send a notification that belongs to this request; one that cannot be sent any more is dropped."""
+        if self.is_modern and method == "notifications/elicitation/complete":
+            return  # it names what the 2026-07-28 revision has no more
         try:
             await self.outbound.notify(method, params)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -144,6 +150,9 @@ class Exchange:
 
     async def ask(self, method: str, params: Json, seconds: float) -> Json:
         """Ask the client, in a revision where that is possible, and wait; `NotAskedError` where there is no answer."""
+        if params.get("mode") == "url":
+            # Upstreams of the 2026-07-28 revision give none, and this one demands it.
+            params = {"elicitationId": secrets.token_hex(8), **params}
         try:
             with anyio.fail_after(seconds):
                 return await self.outbound.send_raw_request(method, params)

@@ -18,7 +18,7 @@ from server.console.upstream_waits import quiet_log, show_failure, wait_for
 from server.protocol_mapping import tool_to_wire
 from server.run_server import until_signal
 from server.settings import SettingsReport
-from server.upstreams.catalog.names import NameMap
+from server.upstreams.catalog.names import NameMap, full_name
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tools.call.base_tool import BaseTool
 from tools.contract.display import visible_line
@@ -83,7 +83,7 @@ def show_listing(tools: Sequence[BaseTool[Any]], asked: Mapping[str, Verdict], n
         sentence = re.split(r"(?<=[.:])\s", tool.description.strip(), maxsplit=1)[0].rstrip(".:")
         about = textwrap.shorten(visible_line(sentence), SENTENCE_CHARS, placeholder=" ...")
         rows.append((tool.name, ASKED[asked[tool.name]], about))
-        if isinstance(tool, DiscoveredMCPTool) and tool.aliases:  # its name is not the usual `alias__tool`
+        if isinstance(tool, DiscoveredMCPTool) and tool.name != full_name(tool.alias, tool.upstream_name):
             change = next((entry.change for entry in names.changed if entry.name == tool.name), None)
             origin = f"{tool.upstream_name} of the server {tool.alias}"
             rows.append(("", "", "= " + visible_line(origin if change is None else f"{origin}; {change}")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -21,6 +22,7 @@ from server.protocol_mapping import LINKS_SINCE, DisplayPlace, result_to_wire, t
 from server.sdk_seams import RequestContext, is_open
 from server.tool_services import CustomTools
 from server.upstreams.call_relay import Relay
+from server.upstreams.catalog.apps import with_app_links
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.pool import LIKE_SECONDS
@@ -30,11 +32,13 @@ from tools.call.base_tool import BaseTool
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Confirmer, Question
+from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolNotRegisteredError
 from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, ToolResult
 from tools.permissions.tool_names import DELEGATING
 
+MOST_NAMED = 5  # tools that an error proposes
 _USUAL = frozenset(("name", "arguments", "_meta"))  # parameters of most calls
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show a person a form
@@ -57,6 +61,7 @@ class ToolRequests:
     custom_tools: CustomTools
     is_built_in: bool
     display: DisplayPlace
+    published_uri: Callable[[Upstream, str], str]  # the URI by which clients know a resource of an upstream
     listed: Callable[[], None]
     modes_changed: Callable[[Sequence[ServerSession]], Awaitable[None]]
     listings: dict[tuple[bool, bool], dict[str, Any]] = field(default_factory=dict[tuple[bool, bool], dict[str, Any]])
@@ -73,12 +78,17 @@ class ToolRequests:
         shows_forms = self.confirmers.shows_forms(ctx)
         if not is_of_like and (listing := self.listings.get((plans, shows_forms))) is not None:
             return listing
-        tools = [tool_to_wire(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
+        tools = [self._listed(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
         if is_of_like:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         # It may change at any time, and depends on what the operator configured.
         listing = self.listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
         return listing
+
+    def _listed(self, tool: BaseTool[Any]) -> dict[str, Any]:
+        owner = self.relay.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
+        wire = tool_to_wire(tool)
+        return wire if owner is None else with_app_links(wire, partial(self.published_uri, owner))
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
         """The tools that a client would see, which is in plan mode or not, and can show a person a form or not."""
@@ -142,7 +152,7 @@ class ToolRequests:
         except ToolNotRegisteredError as error:
             unused = self.relay.pool.why_not_used(call.name)
             if owner.live_session is not None and unused is None:
-                raise _unknown(error, error.message) from None
+                raise _unknown(error.nearest, error.message) from None
             # A tool of an upstream that is down is not unknown, only not available.
             outcome = ToolResult.failed(unused or owner.unavailable())
         except ToolError as error:
@@ -173,9 +183,13 @@ class ToolRequests:
         except ToolNotRegisteredError:
             if (unused := self.relay.pool.why_not_used(name)) is None:
                 await self.relay.pool.wait_for_first_list()  # what was meant is perhaps a tool of a server
+                if len(meant := self.relay.pool.catalog.called_by_apps(name)[:MOST_NAMED]) > 1:
+                    said = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
+                    which = " or ".join(map(visible_line, meant))
+                    raise _unknown(meant, f"{said}Name the one that you mean: {which}.") from None
                 error = self.registry.not_registered(name)
                 is_of_agents = name == DELEGATING and self.is_built_in
-                raise _unknown(error, NO_AGENTS if is_of_agents else error.message) from None
+                raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message) from None
             outcome = ToolResult.failed(unused)
         except ToolError as error:
             outcome = ToolResult.failed(error)
@@ -186,5 +200,5 @@ class ToolRequests:
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
 
 
-def _unknown(error: ToolNotRegisteredError, message: str) -> MCPError:
-    return MCPError(code=types.INVALID_PARAMS, message=message, data={"nearest": list(error.nearest)})
+def _unknown(nearest: Sequence[str], message: str) -> MCPError:
+    return MCPError(code=types.INVALID_PARAMS, message=message, data={"nearest": list(nearest)})

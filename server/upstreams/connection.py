@@ -27,7 +27,7 @@ from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
 from server.upstreams.session.upstream_subscriptions import ChangeStream
 from server.upstreams.wire.http import NeedsAuthenticationError, UnreachableError
-from server.upstreams.wire.peer import ConnectionLostError, ProgramEnd, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.peer import Challenge, ConnectionLostError, ProgramEnd, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.transports import Transport, transports_to
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -85,6 +85,7 @@ class UpstreamStatus:
     attempts: int = 0  # attempts to connect since it was connected last
     program_end: ProgramEnd | None = None  # how its program ended, where it was one and has ended
     losses: int = 0  # how often a connection was lost soon after it was there, in a row
+    challenge: Challenge | None = None  # how it said last that it wants a login
 
     def change(self, state: UpstreamState, problem: str = "") -> None:
         if (state, problem) != (self.state, self.problem):
@@ -123,19 +124,30 @@ _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
 
 def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     """What a failed connection means: the state that the upstream is in, and why."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    error = _cause(error)
     for kind, state, why in _FAILURES:
         if isinstance(error, kind):
             return state, why
     if isinstance(error, NeedsAuthenticationError):
-        why = f"it requires a token or a login (HTTP status {error.status})"
+        why = f"it requires a token or a login (HTTP status {error.challenge.status})"
         return UpstreamState.NEEDS_AUTHENTICATION, why
     if isinstance(error, UnusableAnswerError):
         return UpstreamState.FAILED, f"it gave no usable answer: {error.why}"
     if isinstance(error, UpstreamError):
         return UpstreamState.FAILED, f"it answered with error {error.code}"
     return UpstreamState.FAILED, f"the connection failed ({type(error).__name__})"
+
+
+def challenge_of(error: BaseException) -> Challenge | None:
+    """How a server said that it wants a login, where that is why a connection failed."""
+    cause = _cause(error)
+    return cause.challenge if isinstance(cause, NeedsAuthenticationError | UnusableAnswerError) else None
+
+
+def _cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +282,7 @@ class Upstream:
                 reason = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             state, reason = failure_of(error)
+            status.challenge = challenge_of(error)
         finally:
             self.session = self.change_stream = None
         status.change(state, reason)
@@ -304,7 +317,7 @@ class Upstream:
 
     def _set_connected(self) -> None:
         self.status.change(UpstreamState.CONNECTED)
-        self.status.attempts = 0
+        self.status.attempts, self.status.challenge = 0, None
         self.tried.set()
 
     def settle(self) -> None:

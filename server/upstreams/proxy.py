@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
+import anyio
 import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.server.context import CallNext
@@ -27,11 +28,13 @@ from server.sdk_seams import RequestContext, is_open
 from server.settings import SettingsReport
 from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
-from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of
+from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of, without_alias
 from server.upstreams.connection import Audience, SessionKey, Upstream
+from server.upstreams.extensions import RELAYED_EXTENSIONS
+from server.upstreams.extensions import SKILLS as SKILLS_EXTENSION
 from server.upstreams.pool import UpstreamPool, bounded_gather
 from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
-from server.upstreams.session.listing import PROMPTS, RESOURCES, TEMPLATES, Kind
+from server.upstreams.session.listing import PROMPTS, RESOURCES, SKILLS, TEMPLATES, IsThisServerError, Kind, read_list
 from server.upstreams.session.results import NEVER_CACHED, protocol_error_for, result_for_client
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.session.visible_texts import prompt_with_visible_texts
@@ -44,7 +47,12 @@ from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
 
-EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
+EVERYTHING: Json = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"context": {}, "tools": {}},
+    "roots": {"listChanged": True},
+    "extensions": {name: each.declared for name, each in RELAYED_EXTENSIONS.items()},
+}
 """What is announced in a session that only lists, since some servers list less to clients that can do less."""
 
 STATUS_URI = "coretools://upstreams"
@@ -58,8 +66,10 @@ STATUS: Json = {
 }
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of our own resources
+SKILLS_SECONDS = 5.0  # how long all upstreams may take to list their skills (ours)
 MOST_NAMED = 5  # servers that an error proposes
 
+_WELCOMES = frozenset({"initialize", "server/discover"})
 _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 
 _METHODS = _HANDSHAKE_METHODS | {
@@ -70,6 +80,9 @@ _METHODS = _HANDSHAKE_METHODS | {
     "prompts/get",
     "completion/complete",
     "subscriptions/listen",
+    "skills/list",
+    "skills/get",
+    "resources/directory/read",
 }
 
 
@@ -111,6 +124,7 @@ class Proxy:
         self._tasks: TaskGroup | None = None
         self._denied: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
+        self._apps: Mapping[tuple[str, str], str] = {}  # how they were published last
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
             report.upstreams,
@@ -123,7 +137,7 @@ class Proxy:
             is_suspended=self._is_suspended,
             left_out=report.left_out,
         )
-        self.relay = Relay(self.pool, self._question_seconds, self._published_uri)
+        self.relay = Relay(self.pool, self._question_seconds, self.published_uri)
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
@@ -165,6 +179,9 @@ class Proxy:
         self._denied = self._routes = self._prompts = None
         if is_said:
             self._dependencies.changed(kind.capability)
+        # Where tools with apps were listed already, they may name these by other URIs now.
+        if kind in (RESOURCES, TEMPLATES) and (before := self._apps) and self.routes.apps != before:
+            self._dependencies.changed("tools")
 
     def _on_updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
         if upstream.alias not in self.denied:
@@ -173,11 +190,16 @@ class Proxy:
     def _is_suspended(self, session: UpstreamSession) -> bool:
         return self.relay.suspended.is_used(session)
 
-    def _published_uri(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
+    def published_uri(self, upstream: Upstream, uri: str, is_sought: bool = False) -> str:
         return self.routes.published(upstream, uri, is_sought)
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
+        if method in _WELCOMES and self.pool.upstreams:
+            # For the handshake era the SDK's models know of no extensions; and which come later cannot be told later.
+            welcome = as_mapping(await call_next(ctx))
+            extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items()}
+            return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
         if method not in _METHODS or not self.pool.upstreams or not is_open(ctx):
             return await call_next(ctx)
         if method in _HANDSHAKE_METHODS and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
@@ -196,6 +218,14 @@ class Proxy:
                     return result_for_client(method, {"contents": contents}, ctx.protocol_version)
                 route = self._route(uri)
                 if route is None:
+                    return await self._or_not_found(ctx, call_next, uri)
+                return await self._bring(ctx, route.upstream, {"uri": route.uri})
+            case "skills/list":
+                return await self._list_skills(ctx)
+            case "skills/get" | "resources/directory/read":
+                uri = as_mapping(ctx.params).get("uri")
+                route = self._route(uri)
+                if route is None or not self._is_able(route.upstream, method):
                     return await self._or_not_found(ctx, call_next, uri)
                 return await self._bring(ctx, route.upstream, {"uri": route.uri})
             case "prompts/get":
@@ -257,6 +287,45 @@ class Proxy:
         listing = {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
         return result_for_client(ctx.method, listing, ctx.protocol_version)
 
+    async def _list_skills(self, ctx: RequestContext) -> Json:
+        """The skills of all upstreams, asked for now, since nobody tells that they have changed; and none of the files.
+
+        An upstream that does not answer in a moment has those that it listed last.
+        """
+
+        async def read(upstream: Upstream, session: UpstreamSession) -> None:
+            try:
+                upstream.offer.lists[SKILLS.field] = await read_list(session, SKILLS, upstream.offer)
+            except (RelayError, IsThisServerError):
+                logger.warning("upstream %s: skills/list did not work", upstream.alias)
+
+        with anyio.move_on_after(SKILLS_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for upstream in self._open_upstreams:
+                    if (session := upstream.live_session) is None:
+                        continue
+                    if self._is_able(upstream, "skills/list"):
+                        tasks.start_soon(read, upstream, session)
+                    else:
+                        upstream.offer.lists.pop(SKILLS.field, None)
+        self._routes = None
+        skills = [
+            with_origin(self.routes.published_skill(upstream, skill), upstream.alias)
+            for upstream in self._open_upstreams
+            for skill in upstream.offer.of(SKILLS)
+        ]
+        meta = as_mapping(as_mapping(ctx.params).get("_meta"))
+        listing = {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
+        return result_for_client(ctx.method, listing, ctx.protocol_version)
+
+    def _is_able(self, upstream: Upstream, method: str) -> bool:
+        """Whether an upstream serves skills, or lists folders; one that is away is asked, which tells why it is."""
+        session = upstream.live_session
+        if session is None:
+            return True
+        setting = ("directoryRead",) if method == "resources/directory/read" else ()
+        return session.era.announces("extensions", SKILLS_EXTENSION, *setting)
+
     async def _or_not_found(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
         if not isinstance(uri, str) or self._own.has(uri):
             try:
@@ -271,6 +340,9 @@ class Proxy:
 
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
         result = await self.relay.bring(upstream, ctx.method, named, self._exchange(ctx))
+        if ctx.method == "skills/get":
+            skill = self.routes.published_skill(upstream, as_mapping(result.get("skill")))
+            result = {**result, "skill": with_origin(skill, upstream.alias)}
         return result_for_client(ctx.method, result, ctx.protocol_version)
 
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
@@ -305,7 +377,7 @@ class Proxy:
         if not isinstance(uri, str):
             return None
         if not (self._own.has(uri) or uri in self.routes.known):
-            self._refuse_denied(uri.partition("+")[0], uri, RESOURCES, TEMPLATES)
+            self._refuse_denied(without_alias(uri)[0], uri, RESOURCES, TEMPLATES)
         try:
             return self.routes.find(uri)
         except SharedUriError as error:
@@ -353,6 +425,7 @@ class Proxy:
             is_alone = len(upstreams) == 1 and not self._own.has_resources
             aliases = {upstream.alias for upstream in self.pool.upstreams}
             self._routes = ResourceRoutes(upstreams, aliases, self._own.has, is_alone=is_alone)
+            self._apps = self._routes.apps
         return self._routes
 
     @property

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,17 @@ def failures(url: str, revision: str, results: Path) -> dict[str, list[str]]:
     Returns:
         The scenarios that were not passed, with the reasons of each.
     """
+    return _failures(url, ("--requirements", revision), [*scored_scenarios(revision), *ALSO_PASSED[revision]], results)
+
+
+def failures_of_scenario(url: str, scenario: str, revision: str, results: Path) -> dict[str, list[str]]:
+    """Run one scenario that is in no set of requirements; what it returns is as for `failures`."""
+    return _failures(url, ("--scenario", scenario, "--spec-version", revision, "--force"), [scenario], results)
+
+
+def _failures(url: str, what: Sequence[str], wanted: list[str], results: Path) -> dict[str, list[str]]:
     node = Path(sys.executable).with_name("node")
-    options = ("--url", url, "--requirements", revision, "--output-dir", results)
+    options = ("--url", url, *what, "--output-dir", results)
     done = subprocess.run(
         [node, SUITE_PACKAGE / "dist" / "index.js", "server", *options],
         stdin=subprocess.DEVNULL,
@@ -59,7 +69,6 @@ def failures(url: str, revision: str, results: Path) -> dict[str, list[str]]:
     )
     found = {match["scenario"]: path for path in results.glob("*") if (match := RESULT.fullmatch(path.name))}
     assert found, f"the suite ended with code {done.returncode} and without results:\n{done.stdout}"
-    wanted = [*scored_scenarios(revision), *ALSO_PASSED[revision]]
     reasons = {name: _reasons(found[name]) if name in found else ["it was not run"] for name in wanted}
     return {name: told for name, told in reasons.items() if told}
 

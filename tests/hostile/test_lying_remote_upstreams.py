@@ -200,5 +200,5 @@ async def test_a_request_that_http_does_not_allow_fails_alone_and_says_nothing_o
     assert told["id"] == 7
     assert told["error"]["message"] == "what was to be sent is not allowed in HTTP"
     assert doubts == []
-    assert not transport.is_locked, "nothing is known of the server by it"
+    assert transport.challenge is None, "nothing is known of the server by it"
     assert not transport.is_unreachable, "nothing is known of the server by it"

@@ -16,7 +16,18 @@ from server.transports.lines import OUTGOING_BYTES, Backpressure, OutgoingLines
 from server.transports.request_dispatcher import WireDispatcher
 from server.upstreams.session.questions import QuestionWaits
 from server.upstreams.wire import peer as peers
-from server.upstreams.wire.peer import MOST_EVENT_BYTES, MOST_EVENTS, Answer, Notice, Peer, PendingRequest, Progress
+from server.upstreams.wire.peer import (
+    MOST_EVENT_BYTES,
+    MOST_EVENTS,
+    Answer,
+    Challenge,
+    Notice,
+    Peer,
+    PendingRequest,
+    Progress,
+    UnusableAnswerError,
+    unusable,
+)
 
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
@@ -207,3 +218,13 @@ async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothin
         await anyio.wait_all_tasks_blocked()
         assert b"who?" in b"".join(outgoing.next_pieces())
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("upstream.challenge")
+async def test_a_request_that_fails_for_want_of_a_login_says_how_the_server_wants_it(pending: PendingRequest) -> None:
+    challenge = Challenge(403, ('Bearer error="insufficient_scope", scope="write"',))
+    pending.peer.take(unusable(pending.identity, "it requires a token or a login (HTTP status 403)", challenge))
+    with pytest.raises(UnusableAnswerError) as failed:
+        await pending.result()
+    assert failed.value.challenge == challenge
+    assert "insufficient_scope" not in f"{failed.value!r} {failed.value.why} {failed.value.challenge!r}"

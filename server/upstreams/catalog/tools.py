@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,7 @@ from mcp.shared.inbound import x_mcp_header_map
 
 from server.json_rpc import as_mapping
 from server.settings import UpstreamSettings
+from server.upstreams.catalog.apps import app_links, is_for_apps
 from server.upstreams.catalog.names import NameList, NameMap, Origin, full_name, is_included, name_map, rule_name
 from server.upstreams.session.listing import in_turns
 from server.upstreams.session.visible_texts import tool_with_visible_texts
@@ -132,6 +134,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     Args:
         definition: The tool as the upstream lists it, in wire shape.
         trusted: The operator trusts this upstream: no question, and its annotations are published as they are.
+        is_bare: Its own name reaches it too, without the alias: apps of its server know no other.
         known: What it was before, and who has agreed to what; `None` for one that was never another. This tool is
             what it is now, and stays that when the upstream changes it.
         shown: The definition with texts that hide nothing, where that is known.
@@ -147,6 +150,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         *,
         trusted: bool,
         call: UpstreamCall,
+        is_bare: bool = False,
         known: ToolRecord | None = None,
         shown: Mapping[str, Any] | None = None,
     ) -> None:
@@ -154,7 +158,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.upstream_name: str = definition["name"]
         self.name = exposed_name
         full = full_name(alias, self.upstream_name)
-        self.aliases = () if full == exposed_name else (full,)
+        self.is_bare = is_bare
+        self.aliases = (*([full] if full != exposed_name else ()), *([self.upstream_name] if is_bare else ()))
         self._shown = tool_with_visible_texts(definition) if shown is None else shown
         self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
         self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
@@ -180,7 +185,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         """Equal when a client would see and get the same."""
         return (
             isinstance(other, DiscoveredMCPTool)
-            and (self.name, self._trusted) == (other.name, other._trusted)
+            and (self.name, self.is_bare, self._trusted) == (other.name, other.is_bare, other._trusted)
             and self.definition == other.definition
         )
 
@@ -306,6 +311,7 @@ class ToolCatalog:
         self._budget = budget
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
+        self._for_apps: dict[str, frozenset[str]] = {}  # what apps of each upstream may call, where it has any
         self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
@@ -323,6 +329,7 @@ class ToolCatalog:
         self._entries = dict(entries)
         for alias in gone:
             self._offers.pop(alias, None)
+            self._for_apps.pop(alias, None)
             self._known.forget(alias)
             self._prepared.pop(alias, None)
         for alias in gone:
@@ -356,7 +363,13 @@ class ToolCatalog:
                 kept.setdefault(name, definition)
         self._known.note(alias, ((name, self._prepared_of(alias, each).digest) for name, each in kept.items()))
         self._offers[alias] = kept, call
+        has_apps = any(True for each in kept.values() for _ in app_links(each))
+        self._for_apps[alias] = frozenset(name for name, each in kept.items() if has_apps and is_for_apps(each))
         self._publish()
+
+    def called_by_apps(self, name: str) -> list[str]:
+        """The full names of the tools that apps may mean by a name without an alias."""
+        return [full_name(alias, name) for alias in self._entries if name in self._for_apps.get(alias, ())]
 
     def lists_anything(self, alias: str) -> bool:
         return alias in self._offers
@@ -368,6 +381,7 @@ class ToolCatalog:
         try:
             self._name_all()
             made: dict[Origin, DiscoveredMCPTool] = {}
+            bare = self._bare_names()
             for alias, (definitions, call) in self._offers.items():
                 trusted = self._entries[alias].trust
                 published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
@@ -377,12 +391,20 @@ class ToolCatalog:
                     origin, known = Origin(alias, name), self._known.of(alias, name)
                     called = published.get(origin) or rule_name(alias, name)
                     tool = self._made.get(origin)
+                    is_bare = name in bare and name in self._for_apps[alias]
                     # A tool that is the same stays.
-                    is_same = tool is not None and tool.name == called
+                    is_same = tool is not None and (tool.name, tool.is_bare) == (called, is_bare)
                     if tool is None or not (is_same and tool.is_of(definition, call, known, trusted=trusted)):
                         shown = self._prepared_of(alias, definition).shown
                         tool = DiscoveredMCPTool(
-                            alias, called, definition, trusted=trusted, call=call, known=known, shown=shown
+                            alias,
+                            called,
+                            definition,
+                            trusted=trusted,
+                            call=call,
+                            is_bare=is_bare,
+                            known=known,
+                            shown=shown,
                         )
                     made[origin] = tool
                     (listed if origin in published else hidden).append(tool)
@@ -390,6 +412,16 @@ class ToolCatalog:
             self._made = made
         finally:
             self._is_publishing = False
+
+    def _bare_names(self) -> set[str]:
+        """What apps may call without an alias: names of one tool each, which mean nothing else here."""
+        counts = Counter(itertools.chain.from_iterable(self._for_apps.values()))
+        if not counts:
+            return set()
+        taken = {*self.names.published, *self.names.full, *self._registry.names_beside(self._entries)}
+        prefixes = tuple(f"{alias}{BETWEEN}" for alias in self._entries)
+        alone = (name for name, count in counts.items() if count == 1)
+        return {name for name in alone if not (name in taken or name.startswith(prefixes))}
 
     def _name_all(self) -> None:
         listed = [

@@ -15,6 +15,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LE
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from server.json_rpc import Json, as_mapping
+from server.upstreams.extensions import with_relayed_extensions
 from server.upstreams.wire.peer import Peer, RelayError, UnusableAnswerError, UpstreamError
 
 PROBE_SECONDS = 10.0
@@ -147,7 +148,7 @@ async def _discover(peer: Peer, version: str, announced: Json, meta: Json) -> Er
 async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
     params = {
         "protocolVersion": LATEST_HANDSHAKE_VERSION,
-        "capabilities": announced,
+        "capabilities": with_relayed_extensions(announced),
         "clientInfo": our_name(),
         **({"_meta": meta} if meta else {}),
     }
@@ -170,7 +171,7 @@ def envelope(version: str, announced: Json) -> Json:
     return {
         PROTOCOL_VERSION_META_KEY: version,
         CLIENT_INFO_META_KEY: our_name(),
-        CLIENT_CAPABILITIES_META_KEY: announced,
+        CLIENT_CAPABILITIES_META_KEY: with_relayed_extensions(announced),
     }
 
 

@@ -53,7 +53,8 @@ TOOLS = Kind("tools/list", "tools", "name", "tools")
 PROMPTS = Kind("prompts/list", "prompts", "name", "prompts")
 RESOURCES = Kind("resources/list", "resources", "uri", "resources")
 TEMPLATES = Kind("resources/templates/list", "resourceTemplates", "uriTemplate", "resources")
-KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)
+KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)  # what is read of an upstream that is connected
+SKILLS = Kind("skills/list", "skills", "uri", "resources")  # read whenever a client wants it: nobody tells of changes
 
 
 class IsThisServerError(Exception):
@@ -90,7 +91,7 @@ async def read_lists(
     async def read(kind: Kind) -> None:
         try:
             with anyio.fail_after(seconds):
-                items = await _read_list(session, kind, offer)
+                items = await read_list(session, kind, offer)
         except (RelayError, TimeoutError) as error:
             if kind is TOOLS and (session.era.announces("tools") or not isinstance(error, UpstreamError)):
                 problems.append(error)
@@ -107,8 +108,8 @@ async def read_lists(
         raise problems[0]
 
 
-async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list[Json]:
-    """Read all pages of one list; what is the same again is known to be usable."""
+async def read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list[Json]:
+    """Read all pages of one list; what is the same again is known to be usable. Raises as `read_lists`."""
     alias, version = session.alias, session.era.version
     before = offer.digests.get(kind.field, {})
     found: dict[str, tuple[bytes, Json]] = {}
@@ -140,7 +141,7 @@ async def _read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list
             known = before.get(name)
             if known is not None and known[0] == digest:
                 item = known[1]
-            else:
+            elif kind is not SKILLS:
                 # Looked at one by one: many clients refuse a whole list for one item that is wrong.
                 whole = {kind.field: [item], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
                 try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from server.upstreams.session.era import Wanted
 from server.upstreams.session.visible_texts import with_visible_form
 from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
 from server.upstreams.wire.peer import Peer, PendingRequest
-from tools.contract.display import true_hosts, visible
+from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_line
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,8 @@ class BoundedTasks:
         self._count += 1
         self._tasks.start_soon(run)
 
+
+_HOST = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 
 QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 """What an upstream may ask of a client."""
@@ -419,7 +422,11 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
     shown = with_origin(params, alias)
     if method == "elicitation/create":
         message = visible(str(params.get("message", "")))
-        hosts = true_hosts(f"{params.get('url', '')} {message}")
+        url = str(params.get("url", ""))
+        hosts = true_hosts(f"{url} {message}")
+        # Where nothing stands before the host, and no letter of it looks like another one.
+        if params.get("mode") == "url" and not true_hosts(url) and (found := _HOST.match(url)) is not None:
+            hosts.insert(0, f"The link leads to the host {visible_line(found[1][:MAX_HOST_CHARS])}.")
         shown["message"] = "\n".join([f"[{alias}] {message}", *hosts])
         if "requestedSchema" in params:
             shown["requestedSchema"] = with_visible_form(params["requestedSchema"])
@@ -451,6 +458,8 @@ def round_of(
             shown = f"of:{alias}/{shown}"
         if shown != key:
             keys[shown] = key
+        # An id of the handshake era means nothing to whoever is asked in rounds.
+        params = {name: value for name, value in params.items() if name != "elicitationId"}
         questions[shown] = {**question, "params": labelled(alias, method, params)}
     return questions, {"refused": refused, "keys": keys}
 

@@ -17,7 +17,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
 """Lists may change at any time, and depend on what the operator configured."""
 
-_CACHEABLE = frozenset({"resources/read"})
+_CACHEABLE = frozenset({"resources/read", "resources/directory/read", "skills/get"})
 
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
 """What results of the handshake era do not have."""

@@ -40,7 +40,7 @@ from server.json_rpc import (
 )
 from server.sdk_seams import ReadStream, WriteStream
 from server.transports.lines import STDIO_BACKPRESSURE
-from server.upstreams.wire.peer import MESSAGE_BYTES, Inbox, messages_in, unusable
+from server.upstreams.wire.peer import MESSAGE_BYTES, Challenge, Inbox, messages_in, unusable
 from tools.contract.threads import lend_threads
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,10 @@ ACCEPT_SECONDS = 10.0
 """How long a server may take to accept what has no answer (ours). What comes after it waits for that."""
 
 ERROR_BYTES = 1 << 20  # so much is read at most of what a server says beside a status that means an error (ours)
+MOST_CHALLENGES = 8
+CHALLENGE_CHARS = 8_192
+"""So much is kept of how a server says that it wants a login: schemes, and characters of each (ours)."""
+
 LEAVING_SECONDS = 1.0  # how long a server may take to hear that a session ends
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
@@ -81,9 +85,9 @@ _SDK_MODELS: Mapping[type[Message], type[types.JSONRPCMessage]] = {
 class NeedsAuthenticationError(Exception):
     """The server answered 401 or 403."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, challenge: Challenge) -> None:
         super().__init__("the server lets nobody in")
-        self.status = status
+        self.challenge = challenge
 
 
 class UnreachableError(Exception):
@@ -99,8 +103,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, on_doubt: Callable[[], None]) -> None:
         self._on_doubt = on_doubt
-        self.is_locked = False
-        self.status = 0  # of the latest answer
+        self.challenge: Challenge | None = None  # of the latest answer, where it was 401 or 403
         self.is_unreachable = False
         lend_threads()
         self._inner = httpx2.AsyncHTTPTransport()
@@ -129,9 +132,12 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             self._on_doubt()
             return _refused(request, "it could not be reached")
         status, stream = response.status_code, response.stream
-        self.is_unreachable, self.is_locked, self.status = False, status in _LOCKED, status
+        self.is_unreachable, self.challenge = False, None
+        if status in _LOCKED:
+            schemes = response.headers.get_list("www-authenticate")
+            self.challenge = Challenge(status, tuple(each[:CHALLENGE_CHARS] for each in schemes[:MOST_CHALLENGES]))
         # By GET nothing is known of the session: a server may have no stream of its own.
-        if is_post and (self.is_locked or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers)):
+        if is_post and (self.challenge is not None or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers)):
             self._on_doubt()
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
@@ -146,21 +152,24 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         if isinstance(stream, httpx2.AsyncByteStream):
             said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
             await stream.aclose()
-        if isinstance(_message_or_none(said), Failure):
+        is_challenged = self.challenge is not None and bool(self.challenge.schemes)
+        if isinstance(_message_or_none(said), Failure) and not is_challenged:
             headers = {"content-type": "application/json"}
             return httpx2.Response(status, headers=headers, content=said, request=request)
         why = f"it answered with HTTP status {status}"
-        if self.is_locked:
+        if self.challenge is not None:
             why = f"it requires a token or a login (HTTP status {status})"
-        return _refused(request, why, status)
+        return _refused(request, why, status, self.challenge)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-def _refused(request: httpx2.Request, why: str, status: int = HTTPStatus.BAD_GATEWAY) -> httpx2.Response:
+def _refused(
+    request: httpx2.Request, why: str, status: int = HTTPStatus.BAD_GATEWAY, challenge: Challenge | None = None
+) -> httpx2.Response:
     sent = as_mapping(json.loads(request.content)) if request.method == "POST" else {}
-    error = unusable(sent.get("id", 0), why)
+    error = unusable(sent.get("id", 0), why, challenge)
     return httpx2.Response(status, json=fields_of(error), request=request)
 
 
@@ -207,8 +216,8 @@ async def _careful_client(
         async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client:
             yield client
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
-        if transport.is_locked:
-            raise NeedsAuthenticationError(transport.status) from None
+        if transport.challenge is not None:
+            raise NeedsAuthenticationError(transport.challenge) from None
         raise (UnreachableError() if transport.is_unreachable else error) from None
 
 

@@ -74,12 +74,21 @@ class UpstreamError(RelayError):
         return code if isinstance(code, int) else types.INTERNAL_ERROR
 
 
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """How a server says that it wants a login (HTTP status 401 or 403): for whoever logs in, and shown to nobody."""
+
+    status: int
+    schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, as they came
+
+
 class UnusableAnswerError(RelayError):
     """What came in place of an answer cannot be used, for a reason in words of ours, and no other will come."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, challenge: Challenge | None = None) -> None:
         super().__init__()
         self.why = why
+        self.challenge = challenge  # where the server wants a login
 
 
 class ConnectionLostError(RelayError):
@@ -89,9 +98,15 @@ class ConnectionLostError(RelayError):
 _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # nobody else can say this of an error
 
 
-def unusable(identity: RequestId, why: str) -> Failure:
+def unusable(identity: RequestId, why: str, challenge: Challenge | None = None) -> Failure:
     """What a transport gives in place of an answer that it could not take, with the reason in words of ours."""
-    return Failure(identity, {"code": types.INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: True}})
+    said = None if challenge is None else [challenge.status, *challenge.schemes]
+    return Failure(identity, {"code": types.INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
+
+
+def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:
+    said = error["data"][_UNUSABLE]
+    return UnusableAnswerError(error["message"], None if said is None else Challenge(said[0], tuple(said[1:])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +351,7 @@ class Peer:
                     if is_result:
                         pending.put(Answer(said))
                     elif _UNUSABLE in as_mapping(said.get("data")):
-                        pending.put(Answer({}, UnusableAnswerError(said["message"])))
+                        pending.put(Answer({}, _unusable_answer(said)))
                     else:
                         pending.put(Answer({}, UpstreamError(said)))
                 case Request(identity, method, params):

@@ -6,8 +6,8 @@ import inspect
 import itertools
 import json
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from server.app import App
 from server.settings import load_settings
+from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
 from tests.waiting import CEILING
@@ -353,3 +354,25 @@ def listing(name: str, *, entry: Json | None = None, **orders: Any) -> Json:
 def having(*uris: str) -> list[Json]:
     """Resources or templates with nothing but a name."""
     return [{"uriTemplate" if "{" in uri else "uri": uri, "name": uri} for uri in uris]
+
+
+def scripted(name: str, era: str = "handshake", *, entry: Json | None = None, **orders: Any) -> Json:
+    """A settings entry for an upstream that answers each method as it is told.
+
+    Args:
+        name: What it tells as its own.
+        era: What it speaks.
+        entry: What else stands in the settings.
+        orders: As `scripted_upstream.py` takes them.
+    """
+    told = json.dumps({"name": name, "era": era, **orders})
+    peer = str(PEERS / "scripted_upstream.py")
+    return {"command": sys.executable, "args": [peer, told], "trust": True, **(entry or {})}
+
+
+@contextmanager
+def scripted_over_http(name: str, era: str, **orders: Any) -> Generator[Json]:
+    """The same over HTTP; an entry as long as this lasts."""
+    command = [sys.executable, str(PEERS / "scripted_upstream.py"), json.dumps({"name": name, "era": era, **orders})]
+    with background_server([*command, "http"], r"port (\d+)") as port:
+        yield {"httpUrl": f"http://127.0.0.1:{port}/mcp", "trust": True}

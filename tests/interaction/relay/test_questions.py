@@ -19,11 +19,12 @@ from tests.interaction.relay.clients import (
     answering,
     proxied,
     said,
+    scripted,
     stdio_entry,
     until_there,
 )
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.eras import by_era, by_eras
 from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING, URL, suspended
 from tests.waiting import until
 
@@ -49,7 +50,8 @@ async def test_a_form_and_an_address_are_shown_with_the_servers_alias_and_every_
         client.asked.clear()
         assert await client.told("up__ask", {"questions": [URL]}) == [ANSWERS["cancel"]]
         ((_, params),) = client.asked
-        assert (params["mode"], params["url"], params["message"]) == ("url", "https://example.org/", "[up] Look")
+        assert (params["mode"], params["url"]) == ("url", "https://example.org/")
+        assert params["message"] == "[up] Look\nThe link leads to the host example.org."
 
 
 @pytest.mark.requirement("relay.questions")
@@ -383,3 +385,83 @@ async def test_a_question_that_is_open_is_withdrawn_when_its_call_is_cancelled(
             calls.cancel_scope.cancel()
         await forever.wait()
         assert json.dumps(await client.told("up__whoami"))
+
+
+HOSTS = {
+    "https://example.org": "leads to the host example.org.",
+    "http://Example.ORG:8080/a?b#c": "leads to the host Example.ORG:8080.",
+    "https://bank.example@evil.example/": "leads to the host evil.example.",
+    "https://ex\u0430mple.org/": "is xn--exmple-4nf.org.",
+    "https://[::1]/x": "leads to the host [::1].",
+}
+
+
+@pytest.mark.requirement("relay.addresses")
+@by_eras
+async def test_an_address_says_its_host_and_has_an_id_where_the_revision_of_the_client_has_them(
+    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+) -> None:
+    answer = answering(elicitation=ANSWERS["accept"])
+    async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+        for url, told in HOSTS.items():
+            for given in ({}, {"elicitationId": "e1"}):
+                client.asked.clear()
+                question = {"mode": "url", "message": "Look", "url": url, **given}
+                await client.told("up__ask", {"questions": [{"method": "elicitation/create", "params": question}]})
+                ((_, params),) = client.asked
+                assert params["url"] == url
+                assert params["message"].startswith("[up] Look\n")
+                assert params["message"].count("\n") == 1
+                assert told in params["message"]
+                if client.is_modern:
+                    assert "elicitationId" not in params
+                elif upstream_era == "handshake" and given:
+                    assert params["elicitationId"] == "e1"
+                else:
+                    assert params["elicitationId"] not in ("", "e1")
+
+
+@pytest.mark.requirement("relay.addresses")
+@by_era
+async def test_that_an_address_is_done_with_is_told_in_the_handshake_era(era: str, tmp_path: Path) -> None:
+    done = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1", "x-unknown": 1}}
+    tools = {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]}
+    servers = {"up": scripted("up", answers={"tools/list": tools}, says={"say": [done]})}
+    async with proxied(tmp_path, servers, era) as client:
+        await client.told("up__say")
+        heard = [params for method, params in client.heard if method == done["method"]]
+        assert heard == ([] if client.is_modern else [done["params"]])
+
+
+TOOLS: Json = {
+    "method": "sampling/createMessage",
+    "params": {
+        **SAMPLING["params"],
+        "tools": [{"name": "t", "inputSchema": {"type": "object"}, "x-unknown": 1}],
+        "toolChoice": {"mode": "auto"},
+    },
+}
+USED: Json = {
+    "role": "assistant",
+    "model": "m",
+    "stopReason": "toolUse",
+    "content": [{"type": "tool_use", "id": "1", "name": "t", "input": {"a": 1}, "x-unknown": 2}],
+}
+
+
+@pytest.mark.requirement("relay.sampling")
+@pytest.mark.parametrize("has_tools", [True, False])
+@by_eras
+async def test_sampling_with_tools_reaches_a_client_that_has_announced_it(
+    client_era: str, upstream_era: str, has_tools: bool, remote: Entry, tmp_path: Path
+) -> None:
+    announced: Json = {"sampling": {"tools": {}, "context": {}} if has_tools else {}}
+    answer = answering(sampling=USED)
+    async with proxied(
+        tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=announced, answer=answer
+    ) as client:
+        assert (await client.told("up__whoami"))["capabilities"] == announced
+        told = await client.told("up__ask", {"questions": [TOOLS]})
+        assert told == [USED if has_tools else UNKNOWN[upstream_era]]
+        asked = [{key: value for key, value in params.items() if key != "_meta"} for _, params in client.asked]
+        assert asked == ([TOOLS["params"]] if has_tools else [])

@@ -1,0 +1,40 @@
+"""Extensions of the protocol (SEP-2133) that pass through us: what clients and upstreams are told of each.
+
+Only what stands here is announced to clients, and passed of what a client declares: an upstream that took a client to
+understand more would answer with what does not reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from server.json_rpc import Json, as_mapping
+
+APPS = "io.modelcontextprotocol/ui"  # SEP-1865
+SKILLS = "io.modelcontextprotocol/skills"  # SEP-2640
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """The settings of an extension, as the two sides are told them."""
+
+    announced: Json = field(default_factory=dict[str, Any])  # to clients, whatever upstreams there are
+    declared: Json = field(default_factory=dict[str, Any])  # to upstreams, in a session that only lists for many
+
+
+RELAYED_EXTENSIONS: Mapping[str, Extension] = {
+    APPS: Extension(declared={"mimeTypes": ["text/html;profile=mcp-app"]}),
+    SKILLS: Extension(announced={"directoryRead": True}),
+}
+
+
+def with_relayed_extensions(capabilities: Json) -> Json:
+    """The capabilities of a client without the extensions that are not relayed; the others as they were declared."""
+    if "extensions" not in capabilities:
+        return capabilities
+    declared = as_mapping(capabilities["extensions"])
+    relayed = {name: declared[name] for name in declared if name in RELAYED_EXTENSIONS}
+    others = {name: capabilities[name] for name in capabilities if name != "extensions"}
+    return {**others, "extensions": relayed} if relayed else others
