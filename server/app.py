@@ -20,6 +20,7 @@ from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.inbound import X_MCP_HEADER_KEY
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server import clients
 from server.activity import Activity
@@ -36,6 +37,8 @@ from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from server.tool_services import Commands, CustomTools, LazyJournal, audit_file, page_fetcher, permission_policy
 from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.extensions import relayed_extensions
+from server.upstreams.pool import UpstreamPool
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.session.era import OUR_TITLE
 from tools.builtin.all_tools import builtin_tools
@@ -61,7 +64,7 @@ ServedOver = Literal["stdio", "network"]  # who answers where nobody can be aske
 class CoreServer(Server[dict[str, Any]]):
     """The SDK's server; what it announces is the same on every transport."""
 
-    def __init__(self, report: SettingsReport, registry: ToolRegistry, **handlers: Any) -> None:
+    def __init__(self, pool: UpstreamPool, registry: ToolRegistry, **handlers: Any) -> None:
         with warnings.catch_warnings():
             # Roots are how handshake-era clients say which folders are open; the SDK warns of every use of them.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -71,7 +74,8 @@ class CoreServer(Server[dict[str, Any]]):
                 title=OUR_TITLE,
                 **handlers,
             )
-        self._has_upstreams = bool(report.upstreams)
+        self._has_upstreams = bool(pool.upstreams)
+        self._pool = pool
         self._registry = registry
         self._schemas: dict[str, Mapping[str, Any] | None] = {}
         registry.on_change(self._schemas.clear)
@@ -96,6 +100,8 @@ class CoreServer(Server[dict[str, Any]]):
             capabilities.resources = types.ResourcesCapability(subscribe=True, list_changed=True)
             capabilities.completions = types.CompletionsCapability()
             capabilities.logging = types.LoggingCapability()
+            if named.get("protocol_version") in MODERN_PROTOCOL_VERSIONS:
+                capabilities.extensions = relayed_extensions(self._pool.upstreams) or None
             return capabilities
         if capabilities.prompts is not None:
             capabilities.prompts = types.PromptsCapability(list_changed=False)
@@ -208,7 +214,7 @@ class App:
             modes_changed=partial(self._announcements.tell, "tools"),
         )
         self.server = CoreServer(
-            report,
+            self.pool,
             self.registry,
             on_list_tools=self.tools.on_list,
             on_call_tool=self.tools.on_call,

@@ -18,6 +18,8 @@ import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.announcements import ListenBus, ListKind
@@ -29,12 +31,14 @@ from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of
 from server.upstreams.connection import Audience, SessionKey, Upstream
+from server.upstreams.extensions import TASKS
 from server.upstreams.pool import UpstreamPool, bounded_gather
 from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.session.listing import PROMPTS, RESOURCES, TEMPLATES, Kind
-from server.upstreams.session.results import NEVER_CACHED, protocol_error_for, result_for_client
+from server.upstreams.session.results import NEVER_CACHED, protocol_error, protocol_error_for, result_for_client
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.session.visible_texts import prompt_with_visible_texts
+from server.upstreams.tasks import TASKS_REQUIRED, knows_tasks
 from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
 from server.upstreams.wire.peer import ConnectionLostError, RelayError
 from tools.call.registry import ToolRegistry
@@ -44,7 +48,12 @@ from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
 
-EVERYTHING: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
+EVERYTHING: Json = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {},
+    "roots": {"listChanged": True},
+    "extensions": {TASKS: {}},
+}
 """What is announced in a session that only lists, since some servers list less to clients that can do less."""
 
 STATUS_URI = "coretools://upstreams"
@@ -62,15 +71,21 @@ MOST_NAMED = 5  # servers that an error proposes
 
 _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 
-_METHODS = _HANDSHAKE_METHODS | {
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    "prompts/list",
-    "prompts/get",
-    "completion/complete",
-    "subscriptions/listen",
-}
+_TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+
+_METHODS = (
+    _HANDSHAKE_METHODS
+    | _TASK_METHODS
+    | {
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "subscriptions/listen",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +138,7 @@ class Proxy:
             is_suspended=self._is_suspended,
             left_out=report.left_out,
         )
-        self.relay = Relay(self.pool, self._question_seconds, self._published_uri)
+        self.relay = Relay(self.pool, self._question_seconds, self._published_uri, dependencies.why_denied)
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
@@ -182,7 +197,11 @@ class Proxy:
             return await call_next(ctx)
         if method in _HANDSHAKE_METHODS and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return await call_next(ctx)
+        if method in _TASK_METHODS and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return await call_next(ctx)
         self._dependencies.before(ctx)
+        if method in _TASK_METHODS:
+            return await self._task(ctx)
         await self.pool.wait_for_first_list()
         match method:
             case "resources/list" | "resources/templates/list" | "prompts/list":
@@ -210,12 +229,7 @@ class Proxy:
                     return await self._bring(ctx, found[0], {"ref": {**ref, "name": found[1]}})
                 return await call_next(ctx)
             case "subscriptions/listen":
-                wanted = as_mapping(as_mapping(ctx.params).get("notifications")).get("resourceSubscriptions")
-                uris = cast("list[Any]", wanted) if isinstance(wanted, list) else []
-                exchange = self._exchange(ctx)
-                async with self.watching.watched(list(self._watchable(uris)), exchange):
-                    with self._dependencies.bus.stream(exchange):
-                        return await call_next(ctx)
+                return await self._listen(ctx, call_next)
             case "logging/setLevel":
                 level = as_mapping(ctx.params).get("level")
                 if level not in LEVELS:
@@ -225,6 +239,36 @@ class Proxy:
                 return {}
             case _:
                 return await self._subscribe(ctx, call_next)
+
+    async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        """A client of 2026-07-28 hears of changes, as long as this lasts."""
+        wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
+        uris, names = (
+            cast("list[Any]", each) if isinstance(each := wanted.get(key), list) else []
+            for key in ("resourceSubscriptions", "taskIds")
+        )
+        exchange = self._exchange(ctx)
+        async with self.watching.watched(list(self._watchable(uris)), exchange):
+            with self._dependencies.bus.stream(exchange):
+                if not names:
+                    return await call_next(ctx)
+                if not knows_tasks(exchange):
+                    raise protocol_error(TASKS_REQUIRED)
+                async with self.relay.tasks.listened(names, ctx, exchange) as telling:
+                    return await call_next(telling)
+        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # the upstream's stream has ended
+        return result_for_client(ctx.method, ended, ctx.protocol_version)
+
+    async def _task(self, ctx: RequestContext) -> Json:
+        exchange, headers = self._exchange(ctx), getattr(ctx.request, "headers", None)
+        name = exchange.params.get("taskId")
+        # The SDK compares this header for other methods only.
+        if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != name:
+            raise MCPError(types.HEADER_MISMATCH, "The Mcp-Name header is not the taskId of the request.")
+        if not knows_tasks(exchange):
+            raise protocol_error(TASKS_REQUIRED)
+        result = await self.relay.tasks.request(ctx.method, exchange)
+        return result_for_client(ctx.method, result, ctx.protocol_version)
 
     def _exchange(self, ctx: RequestContext) -> Exchange:
         return self.relay.resumed(ctx.method, exchange_of(ctx, self._dependencies.key_of(ctx)))

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,19 @@ def failures(url: str, revision: str, results: Path) -> dict[str, list[str]]:
     Returns:
         The scenarios that were not passed, with the reasons of each.
     """
+    done = _run(results, "--url", url, "--requirements", revision)
+    found = {match["scenario"]: path for path in results.glob("*") if (match := RESULT.fullmatch(path.name))}
+    assert found, done
+    wanted = [*scored_scenarios(revision), *ALSO_PASSED[revision]]
+    reasons = {name: _reasons(found[name]) if name in found else ["it was not run"] for name in wanted}
+    return {name: told for name, told in reasons.items() if told}
+
+
+def _run(results: Path, *options: str) -> str:
+    """Run the suite; what it said, for where it leaves no results."""
     node = Path(sys.executable).with_name("node")
-    options = ("--url", url, "--requirements", revision, "--output-dir", results)
     done = subprocess.run(
-        [node, SUITE_PACKAGE / "dist" / "index.js", "server", *options],
+        [node, SUITE_PACKAGE / "dist" / "index.js", "server", *options, "--output-dir", results],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -57,11 +67,32 @@ def failures(url: str, revision: str, results: Path) -> dict[str, list[str]]:
         timeout=SUITE_SECONDS,
         check=False,
     )
-    found = {match["scenario"]: path for path in results.glob("*") if (match := RESULT.fullmatch(path.name))}
-    assert found, f"the suite ended with code {done.returncode} and without results:\n{done.stdout}"
-    wanted = [*scored_scenarios(revision), *ALSO_PASSED[revision]]
-    reasons = {name: _reasons(found[name]) if name in found else ["it was not run"] for name in wanted}
-    return {name: told for name, told in reasons.items() if told}
+    return f"the suite ended with code {done.returncode} and without results:\n{done.stdout}"
+
+
+TASKS = (
+    "lifecycle", "capability-negotiation", "wire-fields", "request-state-removal", "mrtr-input", "request-headers",
+    "dispatch-and-envelope", "status-notifications", "required-task-error", "mrtr-composition",
+)  # fmt: skip
+"""The scenarios of the tasks extension, which no revision requires."""
+
+
+def failures_of_tasks(url: str, results: Path) -> dict[str, list[str]]:
+    """Run the scenarios of the tasks extension against a server, two at a time: they mostly wait.
+
+    Returns:
+        The scenarios that were not passed, with the reasons of each.
+    """
+
+    def reasons(scenario: str) -> list[str]:
+        folder = results / scenario
+        done = _run(folder, "--url", url, "--scenario", f"tasks-{scenario}")
+        found = [path for path in folder.glob("*") if RESULT.fullmatch(path.name)]
+        return [why for path in found for why in _reasons(path)] if found else [done]
+
+    with ThreadPoolExecutor(2) as threads:
+        told = dict(zip(TASKS, threads.map(reasons, TASKS), strict=True))
+    return {name: reasons for name, reasons in told.items() if reasons}
 
 
 def _reasons(folder: Path) -> list[str]:
