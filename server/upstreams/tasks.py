@@ -41,6 +41,7 @@ LEAST_POLL_SECONDS = 0.05  # a task that wants to be asked for more often than t
 LONGEST_KEPT_SECONDS = 3_600.0
 """How long a session is not closed as idle since a task of it was heard of, if that is to be known so long (ours)."""
 
+LONGEST_MS = 10**12  # what a task says to last longer is taken for no number (ours): decades
 MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header (ours)
 MOST_ASKING = 1_000  # tasks whose questions are remembered, of all clients (ours)
 MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
@@ -92,6 +93,12 @@ def _result_of(task: Json) -> Json:
     if result.get("resultType", "complete") != "complete" or not is_result_of_call(result):
         raise UnusableAnswerError("the result of its task is not that of a tool")
     return result
+
+
+def _milliseconds(told: Any) -> float | None:
+    """A duration as tasks tell it; `None` where it is none, or longer than anybody waits."""
+    is_number = isinstance(told, int | float) and not isinstance(told, bool)
+    return float(told) if is_number and 0 <= told < LONGEST_MS else None
 
 
 @dataclass(slots=True)
@@ -159,9 +166,8 @@ class FollowedTask:
             left = deadline - anyio.current_time()
             if left <= 0:
                 raise NoAnswerError
-            pause: Any = self.task.get("pollIntervalMs")
-            is_number = isinstance(pause, int | float) and not isinstance(pause, bool)
-            await anyio.sleep(min(max(pause / 1000, LEAST_POLL_SECONDS) if is_number else USUAL_POLL_SECONDS, left))
+            pause = _milliseconds(self.task.get("pollIntervalMs"))
+            await anyio.sleep(min(left, USUAL_POLL_SECONDS if pause is None else max(LEAST_POLL_SECONDS, pause / 1000)))
             before, self.task = self.task, {**await self._request("tasks/get"), "taskId": self.task["taskId"]}
             if any(self.task.get(name) != before.get(name) for name in _NEWS):
                 deadline = anyio.current_time() + self.patience
@@ -250,19 +256,16 @@ class Tasks:
         place = await self._place(params.get("taskId"), exchange)
         own: Json = {**params, "taskId": place.id}
         seconds = place.upstream.entry.timeout / 1000
+        answers: Json = {}
+        if method == "tasks/update":
+            answers = own["inputResponses"] = place.questions.take(as_mapping(params.get("inputResponses")))
         try:
-            if method == "tasks/update":
-                answers = own["inputResponses"] = place.questions.take(as_mapping(params.get("inputResponses")))
-            else:
-                answers = {}
-            try:
-                answer = await place.session.request(method, own, seconds, exchange)
-            except UpstreamError as error:
-                place.questions.answered -= answers.keys()  # it has taken none
-                if error.code == types.INVALID_PARAMS and not answers:
-                    raise protocol_error(NO_SUCH_TASK) from None
-                raise
+            answer = await place.session.request(method, own, seconds, exchange)
             return await self._shown(place, answer, exchange) if method == "tasks/get" else answer
+        except UpstreamError as error:
+            place.questions.answered -= answers.keys()  # it has taken none
+            is_unknown = error.code == types.INVALID_PARAMS and not answers
+            raise protocol_error(NO_SUCH_TASK if is_unknown else error.error) from None
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, place.upstream.alias) from None
 
@@ -352,9 +355,8 @@ class Tasks:
 
 def _keep(session: UpstreamSession, task: Json) -> None:
     """A session is not closed as idle while a client may still come for a task of it."""
-    lasts: Any = task.get("ttlMs")
-    is_number = isinstance(lasts, int | float) and not isinstance(lasts, bool)
-    seconds = min(lasts / 1000, LONGEST_KEPT_SECONDS) if is_number else LONGEST_KEPT_SECONDS
+    lasts = _milliseconds(task.get("ttlMs"))
+    seconds = LONGEST_KEPT_SECONDS if lasts is None else min(LONGEST_KEPT_SECONDS, lasts / 1000)
     session.wanted_until = max(session.wanted_until, anyio.current_time() + seconds)
 
 

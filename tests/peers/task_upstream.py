@@ -1,13 +1,14 @@
 """An upstream of 2026-07-28 whose tools are done as tasks (SEP-2663), written on the wire.
 
 python task_upstream.py stdio      over stdio
+python task_upstream.py old        over stdio, in the revision 2025-11-25, in which it promises tasks all the same
 python task_upstream.py http       on a free port, told on standard error; each path is a server of its own
 
 The tools up to `test_tool_with_task` are those that the official conformance suite wants. Besides, `manual` is a task
 that stays as it is until `settle` changes it, and needs a client that knows tasks unless it is to be done `anyway`.
 After `forget` it is not known any more, after `keep` it goes on to show questions that were answered. `shout` tells of
-a task where nobody has asked for that; `told` lists the requests that came, and the ids of tasks; `leave` ends the
-program.
+a task where nobody has asked for that, and to read the resource becomes a task, which it may not. `told` lists the
+requests that came, and the ids of tasks; `leave` ends the program.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def now() -> str:
 class TaskServer:
     """One server, with the tasks that it knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_old: bool = False) -> None:
+        self.is_old = is_old
         self.tasks: dict[str, Json] = {}
         self.labels: dict[str, str] = {}
         self.answers: dict[str, Json] = {}
@@ -101,7 +103,10 @@ class TaskServer:
     async def result(self, method: str, params: Json, identity: Any, tell: Tell, *, knows: bool) -> Json:
         cached = {"ttlMs": 0, "cacheScope": "private"}
         match method:
-            case "server/discover":
+            case "initialize" if self.is_old:
+                server = {"name": "tasks", "version": "1"}
+                return {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": server}
+            case "server/discover" if not self.is_old:
                 return {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, **cached}
             case "tools/list":
                 tools: list[Json] = [{"name": name, "inputSchema": {"type": "object"}} for name in NAMES]
@@ -111,6 +116,8 @@ class TaskServer:
                 return {"resources": [RESOURCE], **cached}
             case "resources/templates/list":
                 return {"resourceTemplates": [], **cached}
+            case "resources/read":
+                return {"resultType": "task", "taskId": "read", "status": "working"}
             case "tools/call":
                 return await self.call(params, tell, knows=knows)
             case "subscriptions/listen":
@@ -247,7 +254,7 @@ class TaskServer:
 
 async def over_stdio() -> None:
     """One server for whoever has started us."""
-    server = TaskServer()
+    server = TaskServer(is_old=sys.argv[1] == "old")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -125,10 +125,11 @@ async def test_it_is_not_announced_where_no_upstream_has_it(era: str, remote: An
 
 @pytest.mark.requirement("tasks.ids")
 @by_way
+@pytest.mark.parametrize("transport", ["memory", "stdio"])
 async def test_a_task_is_asked_for_changed_and_cancelled_under_an_id_of_ours(
-    way: str, entries: dict[str, Json], tmp_path: Path
+    transport: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with knowing(tmp_path, entries[way]) as client:
+    async with knowing(tmp_path, entries[way], transport=transport) as client:
         name = await begun(client)
         task = await client.request("tasks/get", {"taskId": name})
         assert (task["taskId"], task["status"], task["resultType"], task["ttlMs"]) == (
@@ -319,10 +320,11 @@ async def test_a_question_that_was_answered_is_not_shown_while_its_server_still_
 
 @pytest.mark.requirement("tasks.stream")
 @by_way
+@pytest.mark.parametrize("transport", ["memory", "stdio"])
 async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
-    way: str, entries: dict[str, Json], tmp_path: Path
+    transport: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with knowing(tmp_path, entries[way]) as client:
+    async with knowing(tmp_path, entries[way], transport=transport) as client:
         name, other = await begun(client), await begun(client, "other")
         async with anyio.create_task_group() as listening:
             wanted = {"toolsListChanged": True, "taskIds": [name, "made-up"]}
@@ -381,6 +383,12 @@ async def follow(client: WireClient, label: str, results: list[Json], meta: Json
 async def until_polled(client: WireClient, count: int = 1) -> None:
     with anyio.fail_after(100):
         while len(await told(client, "tasks/get")) < count:  # noqa: ASYNC110 - nobody tells of it
+            await anyio.sleep(0.02)
+
+
+async def until_begun(client: WireClient, label: str) -> None:
+    with anyio.fail_after(100):
+        while label not in (await client.told("up__told"))["labels"]:  # noqa: ASYNC110 - nobody tells of it
             await anyio.sleep(0.02)
 
 
@@ -497,8 +505,9 @@ async def test_a_followed_task_is_cancelled_with_its_call(
 async def test_a_followed_task_without_news_is_cancelled_after_the_time_of_the_call(
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    entry = {**entries["http"], "timeout": 400}
+    entry = {**entries["http"], "timeout": 2_000}
     async with proxied(tmp_path, {"up": entry}, era) as client:
+        await client.listed("tools")
         results: list[Json] = []
         # It wants to be asked for once an hour: the time of the call ends sooner.
         await follow(client, "one", results, pollIntervalMs=3_600_000)
@@ -563,6 +572,45 @@ async def test_a_client_of_2026_is_told_what_to_declare(entries: dict[str, Json]
         error = await refused(client, "tools/call", {"name": "up__failing_job", "arguments": {}})
         assert error["code"] == -32021
         assert error["data"]["requiredCapabilities"] == {"extensions": {EXTENSION: {}}}
+
+
+ODD_IDS = (7, "", "x" * 20_000)
+ODD_TIMES = (10**400, -1, 0.5, "soon", None, True)
+
+
+@pytest.mark.requirement("tasks.odd")
+async def test_what_an_upstream_promises_is_taken_only_where_it_can_be_a_task(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
+    given: Json = {"label": "one", "anyway": True}
+    async with knowing(tmp_path, entries["http"]) as client:
+        for odd in ODD_IDS:
+            result = await client.call("up__manual", {**given, "fields": {"taskId": odd}})
+            assert "no usable answer" in result["content"][0]["text"], odd
+        for odd in ODD_TIMES:
+            name = await begun(client, pollIntervalMs=odd, ttlMs=odd)
+            assert (await client.request("tasks/get", {"taskId": name}))["pollIntervalMs"] == odd
+        await client.listed("resources")
+        error = await refused(client, "resources/read", {"uri": "test://text"})
+        assert "only a call of a tool" in error["message"]
+    entry = {**OVER_STDIO, "args": forked([PEER, "old"])}
+    async with knowing(tmp_path, entry) as client:
+        assert "a revision without them" in (await client.call("up__manual", given))["content"][0]["text"]
+        assert "extensions" not in (await client.request("server/discover"))["capabilities"]
+
+
+@pytest.mark.requirement("tasks.odd")
+async def test_a_followed_task_with_odd_times_is_followed(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with proxied(tmp_path, {"up": entries["http"]}, "handshake") as client:
+        results: list[Json] = []
+        async with anyio.create_task_group() as calls:
+            for number, odd in enumerate(ODD_TIMES):
+                calls.start_soon(partial(follow, client, str(number), results, pollIntervalMs=odd))
+            for number in range(len(ODD_TIMES)):
+                await until_begun(client, str(number))
+                await settle(client, "completed", str(number), result={"content": []})
+        assert len(results) == len(ODD_TIMES)
+        assert not any(result.get("isError") for result in results)
 
 
 @pytest.mark.requirement("tasks.consent")
