@@ -1,7 +1,7 @@
-"""States that travel to a client and back, once, and cannot be forged: of an open question, or of a relayed call.
+"""States that travel to a client and back and cannot be forged: of a question, a relayed call, or where a task is.
 
-The SDK's cipher around claims of our own: the action, the client, a time limit, and a nonce that is spent with the
-first answer. Nothing is kept for an open question, only which nonces were spent.
+The SDK's cipher around claims of our own: the action, the client, a time limit, and a nonce that is spent where a state
+counts once. Nothing is kept for an open question, only which nonces were spent.
 """
 
 from __future__ import annotations
@@ -43,16 +43,25 @@ class SealedStates:
 
     def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """Use up a state: what it carries, `None` if it is forged, replayed, late, or belongs to something else."""
-        try:
-            claims: Mapping[str, Any] = json.loads(self._codec.unseal(state))
-        except (InvalidRequestState, ValueError):
-            logger.warning("an answer came with a state that this server did not seal")
-            return None
+        claims = self._claims(state, fingerprint, client_key)
         now = self._clock()
         self._spent = {nonce: expires for nonce, expires in self._spent.items() if expires > now}
-        if claims["expires"] <= now or claims["nonce"] in self._spent:
-            return None
-        if claims["fingerprint"] != fingerprint or claims["client"] != client_key:
+        if claims is None or claims["nonce"] in self._spent:
             return None
         self._spent[claims["nonce"]] = claims["expires"]
         return dict(claims["carried"])
+
+    def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
+        """What a state carries that counts as often as it comes; `None` as for `open`."""
+        claims = self._claims(state, fingerprint, client_key)
+        return None if claims is None else dict(claims["carried"])
+
+    def _claims(self, state: str, fingerprint: str, client_key: str) -> Mapping[str, Any] | None:
+        try:
+            claims: Mapping[str, Any] = json.loads(self._codec.unseal(state))
+        except (InvalidRequestState, ValueError):
+            logger.warning("a client sent a state that this server did not seal")
+            return None
+        is_late = claims["expires"] <= self._clock()
+        is_other = claims["fingerprint"] != fingerprint or claims["client"] != client_key
+        return None if is_late or is_other else claims

@@ -28,6 +28,7 @@ from server.sealed_states import SealedStates
 from server.upstreams.catalog.resources import with_links
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
+from server.upstreams.extensions import TASKS, declares
 from server.upstreams.pool import UpstreamPool, bounded_gather
 from server.upstreams.session.questions import (
     InFlightCall,
@@ -48,6 +49,7 @@ from server.upstreams.session.results import (
     tool_error_for,
 )
 from server.upstreams.session.session import UpstreamSession
+from server.upstreams.tasks import FollowedTask, Tasks, knowing_tasks, knows_tasks, requires_tasks
 from server.upstreams.wire.peer import (
     Answer,
     ConnectionLostError,
@@ -74,7 +76,7 @@ _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be a question (2026-07-28)."""
 
 _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
-"""What belongs to a round with us; and the wish for a task (2025-11-25), which who announces no tasks passes over."""
+"""What belongs to a round with us; and the wish for a task (2025-11-25): since then the server decides alone."""
 STATE_MARK = "relay."  # states of rounds with an upstream begin so, which tells them from those of our own questions
 
 STALE: Json = {
@@ -99,6 +101,7 @@ class CallContext(ToolContext):
 class RelayedRequest:
     """What an upstream is asked for a client."""
 
+    upstream: Upstream
     method: str
     params: Json  # in the upstream's own names
     patience: float  # seconds without progress after which it is cancelled
@@ -114,12 +117,15 @@ class SuspendedCall:
 
     owner: str
     session: UpstreamSession
-    call: InFlightCall
+    call: InFlightCall | FollowedTask
     handed_out: list[str]
     expiry: asyncio.TimerHandle | None = None
 
     async def cancel(self) -> None:
         """Nobody will go on with it. The upstream is told of the call first: an answer might make it go on."""
+        if isinstance(self.call, FollowedTask):
+            await self.call.cancel()
+            return
         with anyio.CancelScope(shield=True):
             await self.call.pending.aclose()
             self.session.questions.refuse(self.handed_out)
@@ -184,9 +190,14 @@ class Relay:
     """
 
     def __init__(
-        self, pool: UpstreamPool, question_seconds: float, published_uri: Callable[[Upstream, str, bool], str]
+        self,
+        pool: UpstreamPool,
+        question_seconds: float,
+        published_uri: Callable[[Upstream, str, bool], str],
+        why_denied: Callable[[str], str],
     ) -> None:
         self.pool = pool
+        self.tasks = Tasks(pool, published_uri, why_denied)
         self.suspended = SuspendedCalls(question_seconds)
         self._seconds = question_seconds
         self._states = SealedStates(question_seconds)
@@ -221,7 +232,7 @@ class Relay:
             MCPError: It failed.
         """
         params = _own_params(exchange, named)
-        request = RelayedRequest(method, params, upstream.entry.timeout / 1000, target=str(upstream.serial))
+        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=str(upstream.serial))
         try:
             result = await self._send(upstream, request, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
@@ -241,6 +252,7 @@ class Relay:
         exchange, name = context.exchange, tool.upstream_name
         named: Json = {"name": name} | ({"arguments": dict(arguments)} if "arguments" in exchange.params else {})
         request = RelayedRequest(
+            upstream,
             "tools/call",
             _own_params(exchange, named),
             upstream.entry.timeout / 1000,
@@ -274,7 +286,7 @@ class Relay:
                 return await self._send(upstream, request, exchange)  # by now the session may be another one
         if exchange.is_resumed:
             is_stale = exchange.carried["target"] != request.target
-        if session.era.is_modern and not is_stale:
+        if session.era.is_modern and name is None and not is_stale:
             return await self._in_rounds(session, request, exchange)
         suspended = self.suspended.take(str(name), exchange.client_key) if name is not None else None
         if is_stale:
@@ -283,6 +295,8 @@ class Relay:
             raise UpstreamError(STALE)
         if suspended is not None:
             call, questions = suspended.call, suspended.session.questions
+            if isinstance(call, FollowedTask):
+                return await self._follow(call, request, exchange)
             call.exchange, call.is_suspended = exchange, False
             questions.answer(exchange.input_responses)
             questions.give_back(suspended.handed_out)
@@ -330,24 +344,73 @@ class Relay:
         if exchange.is_resumed or exchange.input_responses:
             params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
         for _ in range(MOST_ROUNDS):
-            result = await self._begin(session, request, params, exchange)
-            if result.get("resultType") != "input_required":
+            try:
+                result = await self._begin(session, request, params, exchange)
+            except UpstreamError as error:
+                # A client of 2026-07-28 is told what to declare, the others could not.
+                if exchange.is_modern or declares(exchange.capabilities, TASKS) or not requires_tasks(error):
+                    raise
+                exchange = knowing_tasks(exchange)
+                continue
+            kind = result.get("resultType")
+            if kind == "task":
+                return await self._promised(session, request, result, exchange)
+            if kind != "input_required":
                 return result
             questions, carried = round_of(session.alias, result.get("inputRequests"), exchange.can_be_asked)
             state = {"state": result["requestState"]} if "requestState" in result else {}
             if exchange.is_modern and (questions or not carried["refused"]):
                 sealed = self._seal(request, exchange, {**state, **carried})
                 return {**result, "inputRequests": questions, "requestState": sealed}
-            answers: Json = {}
-            for key, question in questions.items():
-                method = str(question["method"])
-                try:
-                    answers[key] = await exchange.ask(method, question["params"], self._seconds)
-                except NotAskedError:
-                    answers[key] = refusal_of(method)
+            answers = await self._answers(questions, exchange)
             params = _next_round(request.params, answers_of_round(carried, answers), state)
             request.waited = 0.0
         raise TooManyRoundsError
+
+    async def _answers(self, questions: Json, exchange: Exchange) -> Json:
+        """Ask a client in the middle of its request."""
+        answers: Json = {}
+        for key, question in questions.items():
+            method = str(question["method"])
+            try:
+                answers[key] = await exchange.ask(method, question["params"], self._seconds)
+            except NotAskedError:
+                answers[key] = refusal_of(method)
+        return answers
+
+    async def _promised(
+        self, session: UpstreamSession, request: RelayedRequest, result: Json, exchange: Exchange
+    ) -> Json:
+        """A task for a client that knows tasks, for any other what comes of it."""
+        if request.method != "tools/call":
+            raise UnusableAnswerError("it promised a task, which only a call of a tool can become")
+        if knows_tasks(exchange):
+            return self.tasks.promised(request.upstream, session, result, exchange)
+        return await self._follow(FollowedTask(session, exchange, result, request.patience), request, exchange)
+
+    async def _follow(self, task: FollowedTask, request: RelayedRequest, exchange: Exchange) -> Json:
+        """Wait for a task until it is done, or has a question that the client gets as the result of its call."""
+        is_answer, task.is_suspended = task.is_suspended, False
+        task.exchange = knowing_tasks(exchange)
+        try:
+            for _ in range(MOST_ROUNDS):
+                if is_answer:
+                    await task.answer(exchange.input_responses)
+                questions = await task.until_asked()
+                if not questions:
+                    return task.result()
+                if exchange.is_modern and self.suspended.has_room(exchange.client_key):
+                    name = self.suspended.add(SuspendedCall(exchange.client_key, task.session, task, []))
+                    if request.slot is not None:
+                        task.at_end = request.slot.pop_all().close
+                    state = self._seal(request, exchange, {"suspended": name})
+                    return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
+                await task.answer(await self._answers(questions, exchange))
+                is_answer = False
+            raise TooManyRoundsError
+        finally:
+            if not task.is_suspended:
+                await task.cancel()
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
         """Send a request. One that the upstream does not take in its time is one without an answer."""
@@ -356,6 +419,8 @@ class Relay:
         call = InFlightCall(pending, exchange)
         session.questions.begin(call)
         result = await self._until_answer(session, call, request)
+        if not session.era.is_modern and result.get("resultType") == "task":
+            raise UnusableAnswerError("it promised a task in a revision without them")
         if session.log_limit.left_out:
             await exchange.log(session.log_limit.account())
         return result

@@ -95,6 +95,15 @@ class ClientSessions:
             )
         return held.session
 
+    def opened(self, serial: int) -> UpstreamSession | None:
+        """The very session of this number, which is in use by that; `None` if it has ended."""
+        for held in self._held.values():
+            if held.session is not None and held.session.serial == serial and not held.session.lost.is_set():
+                held.last_used = anyio.current_time()
+                return held.session
+        listing = self._upstream.live_session
+        return listing if listing is not None and listing.serial == serial else None
+
     def _live(self, key: SessionKey) -> _SessionSlot | None:
         """A client's own session, or the attempt to open it, if there is one that has not ended."""
         held = self._held.get(key)
@@ -158,7 +167,9 @@ class ClientSessions:
         return True
 
     def _is_unused(self, session: UpstreamSession) -> bool:
-        return not (session.questions.calls or session.subscriptions or self._is_suspended(session))
+        if session.questions.calls or session.subscriptions or self._is_suspended(session):
+            return False
+        return not session.streams and anyio.current_time() > session.wanted_until
 
     async def _own(self, key: SessionKey, held: _SessionSlot, transport: Transport, options: SessionOptions) -> None:
         try:

@@ -21,7 +21,7 @@ import anyio
 from server.client_request import Exchange
 from server.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.upstreams.session.era import IncompatibleError, wanted_for
+from server.upstreams.session.era import Era, IncompatibleError, wanted_for
 from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Kind, Offer, read_lists
 from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
@@ -186,6 +186,7 @@ class Upstream:
         self.serial = next(_SERIALS)  # tells it from what was reached under the same alias before the entry was changed
         self.status = UpstreamStatus()
         self.offer = Offer()
+        self.era: Era | None = None  # what it said when it was connected last
         self.known = anyio.Event()
         """Set once it is clear whether this upstream can be reached, and what it has is known."""
         self.tried = anyio.Event()  # set once its tools are known, or it is clear that it cannot be reached
@@ -261,6 +262,7 @@ class Upstream:
                     status.connect_ms = (time.perf_counter() - began) * 1000
                     self.transport = transport
                     self.session = session
+                    self.era = session.era
                     is_modern = session.era.is_modern
                     self.change_stream = ChangeStream(self.alias, session.era, session.request) if is_modern else None
                     await self._serve(session)

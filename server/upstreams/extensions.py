@@ -14,19 +14,21 @@ from server.json_rpc import Json, as_mapping
 
 APPS = "io.modelcontextprotocol/ui"  # SEP-1865
 SKILLS = "io.modelcontextprotocol/skills"  # SEP-2640
+TASKS = "io.modelcontextprotocol/tasks"  # SEP-2663: a call may be answered with a task, whose result is asked for later
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
     """The settings of an extension, as the two sides are told them."""
 
-    announced: Json = field(default_factory=dict[str, Any])  # to clients, whatever upstreams there are
+    announced: Json = field(default_factory=dict[str, Any])  # to clients
     declared: Json = field(default_factory=dict[str, Any])  # to upstreams, in a session that only lists for many
 
 
 RELAYED_EXTENSIONS: Mapping[str, Extension] = {
     APPS: Extension(declared={"mimeTypes": ["text/html;profile=mcp-app"]}),
     SKILLS: Extension(announced={"directoryRead": True}),
+    TASKS: Extension(),
 }
 
 
@@ -38,3 +40,11 @@ def with_relayed_extensions(capabilities: Json) -> Json:
     relayed = {name: declared[name] for name in declared if name in RELAYED_EXTENSIONS}
     others = {name: capabilities[name] for name in capabilities if name != "extensions"}
     return {**others, "extensions": relayed} if relayed else others
+
+
+def declares(capabilities: Mapping[str, Any], extension: str) -> bool:
+    return extension in as_mapping(capabilities.get("extensions"))
+
+
+def with_extension(capabilities: Json, extension: str) -> Json:
+    return {**capabilities, "extensions": {**as_mapping(capabilities.get("extensions")), extension: {}}}

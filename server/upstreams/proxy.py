@@ -19,6 +19,8 @@ import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.announcements import ListenBus, ListKind
@@ -30,14 +32,15 @@ from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of, without_alias
 from server.upstreams.connection import Audience, SessionKey, Upstream
-from server.upstreams.extensions import RELAYED_EXTENSIONS
+from server.upstreams.extensions import RELAYED_EXTENSIONS, TASKS
 from server.upstreams.extensions import SKILLS as SKILLS_EXTENSION
 from server.upstreams.pool import UpstreamPool, bounded_gather
 from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.session.listing import PROMPTS, RESOURCES, SKILLS, TEMPLATES, IsThisServerError, Kind, read_list
-from server.upstreams.session.results import NEVER_CACHED, protocol_error_for, result_for_client
+from server.upstreams.session.results import NEVER_CACHED, protocol_error, protocol_error_for, result_for_client
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.session.visible_texts import prompt_with_visible_texts
+from server.upstreams.tasks import TASKS_REQUIRED, knows_tasks
 from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
 from server.upstreams.wire.peer import ConnectionLostError, RelayError
 from tools.call.registry import ToolRegistry
@@ -72,18 +75,24 @@ MOST_NAMED = 5  # servers that an error proposes
 _WELCOMES = frozenset({"initialize", "server/discover"})
 _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 
-_METHODS = _HANDSHAKE_METHODS | {
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    "prompts/list",
-    "prompts/get",
-    "completion/complete",
-    "subscriptions/listen",
-    "skills/list",
-    "skills/get",
-    "resources/directory/read",
-}
+_TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+
+_METHODS = (
+    _HANDSHAKE_METHODS
+    | _TASK_METHODS
+    | {
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "subscriptions/listen",
+        "skills/list",
+        "skills/get",
+        "resources/directory/read",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +146,7 @@ class Proxy:
             is_suspended=self._is_suspended,
             left_out=report.left_out,
         )
-        self.relay = Relay(self.pool, self._question_seconds, self.published_uri)
+        self.relay = Relay(self.pool, self._question_seconds, self.published_uri, dependencies.why_denied)
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
@@ -198,13 +207,19 @@ class Proxy:
         if method in _WELCOMES and self.pool.upstreams:
             # For the handshake era the SDK's models know of no extensions; and which come later cannot be told later.
             welcome = as_mapping(await call_next(ctx))
-            extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items()}
+            extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
+            if method == "server/discover" and self._may_have_tasks:
+                extensions[TASKS] = RELAYED_EXTENSIONS[TASKS].announced
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
         if method not in _METHODS or not self.pool.upstreams or not is_open(ctx):
             return await call_next(ctx)
         if method in _HANDSHAKE_METHODS and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return await call_next(ctx)
+        if method in _TASK_METHODS and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return await call_next(ctx)
         self._dependencies.before(ctx)
+        if method in _TASK_METHODS:
+            return await self._task(ctx)
         await self.pool.wait_for_first_list()
         match method:
             case "resources/list" | "resources/templates/list" | "prompts/list":
@@ -240,12 +255,7 @@ class Proxy:
                     return await self._bring(ctx, found[0], {"ref": {**ref, "name": found[1]}})
                 return await call_next(ctx)
             case "subscriptions/listen":
-                wanted = as_mapping(as_mapping(ctx.params).get("notifications")).get("resourceSubscriptions")
-                uris = cast("list[Any]", wanted) if isinstance(wanted, list) else []
-                exchange = self._exchange(ctx)
-                async with self.watching.watched(list(self._watchable(uris)), exchange):
-                    with self._dependencies.bus.stream(exchange):
-                        return await call_next(ctx)
+                return await self._listen(ctx, call_next)
             case "logging/setLevel":
                 level = as_mapping(ctx.params).get("level")
                 if level not in LEVELS:
@@ -255,6 +265,45 @@ class Proxy:
                 return {}
             case _:
                 return await self._subscribe(ctx, call_next)
+
+    async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        """A client of 2026-07-28 hears of changes, as long as this lasts."""
+        wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
+        uris, names = (
+            cast("list[Any]", each) if isinstance(each := wanted.get(key), list) else []
+            for key in ("resourceSubscriptions", "taskIds")
+        )
+        exchange = self._exchange(ctx)
+        async with self.watching.watched(list(self._watchable(uris)), exchange):
+            with self._dependencies.bus.stream(exchange):
+                if not names:
+                    return await call_next(ctx)
+                if not knows_tasks(exchange):
+                    raise protocol_error(TASKS_REQUIRED)
+                async with self.relay.tasks.listened(names, ctx, exchange) as telling:
+                    return await call_next(telling)
+        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # the upstream's stream has ended
+        return result_for_client(ctx.method, ended, ctx.protocol_version)
+
+    async def _task(self, ctx: RequestContext) -> Json:
+        exchange, headers = self._exchange(ctx), getattr(ctx.request, "headers", None)
+        name = exchange.params.get("taskId")
+        # The SDK compares this header for other methods only.
+        if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != name:
+            raise MCPError(types.HEADER_MISMATCH, "The Mcp-Name header is not the taskId of the request.")
+        if not knows_tasks(exchange):
+            raise protocol_error(TASKS_REQUIRED)
+        result = await self.relay.tasks.request(ctx.method, exchange)
+        return result_for_client(ctx.method, result, ctx.protocol_version)
+
+    @property
+    def _may_have_tasks(self) -> bool:
+        """Whether an upstream has tasks, or may have them: one that is still in its first attempt."""
+        upstreams = self.pool.upstreams
+        eras = [each.era for each in upstreams if each.era is not None]
+        return any(era.is_modern and era.announces("extensions", TASKS) for era in eras) or not all(
+            each.tried.is_set() for each in upstreams
+        )
 
     def _exchange(self, ctx: RequestContext) -> Exchange:
         return self.relay.resumed(ctx.method, exchange_of(ctx, self._dependencies.key_of(ctx)))

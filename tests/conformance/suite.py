@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +48,19 @@ def failures(url: str, revision: str, results: Path) -> dict[str, list[str]]:
     Returns:
         The scenarios that were not passed, with the reasons of each.
     """
-    return _failures(url, ("--requirements", revision), [*scored_scenarios(revision), *ALSO_PASSED[revision]], results)
+    wanted = [*scored_scenarios(revision), *ALSO_PASSED[revision]]
+    return _failures(wanted, results, "--url", url, "--requirements", revision)
 
 
-def failures_of_scenario(url: str, scenario: str, revision: str, results: Path) -> dict[str, list[str]]:
+def failures_of_scenario(url: str, scenario: str, results: Path, *options: str) -> dict[str, list[str]]:
     """Run one scenario that is in no set of requirements; what it returns is as for `failures`."""
-    return _failures(url, ("--scenario", scenario, "--spec-version", revision, "--force"), [scenario], results)
+    return _failures([scenario], results, "--url", url, "--scenario", scenario, *options)
 
 
-def _failures(url: str, what: Sequence[str], wanted: list[str], results: Path) -> dict[str, list[str]]:
+def _failures(wanted: Sequence[str], results: Path, *options: str) -> dict[str, list[str]]:
     node = Path(sys.executable).with_name("node")
-    options = ("--url", url, *what, "--output-dir", results)
     done = subprocess.run(
-        [node, SUITE_PACKAGE / "dist" / "index.js", "server", *options],
+        [node, SUITE_PACKAGE / "dist" / "index.js", "server", *options, "--output-dir", results],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -71,6 +72,25 @@ def _failures(url: str, what: Sequence[str], wanted: list[str], results: Path) -
     assert found, f"the suite ended with code {done.returncode} and without results:\n{done.stdout}"
     reasons = {name: _reasons(found[name]) if name in found else ["it was not run"] for name in wanted}
     return {name: told for name, told in reasons.items() if told}
+
+
+TASKS = (
+    "lifecycle", "capability-negotiation", "wire-fields", "request-state-removal", "mrtr-input", "request-headers",
+    "dispatch-and-envelope", "status-notifications", "required-task-error", "mrtr-composition",
+)  # fmt: skip
+"""The scenarios of the tasks extension, which no revision requires."""
+
+
+def failures_of_tasks(url: str, results: Path) -> dict[str, list[str]]:
+    """Run the scenarios of the tasks extension against a server, two at a time: they mostly wait.
+
+    Returns:
+        The scenarios that were not passed, with the reasons of each.
+    """
+
+    with ThreadPoolExecutor(2) as threads:
+        found = threads.map(lambda name: failures_of_scenario(url, f"tasks-{name}", results / name), TASKS)
+        return {name: reasons for each in found for name, reasons in each.items()}
 
 
 def _reasons(folder: Path) -> list[str]:

@@ -232,6 +232,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
         wire["name"] = self.name
         wire["inputSchema"] = dict(self.parameter_schema)
+        # Tasks as they were in 2025-11-25, which do not pass.
+        if "taskSupport" in (execution := as_mapping(wire.pop("execution", None))):
+            execution = {name: value for name, value in execution.items() if name != "taskSupport"}
+        if execution:
+            wire["execution"] = execution
         if not self._trusted:
             claimed = dict(wire.get("annotations") or {})
             if claimed:

@@ -27,7 +27,14 @@ ENVELOPE_KEYS = frozenset(
 )
 """What of `_meta` says how two neighbours speak; it is never passed on."""
 
-_NAME_BEARING: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAME_BEARING: Mapping[str, str] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 """The parameter that stands in the `Mcp-Name` header (2026-07-28, Streamable HTTP)."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -9,6 +10,7 @@ from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
 from server.client_request import Exchange
@@ -23,9 +25,14 @@ from tools.contract.display import visible_line
 
 logger = logging.getLogger(__name__)
 
+_SERIALS = itertools.count(1)
+
 LEVEL_SECONDS = 5.0  # how long an upstream may take to take a log level, or to answer a ping
 
 LOG = "notifications/message"
+
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # what is said in the stream that asked for it alone
 
 LIST_CHANGES: Mapping[str, str] = {
     "notifications/tools/list_changed": "tools",
@@ -41,11 +48,15 @@ class UpstreamSession:
         self.options = options
         self.alias = options.alias
         self.log = logging.LoggerAdapter(logger, {"upstream": self.alias})
+        self.serial = next(_SERIALS)  # tells it from every other one
         self.era = Era("", {}, is_modern=False)  # what the upstream said when it was greeted
         self.peer = Peer(writer, self._on_request, self._on_notification)
         self.tasks = tasks
         self.lost = lost
         self.on_lost: Callable[[], None] | None = None  # called when it has gone
+        self.wanted_until = float("-inf")  # when its tasks need it no longer, in the loop's time
+        self.streams: dict[str, Callable[[str, Json], None]] = {}
+        """Told what is said in a client's stream, by the id of the request that began it."""
         self._background = BoundedTasks(self.alias, tasks)
         self.questions = Questions(options, self.peer, tasks, self._background)
         self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # of the handshake era
@@ -81,10 +92,12 @@ class UpstreamSession:
         client_key = exchange.client_key if exchange is not None and self.options.is_shared else None
         return await self.peer.start(method, stamped, headers, client_key)
 
-    async def request(self, method: str, params: Json, seconds: float | None = None) -> Json:
-        """Ask for something of our own and wait for the result; raises a `RelayError`, or a `TimeoutError`."""
+    async def request(
+        self, method: str, params: Json, seconds: float | None = None, exchange: Exchange | None = None
+    ) -> Json:
+        """Ask as `start` does, and wait for the result alone; raises a `RelayError`, or a `TimeoutError`."""
         with anyio.fail_after(seconds):
-            async with aclosing(await self.start(method, params)) as pending:
+            async with aclosing(await self.start(method, params, exchange)) as pending:
                 return await pending.result()
 
     async def set_level(self, level: str) -> None:
@@ -122,6 +135,10 @@ class UpstreamSession:
             self.options.resource_updated(str(params.get("uri", "")))
         elif method == "notifications/cancelled":
             self.questions.take_back(params.get("requestId"))
+        elif method in IN_STREAMS:
+            identity = as_mapping(params.get("_meta")).get(SUBSCRIPTION_ID_META_KEY)
+            if (take := self.streams.get(str(identity))) is not None:
+                take(method, params)
         elif method != LOG:
             if self._other_limit.admits():
                 self._pass_on(method, params)

@@ -173,7 +173,8 @@ class WireClient:
         if self.is_modern:
             keys = {"protocolVersion": REVISIONS["modern"], "clientCapabilities": self.capabilities, "clientInfo": INFO}
             stamped |= {f"io.modelcontextprotocol/{key}": value for key, value in keys.items()}
-            name = (params or {}).get("uri" if method == "resources/read" else "name")
+            named = {"resources": "uri", "tasks": "taskId"}.get(method.partition("/")[0], "name")
+            name = (params or {}).get(named)
             headers |= {"mcp-method": method, **({"mcp-name": name} if name is not None else {})}
         if stamped.get("progressToken") == "mine":
             stamped["progressToken"] = identity

@@ -26,14 +26,16 @@ class Network:
         self.app = app
         self.url = url
 
-    def client(self, era: str, name: str | None = None, way: str = "mcp") -> AbstractAsyncContextManager[WireClient]:
+    def client(
+        self, era: str, name: str | None = None, way: str = "mcp", *, capabilities: Json | None = None
+    ) -> AbstractAsyncContextManager[WireClient]:
         """A client that answers every question with its name."""
 
         def answer(method: str, params: Json) -> Json:
             return {"action": "accept", "content": {"name": name or "nobody"}}
 
         transport = http_transport(f"{self.url}/{way}", TOKENS[name] if name else None)
-        return client_on(transport, era, {"elicitation": {}}, answer)
+        return client_on(transport, era, capabilities or {"elicitation": {}}, answer)
 
     def sessions(self) -> int:
         """How many sessions clients have with upstreams."""

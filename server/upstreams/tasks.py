@@ -1,0 +1,447 @@
+"""Tasks of upstreams: calls that are answered at once with a promise, and whose result is asked for later (SEP-2663).
+
+A client that knows tasks gets those of upstreams, each under an id of ours. For any other client we ask for the result
+ourselves, while its call waits. Questions of a task are asked and answered once, whoever asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+
+from server.client_request import Exchange
+from server.json_rpc import Json, as_mapping
+from server.sdk_seams import RequestContext
+from server.sealed_states import SealedStates
+from server.upstreams.catalog.resources import with_links
+from server.upstreams.connection import Upstream
+from server.upstreams.extensions import TASKS, declares, with_extension
+from server.upstreams.pool import UpstreamPool
+from server.upstreams.session.questions import round_of
+from server.upstreams.session.results import NoAnswerError, is_result_of_call, protocol_error, protocol_error_for
+from server.upstreams.session.session import ACKNOWLEDGED, UpstreamSession
+from server.upstreams.wire.peer import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
+from tools.contract.errors import ToolError
+
+if TYPE_CHECKING:
+    from mcp.server.session import ServerSession
+
+USUAL_POLL_SECONDS = 1.0  # between two questions for a task that does not say how often it wants to be asked for (ours)
+LEAST_POLL_SECONDS = 0.05  # a task that wants to be asked for more often than this is not (ours)
+
+LONGEST_KEPT_SECONDS = 3_600.0
+"""How long a session is not closed as idle since a task of it was heard of, if that is to be known so long (ours)."""
+
+LONGEST_MS = 10**12  # what a task says to last longer is taken for no number (ours): decades
+MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header (ours)
+MOST_ASKING = 1_000  # tasks whose questions are remembered, of all clients (ours)
+MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
+ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to say of which tasks it will tell (ours)
+
+_TASK = "task"  # what an id of ours is sealed for
+_NEWS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
+
+NO_SUCH_TASK: Json = {
+    "code": types.INVALID_PARAMS,
+    "message": (
+        "There is no such task here: it is unknown or too old, or the server that worked on it was started anew or is "
+        "not used any more. Call the tool again if its work is still wanted."
+    ),
+}
+"""What a client is told of every id that it cannot use, whatever the reason."""
+
+TASKS_REQUIRED: Json = {
+    "code": types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+    "message": f"Only a client that declares the extension {TASKS} can ask for tasks.",
+    "data": {"requiredCapabilities": {"extensions": {TASKS: {}}}},
+}
+
+
+def knows_tasks(exchange: Exchange) -> bool:
+    return exchange.is_modern and declares(exchange.capabilities, TASKS)
+
+
+def requires_tasks(error: UpstreamError) -> bool:
+    """Whether an upstream refuses a call since it would be answered with a task."""
+    wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
+    return error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
+
+
+def knowing_tasks(exchange: Exchange) -> Exchange:
+    """A request as of a client that knows tasks: we know them for it."""
+    return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
+
+
+def _id_of(task: Json) -> str:
+    identity = task.get("taskId")
+    if not isinstance(identity, str) or not 0 < len(identity) <= MOST_ID_CHARS:
+        raise UnusableAnswerError("the task that it promised has no id, or one that is too long")
+    return identity
+
+
+def _result_of(task: Json) -> Json:
+    result = as_mapping(task.get("result"))
+    if result.get("resultType", "complete") != "complete" or not is_result_of_call(result):
+        raise UnusableAnswerError("the result of its task is not that of a tool")
+    return result
+
+
+def _milliseconds(told: Any) -> float | None:
+    """A duration as tasks tell it; `None` where it is none, or longer than anybody waits."""
+    is_number = isinstance(told, int | float) and not isinstance(told, bool)
+    return float(told) if is_number and 0 <= told < LONGEST_MS else None
+
+
+@dataclass(slots=True)
+class TaskQuestions:
+    """What a task has asked, and whether that was answered."""
+
+    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's, by those of the client
+    answered: set[str] = field(default_factory=set[str])  # by the upstream's keys
+
+    async def asked(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
+        """The questions of a task that its client may be asked and has not answered; we refuse what it may not be."""
+        given = as_mapping(task.get("inputRequests"))
+        left = {key: question for key, question in given.items() if key not in self.answered}
+        shown, carried = round_of(session.alias, left, exchange.can_be_asked)
+        self.keys |= {key: carried["keys"].get(key, key) for key in shown}
+        if refused := carried["refused"]:
+            self.answered |= refused.keys()
+            params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}
+            await session.request("tasks/update", params, seconds, exchange)
+        return shown
+
+    def take(self, responses: Mapping[str, Any]) -> Json:
+        """Those of a client's answers that count, by the upstream's keys; none of them counts again."""
+        given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
+        answers = {key: response for key, response in given.items() if key not in self.answered}
+        self.answered |= answers.keys()
+        return answers
+
+
+@dataclass(eq=False, slots=True)
+class FollowedTask:
+    """A task that we ask for, since its client knows none. It is cancelled where its client does not wait for it."""
+
+    session: UpstreamSession
+    exchange: Exchange  # the client's request that waits, as one that knows tasks
+    task: Json  # as it was told last
+    patience: float  # seconds without news after which it is cancelled
+    is_suspended: bool = False  # whether nobody waits for it, while its client has a question
+    at_end: Callable[[], None] | None = None  # called when the upstream does not work on it any more
+    _questions: TaskQuestions = field(default_factory=TaskQuestions)
+    _is_done: bool = False
+    _told: str = ""
+    _count: int = 0  # of the texts that were told as progress
+
+    async def until_asked(self) -> Json:
+        """Ask for it as often as it wants until it has a question for its client, or is done: then there is none."""
+        deadline = anyio.current_time() + self.patience
+        while True:
+            text = self.task.get("statusMessage")
+            if isinstance(text, str) and text not in ("", self._told):
+                self._told, self._count = text, self._count + 1
+                await self.exchange.progress({"progress": self._count, "message": text})
+            match self.task.get("status"):
+                case "completed" | "failed" | "cancelled":
+                    self._end()
+                    return {}
+                case "input_required":
+                    asked = await self._questions.asked(self.session, self.task, self.exchange, self.patience)
+                    if asked:
+                        return asked
+                case "working":
+                    pass
+                case _:
+                    raise UnusableAnswerError("what it sent is not a task")
+            left = deadline - anyio.current_time()
+            if left <= 0:
+                raise NoAnswerError
+            pause = _milliseconds(self.task.get("pollIntervalMs"))
+            await anyio.sleep(min(left, USUAL_POLL_SECONDS if pause is None else max(LEAST_POLL_SECONDS, pause / 1000)))
+            before, self.task = self.task, {**await self._request("tasks/get"), "taskId": self.task["taskId"]}
+            if any(self.task.get(name) != before.get(name) for name in _NEWS):
+                deadline = anyio.current_time() + self.patience
+
+    async def answer(self, responses: Mapping[str, Any]) -> None:
+        await self._request("tasks/update", {"inputResponses": self._questions.take(responses)})
+
+    def result(self) -> Json:
+        """The result of one that is done; a `RelayError` where it has none."""
+        match self.task.get("status"):
+            case "completed":
+                return _result_of(self.task)
+            case "failed":
+                raise UpstreamError(as_mapping(self.task.get("error")))
+            case _:
+                raise UnusableAnswerError("it has cancelled its work")
+
+    async def cancel(self) -> None:
+        """Nobody waits for it any more; the upstream is told, if it is not done."""
+        if not self._is_done:
+            self._end()
+            with anyio.CancelScope(shield=True), suppress(RelayError, ToolError, TimeoutError):
+                await self._request("tasks/cancel", seconds=CANCEL_SECONDS)
+
+    def _end(self) -> None:
+        self._is_done = True
+        if self.at_end is not None:
+            self.at_end()
+
+    async def _request(self, method: str, more: Json | None = None, seconds: float | None = None) -> Json:
+        params = {"taskId": _id_of(self.task), "_meta": self.exchange.meta, **(more or {})}
+        try:
+            return await self.session.request(method, params, seconds or self.patience, self.exchange)
+        except UpstreamError as error:
+            if error.code != types.INVALID_PARAMS:
+                raise
+            raise UnusableAnswerError("it does not know the task any more that it has promised") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """Where a task of a client is."""
+
+    upstream: Upstream
+    session: UpstreamSession
+    id: str  # the upstream's
+    name: str  # the client's id
+    questions: TaskQuestions
+
+
+class Tasks:
+    """Tasks of upstreams for the clients that know tasks, each for the client alone whose call it was."""
+
+    def __init__(
+        self,
+        pool: UpstreamPool,
+        published_uri: Callable[[Upstream, str, bool], str],
+        why_denied: Callable[[str], str],
+    ) -> None:
+        self._pool = pool
+        self._published_uri = published_uri
+        self._why_denied = why_denied
+        self._ids = SealedStates(math.inf)  # the upstream says how long it knows a task
+        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by alias and the upstream's id
+
+    def promised(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
+        """The result of a call that is a task, under an id that only its client can use."""
+        # A program has its tasks in itself. A remote server may know them in any session.
+        is_program = upstream.transport is not None and upstream.transport.name == "stdio"
+        carried = {
+            "alias": upstream.alias,
+            "serial": upstream.serial,
+            "session": session.serial if is_program else 0,
+            "task": _id_of(result),
+        }
+        _keep(session, result)
+        return {**result, "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
+
+    async def request(self, method: str, exchange: Exchange) -> Json:
+        """Bring `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
+
+        Raises:
+            MCPError: It failed, or there is no such task of this client.
+        """
+        params = exchange.params
+        place = await self._place(params.get("taskId"), exchange)
+        own: Json = {**params, "taskId": place.id}
+        seconds = place.upstream.entry.timeout / 1000
+        answers: Json = {}
+        if method == "tasks/update":
+            answers = own["inputResponses"] = place.questions.take(as_mapping(params.get("inputResponses")))
+        try:
+            answer = await place.session.request(method, own, seconds, exchange)
+            return await self._shown(place, answer, exchange) if method == "tasks/get" else answer
+        except UpstreamError as error:
+            place.questions.answered -= answers.keys()  # it has taken none
+            is_unknown = error.code == types.INVALID_PARAMS and not answers
+            raise protocol_error(NO_SUCH_TASK if is_unknown else error.error) from None
+        except (RelayError, ToolError, TimeoutError) as error:
+            raise protocol_error_for(error, place.upstream.alias) from None
+
+    async def _place(self, name: Any, exchange: Exchange) -> TaskPlace:
+        carried = self._ids.read(name, _TASK, exchange.client_key) if isinstance(name, str) else None
+        upstream = self._pool.by_alias.get(carried["alias"]) if carried is not None else None
+        sessions = self._pool.sessions.get(upstream) if upstream is not None else None
+        if (
+            carried is None
+            or upstream is None
+            or sessions is None
+            or upstream.serial != carried["serial"]
+            or self._why_denied(upstream.alias)
+        ):
+            raise protocol_error(NO_SUCH_TASK)
+        if carried["session"]:
+            session = sessions.opened(carried["session"])
+            if session is None:
+                raise protocol_error(NO_SUCH_TASK)
+        else:
+            try:
+                session = await sessions.of(exchange)
+            except ToolError as error:
+                raise protocol_error_for(error, upstream.alias) from None
+        questions = self._questions.get((name, upstream.alias), TaskQuestions())
+        return TaskPlace(upstream, session, carried["task"], name, questions)
+
+    async def _shown(self, place: TaskPlace, task: Json, exchange: Exchange) -> Json:
+        """A task as its upstream tells of it, as its client is told."""
+        shown: Json = {**task, "taskId": place.name}
+        key = (place.name, place.upstream.alias)
+        match task.get("status"):
+            case "completed":
+                published = partial(self._published_uri, place.upstream)
+                shown["result"] = with_links("tools/call", _result_of(task), published)
+                self._questions.pop(key, None)
+            case "failed" | "cancelled":
+                self._questions.pop(key, None)
+            case "input_required":
+                questions = self._questions.setdefault(key, place.questions)
+                if len(self._questions) > MOST_ASKING:
+                    del self._questions[next(iter(self._questions))]
+                own, seconds = {**task, "taskId": place.id}, place.upstream.entry.timeout / 1000
+                shown["inputRequests"] = await questions.asked(place.session, own, exchange, seconds)
+                if not shown["inputRequests"]:
+                    # There is nothing that the client could do: it has answered, or we have refused.
+                    del shown["inputRequests"]
+                    shown["status"] = "working"
+            case "working":
+                pass
+            case _:
+                raise UnusableAnswerError("what it sent is not a task")
+        _keep(place.session, task)
+        return shown
+
+    @asynccontextmanager
+    async def listened(
+        self, names: list[Any], ctx: RequestContext, exchange: Exchange
+    ) -> AsyncGenerator[RequestContext]:
+        """The stream of a client tells of tasks as long as this lasts, which is until their upstreams tell no more.
+
+        Gives the context in which the stream is acknowledged, with the tasks that their upstreams will tell of.
+        """
+        places: dict[UpstreamSession, list[TaskPlace]] = {}
+        for name in names[:MOST_LISTENED]:
+            with suppress(MCPError):
+                place = await self._place(name, exchange)
+                places.setdefault(place.session, []).append(place)
+        failure: Exception | None = None
+        async with anyio.create_task_group() as group:
+            stream = _TaskStream(ctx, exchange, self._shown, group.cancel_scope)
+            ready: list[anyio.Event] = []
+            for session, listened in places.items():
+                ready.append(anyio.Event())
+                group.start_soon(stream.listen, session, listened, ready[-1])
+            for each in ready:
+                await each.wait()
+            group.start_soon(stream.tell)
+            try:
+                yield replace(ctx, session=cast("ServerSession", stream))
+            except Exception as error:  # noqa: BLE001 - raised again as it is, not in a group
+                failure = error
+            group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+
+def _keep(session: UpstreamSession, task: Json) -> None:
+    """A session is not closed as idle while a client may still come for a task of it."""
+    lasts = _milliseconds(task.get("ttlMs"))
+    seconds = LONGEST_KEPT_SECONDS if lasts is None else min(LONGEST_KEPT_SECONDS, lasts / 1000)
+    session.wanted_until = max(session.wanted_until, anyio.current_time() + seconds)
+
+
+class _TaskStream:
+    """A stream of a client that tells of tasks; takes the place of the session in which the stream is acknowledged."""
+
+    def __init__(
+        self,
+        ctx: RequestContext,
+        exchange: Exchange,
+        shown: Callable[[TaskPlace, Json, Exchange], Any],
+        scope: anyio.CancelScope,
+    ) -> None:
+        self._ctx = ctx
+        self._exchange = exchange
+        self._shown = shown
+        self._scope = scope
+        self._names: list[str] = []  # the client's ids of the tasks that it will hear of
+        self._acknowledged = anyio.Event()
+        self._untold: dict[str, tuple[TaskPlace, Json]] = {}  # what each was told to be last
+        self._news = anyio.Event()
+
+    async def listen(self, session: UpstreamSession, places: list[TaskPlace], ready: anyio.Event) -> None:
+        """Have an upstream tell of tasks. The client's stream ends with the upstream's: it may ask for another one."""
+        by_id = {place.id: place for place in places}
+        acknowledged = anyio.Event()
+        identity, honored = "", list[str]()
+
+        def take(method: str, params: Json) -> None:
+            if method == ACKNOWLEDGED:
+                wanted: Any = as_mapping(params.get("notifications")).get("taskIds")
+                honored.extend(place.name for place in places if isinstance(wanted, list) and place.id in wanted)
+                acknowledged.set()
+            elif (place := by_id.get(str(params.get("taskId")))) is not None:
+                self._untold[place.name] = place, params
+                self._news.set()
+
+        async def until_acknowledged() -> None:
+            with anyio.move_on_after(ACKNOWLEDGE_SECONDS):
+                await acknowledged.wait()
+            self._names.extend(honored)
+            ready.set()
+            if not honored:
+                waiting.cancel_scope.cancel()
+
+        params: Json = {"notifications": {"taskIds": list(by_id)}, "_meta": self._exchange.meta}
+        try:
+            async with (
+                aclosing(await session.start("subscriptions/listen", params, self._exchange)) as pending,
+                anyio.create_task_group() as waiting,
+            ):
+                identity = str(pending.identity)
+                session.streams[identity] = take
+                waiting.start_soon(until_acknowledged)
+                with suppress(RelayError):
+                    await pending.result()
+                waiting.cancel_scope.cancel()
+        except (RelayError, ToolError):
+            pass
+        finally:
+            session.streams.pop(identity, None)
+            ready.set()
+        if honored:
+            self._scope.cancel()
+
+    async def tell(self) -> None:
+        """Tell of each task what it was told to be last, after the stream was acknowledged."""
+        await self._acknowledged.wait()
+        while True:
+            await self._news.wait()
+            self._news = anyio.Event()
+            untold, self._untold = self._untold, {}
+            for place, params in untold.values():
+                with suppress(RelayError, ToolError, TimeoutError):
+                    shown = await self._shown(place, params, self._exchange)
+                    meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
+                    await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
+
+    async def send_notification(
+        self, notification: types.ServerNotification, related_request_id: types.RequestId | None = None
+    ) -> None:
+        """What the SDK's handler of streams says; of its own it would not name the tasks."""
+        if isinstance(notification, types.SubscriptionsAcknowledgedNotification) and self._names:
+            given = notification.params.notifications.model_dump(by_alias=True, exclude_none=True)
+            told = types.SubscriptionFilter.model_validate({**given, "taskIds": self._names})
+            notification.params.notifications = told
+        await self._ctx.session.send_notification(notification, related_request_id)
+        self._acknowledged.set()
