@@ -88,8 +88,11 @@ def failures_of_tasks(url: str, results: Path) -> dict[str, list[str]]:
         The scenarios that were not passed, with the reasons of each.
     """
 
+    def run(name: str) -> dict[str, list[str]]:
+        return failures_of_scenario(url, f"tasks-{name}", results / name)
+
     with ThreadPoolExecutor(2) as threads:
-        found = threads.map(lambda name: failures_of_scenario(url, f"tasks-{name}", results / name), TASKS)
+        found = threads.map(run, TASKS)
         return {name: reasons for each in found for name, reasons in each.items()}
 
 
