@@ -132,7 +132,7 @@ def test_an_upstream_with_tasks_passes_every_scenario_of_tasks_behind_the_proxy(
         url = stack.enter_context(_proxy(root, tmp_path, upstream))
         found = failures_of_tasks(url, tmp_path / "results")
     # The suite has this one as a place for later, and skips all that is in it.
-    skipped = found.pop("status-notifications")
+    skipped = found.pop("tasks-status-notifications")
     assert [why.split(": ")[1] for why in skipped] == ["SKIPPED"]
     assert not found, _told(found)
     assert len(TASKS) == 10

@@ -105,13 +105,13 @@ async def test_the_extension_is_announced_where_an_upstream_has_it(
 ) -> None:
     async with knowing(tmp_path, entries[way]) as client:
         # Before the first attempt to reach it is over, what it has is not known, and it may be this.
-        assert client.welcome["capabilities"]["extensions"] == {EXTENSION: {}}
+        assert client.welcome["capabilities"]["extensions"][EXTENSION] == {}
         await client.listed("tools")
         known = await client.request("server/discover")
-        assert known["capabilities"]["extensions"] == {EXTENSION: {}}
+        assert known["capabilities"]["extensions"][EXTENSION] == {}
         assert "tasks" not in known["capabilities"]
     async with proxied(tmp_path, {"up": entries[way]}, "handshake") as client:
-        assert "extensions" not in client.welcome["capabilities"]
+        assert EXTENSION not in client.welcome["capabilities"]["extensions"]
 
 
 @pytest.mark.requirement("tasks.announced")
@@ -119,7 +119,7 @@ async def test_the_extension_is_announced_where_an_upstream_has_it(
 async def test_it_is_not_announced_where_no_upstream_has_it(era: str, remote: Any, tmp_path: Path) -> None:
     async with proxied(tmp_path, {"up": remote(era)}, "modern", capabilities=KNOWING) as client:
         await client.listed("tools")
-        assert "extensions" not in (await client.request("server/discover"))["capabilities"]
+        assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
         assert (await refused(client, "tasks/get", {"taskId": "x"}))["code"] == -32602
 
 
@@ -596,7 +596,7 @@ async def test_what_an_upstream_promises_is_taken_only_where_it_can_be_a_task(
     entry = {**OVER_STDIO, "args": forked([PEER, "old"])}
     async with knowing(tmp_path, entry) as client:
         assert "a revision without them" in (await client.call("up__manual", given))["content"][0]["text"]
-        assert "extensions" not in (await client.request("server/discover"))["capabilities"]
+        assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
 
 
 @pytest.mark.requirement("tasks.odd")
