@@ -287,7 +287,8 @@ class App:
 
     def _tools_changed(self) -> None:
         self.tools.listings.clear()
-        self._announcements.note("tools", self._tasks)
+        if not self.pool.is_recalling:
+            self._announcements.note("tools", self._tasks)
 
     def _tools_listed(self) -> None:
         self.server.compare_headers()

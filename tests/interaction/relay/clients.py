@@ -24,7 +24,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from server.app import App
 from server.settings import load_settings
 from tests.fork_server import forked
-from tests.harness import PEERS, server_arguments, write_config
+from tests.harness import PEERS, own_state, server_arguments, write_config
 from tests.waiting import CEILING
 
 Json = dict[str, Any]
@@ -300,7 +300,7 @@ async def http_transport(url: str, token: str | None = None) -> AsyncGenerator[A
 
 def app_of(config: Path) -> App:
     """A server of ours in this process, as it is over stdio."""
-    return App(load_settings([str(config)], {}, {}), "stdio")
+    return App(load_settings([str(config)], {}, own_state()), "stdio")
 
 
 @asynccontextmanager
