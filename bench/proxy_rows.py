@@ -118,7 +118,7 @@ HUNG = 20
 
 @contextmanager
 def _first_list_of_hung(scene: Scene) -> Generator[Round]:
-    """Twenty upstreams that hang: the first list after `initialize`, from the last run, beside one without a catalogue."""
+    """Twenty upstreams that hang: the first list after `initialize`, from the last run; without one for comparison."""
     folder = scene.folder("proxy-hung")
     flag = folder / "hang"
     script = f'[ -e "{flag}" ] && exec sleep 600; exec "{BARE[0]}" "{BARE[1]}"'

@@ -205,27 +205,22 @@ class UpstreamPool:
         else:
             may_begin.set()
         for upstream in upstreams:
-            if self._starter is None:
-                from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
-
-                self._starter = BrokeredStarter()
             scope = self._owners[upstream] = anyio.CancelScope()
             self._running += 1
-            own = partial(self._own, upstream, scope, self._starter, audience, may_begin)
+            own = partial(self._own, upstream, scope, audience, may_begin)
             tasks.start_soon(own, name=f"upstream {upstream.alias}")
 
     async def _own(
-        self,
-        upstream: Upstream,
-        scope: anyio.CancelScope,
-        starter: BrokeredStarter,
-        audience: Audience,
-        may_begin: anyio.Event,
+        self, upstream: Upstream, scope: anyio.CancelScope, audience: Audience, may_begin: anyio.Event
     ) -> None:
         """Own an upstream, and the sessions of clients with it, which end with it."""
         try:
             with scope:
                 await may_begin.wait()
+                if (starter := self._starter) is None:
+                    from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
+
+                    starter = self._starter = BrokeredStarter()
                 async with anyio.create_task_group() as tasks:
                     self.sessions[upstream] = ClientSessions(upstream, audience, tasks, starter, self._is_suspended)
                     await upstream.run(starter, audience)
@@ -233,8 +228,9 @@ class UpstreamPool:
             self.sessions.pop(upstream, None)
             self._running -= 1
             if not self._running:
-                self._starter = None
-                await starter.aclose()
+                starter, self._starter = self._starter, None
+                if starter is not None:
+                    await starter.aclose()
                 self._all_ended.set()
 
     async def end_within(self, seconds: float) -> None:
