@@ -6,6 +6,7 @@ The upstreams are bare loops, which answer faster than any real server, so that 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Generator
@@ -119,6 +120,45 @@ def _start_beside_bad(scene: Scene) -> Generator[Round]:
     yield one_round
 
 
+HUNG = 20
+
+
+@contextmanager
+def _first_list_of_hung(scene: Scene) -> Generator[Round]:
+    """Twenty upstreams that hang: the first list after `initialize`, from the last run; without one for comparison."""
+    folder = scene.folder("proxy-hung")
+    flag = folder / "hang"
+    script = f'[ -e "{flag}" ] && exec sleep 600; exec "{BARE[0]}" "{BARE[1]}"'
+    servers = {
+        f"u{number}": {"command": "sh", "args": ["-c", script, f"n{number}"], "trust": True, "protocol": "legacy"}
+        for number in range(HUNG)
+    }
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+    starts: list[Start] = []
+    for catalogue in (True, False):
+        config = folder / f"{catalogue}.json"
+        proxy = {"catalogue": catalogue, "firstListWait": PATIENT_MS if catalogue else WAIT_MS}
+        config.write_text(json.dumps({"mcpServers": servers, "proxy": proxy}))
+        start = scene.server(scene.scratch, "--config", str(config), "--no-builtin-tools")
+        starts.append(Start(start.command, environment))
+    with LineClient(starts[0]) as client:
+        assert len(_listed(client)) == 2 * HUNG
+        deadline = time.monotonic() + PATIENT_MS / 1000
+        while len(list(folder.glob("state/coretools-mcp/lists/*.json"))) < HUNG and time.monotonic() < deadline:
+            time.sleep(0.05)
+    flag.touch()
+
+    def taken(start: Start, count: int) -> float:
+        with LineClient(start) as client:
+            began = time.perf_counter()
+            assert len(_listed(client)) == count
+            return (time.perf_counter() - began) * 1000
+
+    yield lambda: Pair(
+        taken(starts[0], 2 * HUNG), None, f"{taken(starts[1], 0):,.0f} ms without a catalogue, and empty"
+    )
+
+
 def _until_told(client: LineClient, alias: str, state: str) -> None:
     """Call a bad upstream until the answer tells how it stands; a busy machine starts twenty programs slowly."""
     deadline = time.monotonic() + PATIENT_MS / 1000
@@ -166,5 +206,6 @@ ROWS = (
     _row("tools/list of 20 upstreams, of one of them without us", 5, _lists),
     Row("proxy: processes with 20 upstreams, these included", 25, _processes, unit="", most_rounds=1),
     _row("initialize with 20 upstreams, one hung and one crashed, of a healthy start", 1.5, _start_beside_bad),
+    _row("first list after initialize with 20 hung upstreams, as in the last run", 50, _first_list_of_hung),
     _row("first list with one hung and one crashed, of proxy.firstListWait", 1.1, _first_list_beside_bad),
 )

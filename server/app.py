@@ -290,7 +290,8 @@ class App:
     def _list_changed(self, kind: ListKind) -> None:
         if kind == "tools":
             self.tools.listings.clear()
-        self._announcements.note(kind, self._tasks)
+        if not self.pool.is_recalling:
+            self._announcements.note(kind, self._tasks)
 
     def _tools_listed(self) -> None:
         self.server.compare_headers()

@@ -165,7 +165,7 @@ class LiveSettings:
         self.policy.rules = replace(rules, deny=tuple(deny))
         if withdrawn:
             logger.warning("agents that a workspace brought, and that are refused now: %s", ", ".join(withdrawn))
-        self.pool.left_out = report.left_out
+        self.pool.left_out, self.pool.written = report.left_out, report.written
         self.pool.change(self._used(report), tasks)
         waiting = waiting_for_restart(before.settings, report.settings)
         if waiting:

@@ -25,6 +25,7 @@ from tools.contract.threads import THREADS
 logger = logging.getLogger(__name__)
 
 Transport = Literal["stdio", "http", "sse"]
+CONTROL_SECONDS = 0.1  # how long after its first client a server can be asked by a person, so that lists come first
 
 
 def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> int | None:
@@ -91,8 +92,9 @@ async def _serve(
 
 async def _answer_person(app: App, transport: Transport) -> None:
     await app.started.wait()
+    await anyio.sleep(CONTROL_SECONDS)
     if sys.platform != "win32":
-        from server.control import serve_control  # noqa: PLC0415 - the answer to the first request comes first
+        from server.control import serve_control  # noqa: PLC0415 - the first list comes first
 
         try:
             await serve_control(app.oversight, transport)

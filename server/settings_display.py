@@ -12,7 +12,7 @@ from typing import Any, cast
 from server.settings.models import UpstreamSettings
 from server.settings.section import KeyPath
 from tools.contract.display import visible_line
-from tools.contract.secrets import HIDDEN, is_secret_name, redact
+from tools.contract.secrets import HIDDEN, RANDOM, is_secret_name, redact
 from tools.files.change.diff import unified_diff
 
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
@@ -28,11 +28,6 @@ _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<
 _PARAMETER = re.compile(r"(?<![^&;#?])(?P<name>[^=&;#?]+)=(?P<value>[^&;#]*)")
 _SIGNATURES = frozenset({"sig", "signature", "code", "sas", "hmac", "pwd"})  # names of parameters that let one in
 _PART_OF_A_PATH = re.compile(r"(?<=/)[^/]+")
-_RANDOM = re.compile(
-    r"(?=[A-Za-z]{0,99}[0-9])(?=[0-9]{0,99}[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
-    re.IGNORECASE,
-)
-"""Letters and digits that nobody would think up: a token, or a UUID. Names of things have shorter words."""
 
 
 def shown_value(path: KeyPath, value: Any) -> Any:
@@ -98,12 +93,12 @@ def _shown_url(url: re.Match[str]) -> str:
 
     def shown_parameter(found: re.Match[str]) -> str:
         name, value = found["name"], found["value"]
-        is_secret = is_secret_name(name) or name.lower() in _SIGNATURES or _RANDOM.search(value)
+        is_secret = is_secret_name(name) or name.lower() in _SIGNATURES or RANDOM.search(value)
         return f"{name}={HIDDEN}" if is_secret and value and not _ONLY_A_VARIABLE.fullmatch(value) else found[0]
 
     rest = re.sub(r"\A[^/?#]*@", f"{HIDDEN}@", url["rest"])
     path_end = next((at for at, sign in enumerate(rest) if sign in "?#"), len(rest))
-    path = _PART_OF_A_PATH.sub(lambda part: HIDDEN if _RANDOM.search(part[0]) else part[0], rest[:path_end])
+    path = _PART_OF_A_PATH.sub(lambda part: HIDDEN if RANDOM.search(part[0]) else part[0], rest[:path_end])
     parameters = rest[path_end : path_end + 1] + _PARAMETER.sub(shown_parameter, rest[path_end + 1 :])
     return f"{url['scheme']}{path}{parameters}"
 

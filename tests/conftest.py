@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Generator
@@ -18,6 +19,8 @@ from tools.files.workspace import Workspace
 settings.register_profile("ours", deadline=None)
 settings.load_profile("ours")
 
+_TESTS = itertools.count(1)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def folders_of_servers() -> Generator[None]:
@@ -32,6 +35,14 @@ def folders_of_servers() -> Generator[None]:
             for name in names:
                 del os.environ[name]
             os.environ |= before
+
+
+@pytest.fixture(autouse=True)
+def state_of_own(folders_of_servers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the servers of one test keep is not there for those of another."""
+    del folders_of_servers
+    folder = os.path.join(os.environ["XDG_STATE_HOME"], f"test-{next(_TESTS)}")
+    monkeypatch.setenv("XDG_STATE_HOME", folder)
 
 
 @pytest.fixture

@@ -48,7 +48,9 @@ def forked(arguments: list[str]) -> list[str]:
         arguments: The script and what it is given, behind options of Python: those of the waiting process count.
     """
     at = next(number for number, argument in enumerate(arguments) if argument.endswith(".py"))
-    return ["-I", "-S", str(PROGRAM), _address(os.getpid()), *arguments[at:]]
+    # Where it keeps things goes along by itself: clients pass few variables on.
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return ["-I", "-S", str(PROGRAM), _address(os.getpid()), state, *arguments[at:]]
 
 
 @cache
@@ -158,11 +160,9 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
     """Be the program that was asked for."""
     os.setsid()
     os.chdir(folder)
-    state = {
-        name: value for name, value in os.environ.items() if name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR")
-    }  # clients pass few on
+    sockets = {name: value for name, value in os.environ.items() if name == "XDG_RUNTIME_DIR"}  # as in `forked`
     os.environ.clear()
-    os.environ.update(state | {name: value for name, _, value in (variable.partition("=") for variable in variables)})
+    os.environ.update(sockets | {name: value for name, _, value in (variable.partition("=") for variable in variables)})
     sys.argv = arguments
     sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, encoding="utf-8", closefd=False)  # noqa: SIM115
     code = 1

@@ -9,8 +9,9 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(os.__file__), "lib-dynload"))  # `-S` leaves it out
 import _socket  # `socket` takes as long as all the rest
 
-address, arguments = sys.argv[1], sys.argv[2:]
-texts = [os.getcwd(), str(len(arguments)), *arguments, *(f"{name}={value}" for name, value in os.environ.items())]
+address, state, *arguments = sys.argv[1:]
+variables = {"XDG_STATE_HOME": state, **os.environ}
+texts = [os.getcwd(), str(len(arguments)), *arguments, *(f"{name}={value}" for name, value in variables.items())]
 request = b"".join(os.fsencode(text) + b"\0" for text in texts) + b"\0"
 server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 server.connect(address)

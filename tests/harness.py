@@ -90,6 +90,11 @@ def sdk_upstream(**more: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": forked([str(PEERS / "upstream.py")]), **more}
 
 
+def own_state() -> dict[str, str]:
+    """The environment of a server in this process that keeps nothing in the home folder."""
+    return {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
+
+
 def write_config(folder: Path, settings: Mapping[str, Any]) -> Path:
     """Write a settings file and return its path."""
     path = folder / "config.json"
@@ -228,8 +233,7 @@ async def in_memory(
 ) -> AsyncGenerator[Client]:
     """A real client of the whole server without a process between them."""
     overrides: dict[str, Any] = {} if root is None else {"workspace": {"roots": [str(root)]}}
-    environ = {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
-    app = App(load_settings([str(config)] if config else [], overrides, environ), "stdio")
+    app = App(load_settings([str(config)] if config else [], overrides, own_state()), "stdio")
     async with app.running():
         if revision in HANDSHAKES:
             async with speaking(revision, InMemoryTransport(app.server), **callbacks) as client:

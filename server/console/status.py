@@ -63,7 +63,12 @@ def _show_server(about: Json) -> None:
         show(f"  custom tools: {visible_line(about['customTools'])}")
     servers = cast("list[Json]", about["servers"])
     rows = [
-        (f"  {visible_line(each['alias'])}", each["state"], str(each["tools"]), visible_line(each.get("problem", "")))
+        (
+            f"  {visible_line(each['alias'])}",
+            each["state"],
+            f"{each['tools']}{' from the last run' if 'tools' in each.get('fromLastRun', ()) else ''}",
+            visible_line(each.get("problem", "")),
+        )
         for each in servers
     ]
     rows += [(f"  {visible_line(alias)}", "not used", "", why) for alias, why in about["leftOut"].items()]

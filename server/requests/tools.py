@@ -26,6 +26,7 @@ from server.upstreams.catalog.apps import with_app_links
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.pool import LIKE_SECONDS
+from server.upstreams.session.listing import TOOLS
 from server.upstreams.session.results import NEVER_CACHED, protocol_error, result_for_client
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.call.base_tool import BaseTool
@@ -33,7 +34,7 @@ from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Confirmer, Question
 from tools.contract.display import visible_line
-from tools.contract.errors import ToolError, ToolNotRegisteredError
+from tools.contract.errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, ToolResult
 from tools.permissions.tool_names import DELEGATING
@@ -70,7 +71,7 @@ class ToolRequests:
         del params
         client, meta = self.clients.of(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
         is_of_like = bool(chain_of(meta))
-        await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None)
+        await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None, is_live=is_of_like)
         await self.custom_tools.wait_for_first_list()
         self.listed()
         # A client that cannot be told from others has no mode that it may leave.
@@ -78,7 +79,13 @@ class ToolRequests:
         shows_forms = self.confirmers.shows_forms(ctx)
         if not is_of_like and (listing := self.listings.get((plans, shows_forms))) is not None:
             return listing
-        tools = [self._listed(tool) for tool in self.offered_tools(plans=plans, shows_forms=shows_forms)]
+        offered = self.offered_tools(plans=plans, shows_forms=shows_forms)
+        if is_of_like:
+            # It judges calls by what it is given, so that must not be from the last run.
+            offered = [tool for tool in offered if self._stored_owner(tool) is None]
+            for upstream in self.relay.pool.upstreams:
+                upstream.is_withheld = TOOLS.field in upstream.offer.stored
+        tools = [self._listed(tool) for tool in offered]
         if is_of_like:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         # It may change at any time, and depends on what the operator configured.
@@ -86,9 +93,16 @@ class ToolRequests:
         return listing
 
     def _listed(self, tool: BaseTool[Any]) -> dict[str, Any]:
-        owner = self.relay.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
-        wire = tool_to_wire(tool)
+        owner, wire = self._owner(tool), tool_to_wire(tool)
         return wire if owner is None else with_app_links(wire, partial(self.published_uri, owner))
+
+    def _owner(self, tool: BaseTool[Any] | None) -> Upstream | None:
+        return self.relay.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
+
+    def _stored_owner(self, tool: BaseTool[Any] | None) -> Upstream | None:
+        """The server of a tool that is known from the last run alone."""
+        owner = self._owner(tool)
+        return owner if owner is not None and TOOLS.field in owner.offer.stored else None
 
     def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
         """The tools that a client would see, which is in plan mode or not, and can show a person a form or not."""
@@ -140,17 +154,30 @@ class ToolRequests:
         exchange = exchange_of(ctx, client.state.key)
         if "requestState" in exchange.params:
             exchange = self.relay.resumed(ctx.method, exchange)
+        is_refused = False
         if not owner.tried.is_set() or owner.entry.prefix == "none":  # another one may have the name before it
-            owner = await self.relay.pool.when_known(call.name, owner)
+            tool = self.registry.find(call.name)
+            is_refused = tool is not None and self.flow.policy.why_not_offered(tool.traits) is not None
+            if not is_refused:
+                owner = await self.relay.pool.when_known(call.name, owner)
         context = self.contexts.of_relayed(client, exchange)
         confirmer: Confirmer = AlreadyConsented()
         if not exchange.is_resumed:
             confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
         try:
+            # Nobody is asked about what a tool was in the last run.
+            if TOOLS.field in owner.offer.stored and not is_refused:
+                raise owner.unavailable()
             with client:
                 outcome = await self.flow.run(call, context, confirmer)
         except ToolNotRegisteredError as error:
             unused = self.relay.pool.why_not_used(call.name)
+            if owner.live_session is not None and call.name in self.relay.pool.catalog.vanished.get(owner.alias, ()):
+                unused = ToolError(
+                    ToolErrorType.TOOL_NOT_REGISTERED,
+                    f"The server {owner.alias} has no tool '{call.name}' any more: it was listed as in the last run, "
+                    "and the server lists others now. Nothing was done; look at the list of tools again.",
+                )
             if owner.live_session is not None and unused is None:
                 raise _unknown(error.nearest, error.message) from None
             # A tool of an upstream that is down is not unknown, only not available.

@@ -87,6 +87,11 @@ class SettingsReport:
         return {entry.alias: entry.settings for entry in self.entries if entry.left_out is None}
 
     @property
+    def written(self) -> Mapping[str, UpstreamSettings]:
+        """The same servers, and those that are not used, with variables by name."""
+        return {entry.alias: entry.written for entry in self.entries}
+
+    @property
     def left_out(self) -> Mapping[str, str]:
         return {entry.alias: entry.left_out for entry in self.entries if entry.left_out is not None}
 

@@ -115,6 +115,8 @@ class ProxySettings(Section):
     name_budget: Annotated[int, Field(ge=16, le=128)] = 48
     """The most characters of the published name of a server's tool; longer ones are shortened. Clients may take 64, \
 with what they put before it."""
+    catalogue: bool = True
+    """Whether what servers list is kept for the next run, whose first list need not wait for them then."""
     prefix: Literal["alias", "none"] = "alias"
     """With none, the tools of all servers are published under their own names, whatever the servers' prefix says."""
 

@@ -29,6 +29,7 @@ class UpstreamEntry:
     alias: str
     name: str  # its name as configured
     settings: UpstreamSettings  # its entry, variables expanded. `enabled` is false exactly if it is left out.
+    written: UpstreamSettings  # its entry with the variables by name
     source: str
     left_out: str | None = None  # why it is not used, as a sentence; `None` if it is
     lacks_variable: bool = False  # whether that is because an environment variable is not set
@@ -113,7 +114,7 @@ def resolve_entries(
             if len(keys) > 1:
                 said = f"{dotted(path)} gives {' and '.join(keys)}; only {_transport_key(entry)} is used."
                 diagnostics.warn(source_of(path), said)
-        entries.append(UpstreamEntry(alias, name, entry, source_of(path), left_out, bool(expander.missing)))
+        entries.append(UpstreamEntry(alias, name, entry, configured, source_of(path), left_out, bool(expander.missing)))
     return tuple(entries)
 
 

@@ -22,7 +22,7 @@ from server.client_request import Exchange
 from server.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.session.era import Era, IncompatibleError, wanted_for
-from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Kind, Offer, read_lists
+from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Kind, Lister, Offer, read_lists
 from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
 from server.upstreams.session.upstream_subscriptions import ChangeStream
@@ -170,6 +170,7 @@ class Upstream:
         changed: Told which of its lists may be other ones now, and whether clients should hear of it.
         resource_updated: Told of a changed resource by its URI, and in whose own session it was said, if in one.
         prepare: Does what is heavy before a list is taken.
+        store: Keeps what it lists, in a revision of the protocol, for the next run.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class Upstream:
         changed: Callable[[Upstream, Kind, bool], None],
         resource_updated: Callable[[Upstream, str, SessionKey | None], None],
         prepare: Callable[[Upstream, Kind, list[Json]], Awaitable[None]] | None = None,
+        store: Callable[[Upstream, str], Awaitable[None]] | None = None,
     ) -> None:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
@@ -197,7 +199,9 @@ class Upstream:
         most = entry.max_concurrent
         self.concurrency_limit = None if most is None else anyio.CapacityLimiter(most)
         """Of the calls that are in flight at once."""
+        self.is_withheld = False  # whether one of our kind was given a list without its tools of the last run
         self._prepare = prepare
+        self._store = store
         self._changed = changed
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
@@ -221,6 +225,7 @@ class Upstream:
                     if losses >= CRASHES:
                         self.status.change(UpstreamState.CRASHING, f"it ended {losses} times soon after its start")
                     break
+            self._withdraw_stored()
             self.settle()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
@@ -311,11 +316,32 @@ class Upstream:
         self.settle()
         self.log.info("upstream %s is connected over %s", self.alias, self.transport.name if self.transport else "")
 
-    async def _take(self, kind: Kind, items: list[Json], *, is_said: bool) -> None:
+    async def _take(self, kind: Kind, items: list[Json], *, is_said: bool, is_stored: bool = False) -> None:
         if self._prepare is not None:
             await self._prepare(self, kind, items)
         self.offer.lists[kind.field] = items
+        if is_stored:
+            self.offer.stored.add(kind.field)
+        else:
+            self.offer.stored.discard(kind.field)
+        if kind is TOOLS and self.is_withheld:
+            is_said, self.is_withheld = True, False
         self._changed(self, kind, is_said)
+
+    async def offer_stored(self, last_run: Lister) -> None:
+        """Offer what it listed in the last run, until it tells what it has now, or cannot be reached."""
+
+        async def take(kind: Kind, items: list[Json]) -> None:
+            await self._take(kind, items, is_said=bool(items), is_stored=True)
+
+        await read_lists(last_run, KINDS, self.entry.list_timeout / 1000, take, self.offer)
+
+    def _withdraw_stored(self) -> None:
+        for kind in KINDS:
+            if kind.field in self.offer.stored:
+                self.offer.stored.discard(kind.field)
+                had_any = bool(self.offer.lists.pop(kind.field, None))
+                self._changed(self, kind, had_any)
 
     def _set_connected(self) -> None:
         self.status.change(UpstreamState.CONNECTED)
@@ -333,6 +359,8 @@ class Upstream:
         take = partial(self._take, is_said=True)
         pause, read, took = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
         while True:
+            if self._store is not None:
+                await self._store(self, session.era.version)
             await self._news.wait()
             is_rested = anyio.current_time() > read + LONGEST_SETTLE_SECONDS
             pause = SETTLE_SECONDS if is_rested else min(pause * 2, LONGEST_SETTLE_SECONDS)
@@ -372,6 +400,8 @@ class Upstream:
             if era.instructions:
                 facts["instructions"] = era.instructions
         facts |= {kind.field: len(self.offer.of(kind)) for kind in KINDS}
+        if self.offer.stored:
+            facts["fromLastRun"] = [kind.field for kind in KINDS if kind.field in self.offer.stored]
         if self.offer.cut:
             facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.cut]
         return facts

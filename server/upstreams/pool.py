@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,10 @@ from server.settings import UpstreamSettings
 from server.upstreams.catalog.tools import ToolCatalog, UpstreamCall
 from server.upstreams.client_sessions import ClientSessions
 from server.upstreams.connection import Audience, SessionKey, Upstream
+from server.upstreams.session.era import wanted_for
 from server.upstreams.session.listing import PROMPTS, TOOLS, Kind
 from server.upstreams.session.session import UpstreamSession
+from server.upstreams.stored_lists import StoredLists, key_of
 from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.permissions.tool_names import BETWEEN
@@ -28,6 +31,8 @@ GATHER_WAIT_SECONDS = 0.5
 """How long `bounded_gather` waits; what takes longer goes on in the background (ours)."""
 
 GATHER_SECONDS = 10.0  # how long all of it may take
+STORED_SECONDS = 1.0  # how long what servers listed in the last run may take to be read; a disk may never answer (ours)
+LIST_FIRST_SECONDS = 0.02  # how long servers are started later, so that a list that waits goes out before (ours)
 LIKE_SECONDS = 1.0  # how long another server of our kind waits for our first list; in a ring each waits for the next
 
 CallOf = Callable[[Upstream], UpstreamCall]
@@ -82,6 +87,11 @@ class UpstreamPool:
         self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each upstream that is started
         self.left_out = left_out or {}
         """Why other servers of the configuration are not used, by their aliases; it changes with the settings."""
+        self.written: Mapping[str, UpstreamSettings] = {}
+        """Entries with the names of variables in place of their values; they change with the settings, too."""
+        self.is_recalling = False  # while no list is answered yet, and what servers listed in the last run is read
+        self._stored: StoredLists | None = None
+        self._recalled: anyio.Event | None = None  # set once what servers listed in the last run is on offer
         self._on_offer = on_offer
         self._on_updated = on_updated
         self._is_suspended = is_suspended
@@ -101,10 +111,14 @@ class UpstreamPool:
         self.by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
 
-    def start(self, tasks: TaskGroup, audience: Audience) -> None:
-        """Start every upstream's owner task, once; later calls do nothing."""
+    def start(self, tasks: TaskGroup, audience: Audience, stored: StoredLists | None = None) -> None:
+        """Start every upstream's owner task, once; later calls do nothing.
+
+        What is `stored` of their lists is on offer until they tell them.
+        """
         if self._audience is None:
-            self._audience = audience
+            self._audience, self._stored = audience, stored
+            self.is_recalling = stored is not None
             self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
@@ -133,7 +147,7 @@ class UpstreamPool:
         self.catalog.configure(entries)
         for upstream, before in edited:
             # Its names, or what is known of its tools, are other ones; its connection is the same.
-            if self.catalog.lists_anything(upstream.alias):
+            if TOOLS.field in upstream.offer.lists:
                 self._changed(upstream, TOOLS, True)
             if upstream.entry.prefix != before.prefix:
                 self._changed(upstream, PROMPTS, True)
@@ -145,28 +159,68 @@ class UpstreamPool:
             if kind is TOOLS:
                 await self.catalog.prepare(upstream.alias, items)
 
-        upstream = Upstream(alias, entry, self._changed, self._on_updated, prepare)
+        upstream = Upstream(alias, entry, self._changed, self._on_updated, prepare, self._store)
         self._registry.declare_source(alias, upstream.known.wait)
         return upstream
 
+    def _key_of(self, upstream: Upstream, audience: Audience) -> str:
+        wanted = wanted_for(upstream.entry.protocol, client_is_modern=audience.is_modern)
+        entry = self.written.get(upstream.alias, upstream.entry)
+        return key_of(entry, audience.announced, is_modern=wanted.is_modern)
+
+    async def _store(self, upstream: Upstream, version: str) -> None:
+        if self._stored is not None and self._audience is not None:
+            await self._stored.write(self._key_of(upstream, self._audience), version, upstream.offer.lists)
+
+    async def _recall(
+        self,
+        stored: StoredLists,
+        upstreams: Sequence[Upstream],
+        audience: Audience,
+        recalled: anyio.Event,
+        may_begin: anyio.Event,
+    ) -> None:
+        """Offer what upstreams have listed in the last run; they may begin after that."""
+        try:
+            keys = {upstream: self._key_of(upstream, audience) for upstream in upstreams}
+            with anyio.move_on_after(STORED_SECONDS):
+                found = await stored.read(keys.values())
+                with self.catalog.at_once():
+                    for upstream in upstreams:
+                        last_run = found.get(keys[upstream])
+                        if last_run is not None and self.by_alias.get(upstream.alias) is upstream:
+                            await upstream.offer_stored(replace(last_run, alias=upstream.alias))
+        finally:
+            self.is_recalling = False
+            recalled.set()
+        await anyio.sleep(LIST_FIRST_SECONDS)
+        may_begin.set()
+
     def _start(self, upstreams: Iterable[Upstream], tasks: TaskGroup, audience: Audience) -> None:
         self._wait_until = anyio.current_time() + self._wait_seconds
+        upstreams, may_begin = list(upstreams), anyio.Event()
+        if self._stored is not None and upstreams:
+            self._recalled = anyio.Event()
+            tasks.start_soon(self._recall, self._stored, upstreams, audience, self._recalled, may_begin)
+        else:
+            may_begin.set()
         for upstream in upstreams:
-            if self._starter is None:
-                from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
-
-                self._starter = BrokeredStarter()
             scope = self._owners[upstream] = anyio.CancelScope()
             self._running += 1
-            own = partial(self._own, upstream, scope, self._starter, audience)
+            own = partial(self._own, upstream, scope, audience, may_begin)
             tasks.start_soon(own, name=f"upstream {upstream.alias}")
 
     async def _own(
-        self, upstream: Upstream, scope: anyio.CancelScope, starter: BrokeredStarter, audience: Audience
+        self, upstream: Upstream, scope: anyio.CancelScope, audience: Audience, may_begin: anyio.Event
     ) -> None:
         """Own an upstream, and the sessions of clients with it, which end with it."""
         try:
             with scope:
+                await may_begin.wait()
+                if (starter := self._starter) is None:
+                    from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
+
+                    starter = self._starter = BrokeredStarter()
                 async with anyio.create_task_group() as tasks:
                     self.sessions[upstream] = ClientSessions(upstream, audience, tasks, starter, self._is_suspended)
                     await upstream.run(starter, audience)
@@ -174,8 +228,9 @@ class UpstreamPool:
             self.sessions.pop(upstream, None)
             self._running -= 1
             if not self._running:
-                self._starter = None
-                await starter.aclose()
+                starter, self._starter = self._starter, None
+                if starter is not None:
+                    await starter.aclose()
                 self._all_ended.set()
 
     async def end_within(self, seconds: float) -> None:
@@ -188,14 +243,26 @@ class UpstreamPool:
                 await self._all_ended.wait()
             await starter.aclose()
 
-    async def wait_for_first_list(self, most: float | None = None) -> None:
-        """Give upstreams a moment after the start, so that the first list is whole where it can be."""
+    async def wait_for_first_list(self, most: float | None = None, *, is_live: bool = False) -> None:
+        """Give upstreams a moment after the start, so that the first list is whole where it can be.
+
+        Those that are listed as in the last run are not waited for, unless the list has to be `is_live`.
+        """
         # Waiting for what has happened costs a turn of the loop each time.
+        if self._recalled is not None and not self._recalled.is_set():
+            await self._recalled.wait()
         if self._wait_until is None or anyio.current_time() >= self._wait_until or self.is_settled:
             return
         deadline = self._wait_until if most is None else min(self._wait_until, anyio.current_time() + most)
         with anyio.CancelScope(deadline=deadline):
             for upstream in self.upstreams:
+                if is_live or not upstream.offer.stored:
+                    await upstream.known.wait()
+
+    async def until_live(self, upstream: Upstream) -> None:
+        """Wait until what was known from the last run alone is known from this one; a request waits in its own time."""
+        if upstream.offer.stored:
+            with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.known.wait()
 
     async def when_known(self, tool_name: str, owner: Upstream) -> Upstream:
@@ -293,9 +360,12 @@ class UpstreamPool:
     def _changed(self, upstream: Upstream, kind: Kind, is_said: bool) -> None:
         if self.by_alias.get(upstream.alias) is not upstream:
             return
-        if kind is TOOLS:
+        offer = upstream.offer
+        if kind is TOOLS and kind.field not in offer.lists:
+            self.catalog.withdraw(upstream.alias)
+        elif kind is TOOLS:
             call = self._calls.get(upstream)
             if call is None:
                 call = self._calls[upstream] = self._call_of(upstream)
-            self.catalog.set_listed(upstream.alias, upstream.offer.of(TOOLS), call)
-        self._on_offer(kind, is_said)
+            self.catalog.set_listed(upstream.alias, offer.of(TOOLS), call, is_stored=kind.field in offer.stored)
+        self._on_offer(kind, is_said and not self.is_recalling)

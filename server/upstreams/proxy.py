@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import anyio
 import mcp_types as types
@@ -40,6 +40,7 @@ from server.upstreams.session.listing import PROMPTS, RESOURCES, SKILLS, TEMPLAT
 from server.upstreams.session.results import NEVER_CACHED, protocol_error, protocol_error_for, result_for_client
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.session.visible_texts import prompt_with_visible_texts
+from server.upstreams.stored_lists import StoredLists
 from server.upstreams.tasks import TASKS_REQUIRED, knows_tasks
 from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
 from server.upstreams.wire.peer import ConnectionLostError, RelayError
@@ -73,6 +74,8 @@ SKILLS_SECONDS = 5.0  # how long all upstreams may take to list their skills (ou
 MOST_NAMED = 5  # servers that an error proposes
 
 _WELCOMES = frozenset({"initialize", "server/discover"})
+Found = TypeVar("Found")
+
 _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
 
 _TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
@@ -146,6 +149,9 @@ class Proxy:
             is_suspended=self._is_suspended,
             left_out=report.left_out,
         )
+        self.pool.written = report.written
+        folder = report.state_folder
+        self._stored = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
         self.relay = Relay(self.pool, self._question_seconds, self.published_uri, dependencies.why_denied)
         self.watching = Watching(self.relay, dependencies.bus)
 
@@ -157,6 +163,8 @@ class Proxy:
         self.watching.start(tasks)
         client = exchange_of(ctx, self._dependencies.key_of(ctx)) if ctx is not None else None
         is_one = self._dependencies.served_over == "stdio"
+        # A command of a person, which has no client, tells what there is now.
+        stored = self._stored if client is not None or not is_one else None
         self.pool.start(
             tasks,
             Audience(
@@ -166,6 +174,7 @@ class Proxy:
                 is_modern=client is None or not is_one or client.is_modern,
                 question_seconds=self._question_seconds,
             ),
+            stored,
         )
 
     async def roots_changed(self, exchange: Exchange) -> None:
@@ -231,7 +240,7 @@ class Proxy:
                     text = visible(json.dumps({"upstreams": self.pool.report()}, ensure_ascii=False, indent=2))
                     contents = [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]
                     return result_for_client(method, {"contents": contents}, ctx.protocol_version)
-                route = self._route(uri)
+                route = await self._sought(self._route, uri)
                 if route is None:
                     return await self._or_not_found(ctx, call_next, uri)
                 return await self._bring(ctx, route.upstream, {"uri": route.uri})
@@ -244,14 +253,14 @@ class Proxy:
                     return await self._or_not_found(ctx, call_next, uri)
                 return await self._bring(ctx, route.upstream, {"uri": route.uri})
             case "prompts/get":
-                found = self._prompt(as_mapping(ctx.params).get("name"))
+                found = await self._sought(self._prompt, as_mapping(ctx.params).get("name"))
                 return await (call_next(ctx) if found is None else self._bring(ctx, found[0], {"name": found[1]}))
             case "completion/complete":
                 ref = as_mapping(as_mapping(ctx.params).get("ref"))
                 if isinstance(uri := ref.get("uri"), str):
-                    if (route := self._route(uri)) is not None:
+                    if (route := await self._sought(self._route, uri)) is not None:
                         return await self._bring(ctx, route.upstream, {"ref": {**ref, "uri": route.uri}})
-                elif (found := self._prompt(ref.get("name"))) is not None:
+                elif (found := await self._sought(self._prompt, ref.get("name"))) is not None:
                     return await self._bring(ctx, found[0], {"ref": {**ref, "name": found[1]}})
                 return await call_next(ctx)
             case "subscriptions/listen":
@@ -388,6 +397,7 @@ class Proxy:
         raise MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
+        await self.pool.until_live(upstream)
         result = await self.relay.bring(upstream, ctx.method, named, self._exchange(ctx))
         if ctx.method == "skills/get":
             skill = self.routes.published_skill(upstream, as_mapping(result.get("skill")))
@@ -397,10 +407,11 @@ class Proxy:
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
         """A client of the handshake era watches a resource from now on, or no longer."""
         uri = as_mapping(ctx.params).get("uri")
-        route = self._route(uri)
+        route = await self._sought(self._route, uri)
         if route is None:
             return await self._or_not_found(ctx, call_next, uri)
         exchange = self._exchange(ctx)
+        await self.pool.until_live(route.upstream)
         try:
             if ctx.method == "resources/subscribe":
                 await self.watching.subscribe(route, exchange)
@@ -411,6 +422,14 @@ class Proxy:
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
         return {}
+
+    async def _sought(self, find: Callable[[Any], Found | None], name: Any) -> Found | None:
+        """What a name means; where it means nothing yet, what it means once servers have told their lists."""
+        found = find(name)
+        if found is None and isinstance(name, str) and not (self._own.has(name) or name in self._own.prompts):
+            await self.pool.wait_for_first_list(is_live=True)
+            found = find(name)
+        return found
 
     def _watchable(self, uris: list[Any]) -> Iterator[Route]:
         """Where resources are; a URI that means none is left out, since a stream has no errors to tell of it."""

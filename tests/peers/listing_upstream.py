@@ -3,8 +3,9 @@
 python listing_upstream.py '{"name": "a", "resources": [...], "silent": ["resources/subscribe"], ...}'
 
 Of `filled` it lists so many tools more, each with a description of so many bytes. What is `silent` is not answered.
-With `after`, a file, nothing is said before that file is there. With `tale`, each method that it is sent is a line of
-that file. What `deafens` it is the last thing that it reads.
+With `after`, a file, nothing is said before that file is there. With `orders`, a file, what stands in it counts too;
+with `ends` in it there is no server. With `tale`, each method that it is sent is a line of that file. What `deafens` it
+is the last thing that it reads. It speaks `2026-07-28` where it is to be `modern`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ CAPABILITIES = {
 def answer(orders: dict[str, Any], method: str, params: dict[str, Any]) -> dict[str, Any]:
     name = orders["name"]
     match method:
+        case "server/discover":
+            return {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, "resultType": "complete"}
         case "initialize":
             server = {"name": name, "version": "1"}
             return {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": server}
@@ -55,11 +58,15 @@ def say(message: dict[str, Any]) -> None:
 
 
 def main(orders: dict[str, Any]) -> None:
+    while "after" in orders and not Path(orders["after"]).exists():
+        time.sleep(0.005)
+    if "orders" in orders:
+        orders |= json.loads(Path(orders["orders"]).read_text(encoding="utf-8"))
+    if "ends" in orders:
+        return
     count, size = orders.get("filled", (0, 0))
     filled = [{"name": f"t{n}", "description": "d" * size, "inputSchema": {"type": "object"}} for n in range(count)]
     orders["tools"] = [*orders.get("tools", ()), *filled]
-    while "after" in orders and not Path(orders["after"]).exists():
-        time.sleep(0.005)
     for line in sys.stdin:
         message: dict[str, Any] = json.loads(line)
         method = message.get("method", "")
@@ -70,7 +77,7 @@ def main(orders: dict[str, Any]) -> None:
             time.sleep(600)
         if "id" not in message or not method or method in orders.get("silent", ()):
             continue
-        if method == "server/discover":
+        if method == "server/discover" and "modern" not in orders:
             say({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
         else:
             say({"id": message["id"], "result": answer(orders, method, message.get("params") or {})})

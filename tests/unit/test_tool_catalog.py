@@ -187,15 +187,15 @@ def test_names_that_are_listed_no_more_are_forgotten_and_one_that_comes_back_cou
 @pytest.mark.requirement("proxy.changed_tools.memory")
 def test_all_that_is_listed_now_is_remembered_however_much_and_of_the_rest_the_latest() -> None:
     definitions = ToolHistory()
-    definitions.note("a", [("first", "1")])
-    definitions.note("a", [("second", "1")])
-    now = [(f"t{number}", "1") for number in range(MOST_REMEMBERED - 1)]
+    definitions.note("a", {"first": "1"})
+    definitions.note("a", {"second": "1"})
+    now = {f"t{number}": "1" for number in range(MOST_REMEMBERED - 1)}
     definitions.note("a", now)
     assert definitions.of("a", "second").now == "1"
     with pytest.raises(KeyError):
         definitions.of("a", "first")
-    more = [*now, *((f"more{number}", "1") for number in range(2))]
+    more = now | {f"more{number}": "1" for number in range(2)}
     definitions.note("a", more)
-    assert all(definitions.of("a", name).now == "1" for name, _ in more)
+    assert all(definitions.of("a", name).now == "1" for name in more)
     with pytest.raises(KeyError):
         definitions.of("a", "second")

@@ -75,6 +75,13 @@ _LOOK_ALIKES = str.maketrans("аеорсухіјѕкмтнвԁӏАВЕКМНОР
 _PLACE = re.compile(r"[/~.$%\\]|[A-Za-z]:[/\\]")  # how a path begins that is a working folder
 
 
+RANDOM = re.compile(
+    r"(?=[A-Za-z]{0,99}[0-9])(?=[0-9]{0,99}[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    re.IGNORECASE,
+)
+"""Letters and digits that nobody would think up: a token, or a UUID. Names of things have shorter words."""
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a variable or parameter of this name holds a secret by its name."""
     half = _MAX_NAME_CHARS // 2

@@ -8,7 +8,8 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -71,13 +72,18 @@ class ToolHistory:
         self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; what was listed last is last
         self._forgetful: set[str] = set()  # of which something is forgotten
 
-    def note(self, alias: str, digests: Iterable[tuple[str, str]]) -> None:
-        """Take in each tool that an upstream lists now, with its digest; changes are told in the log."""
+    def note(self, alias: str, digests: Mapping[str, str], *, is_first: bool = False) -> None:
+        """Take in each tool that an upstream lists now, with its digest; changes are told in the log.
+
+        It may be the first list of this run: what was listed in the last one counts for nothing.
+        """
         log = logging.LoggerAdapter(logger, {"upstream": alias})
         changed: list[str] = []
         earlier = self._known.get(alias, {})
+        if is_first:
+            earlier = {name: known for name, known in earlier.items() if known.now == digests.get(name)}
         listed: dict[str, ToolRecord] = {}
-        for name, now in digests:
+        for name, now in digests.items():
             known = earlier.get(name)
             if known is None:
                 known = ToolRecord("" if alias in self._forgetful else now, now)
@@ -317,6 +323,9 @@ class ToolCatalog:
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self._for_apps: dict[str, frozenset[str]] = {}  # what apps of each upstream may call, where it has any
+        self._stored: set[str] = set()  # aliases of those whose tools are known from the last run alone
+        self.vanished: dict[str, frozenset[str]] = {}
+        """By alias, the names of what it has listed in the last run and not in this one."""
         self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
@@ -333,16 +342,36 @@ class ToolCatalog:
         ]
         self._entries = dict(entries)
         for alias in gone:
-            self._offers.pop(alias, None)
-            self._for_apps.pop(alias, None)
-            self._known.forget(alias)
-            self._prepared.pop(alias, None)
+            self._forget(alias)
         for alias in gone:
             if alias in entries:
                 self._registry.replace_source(alias, ())
             else:
                 self._registry.drop_source(alias)
         self._publish()
+
+    def withdraw(self, alias: str) -> None:
+        """What it listed in the last run is not there: it cannot be reached."""
+        self._forget(alias)
+        self._registry.replace_source(alias, ())
+        self._publish()
+
+    def _forget(self, alias: str) -> None:
+        self._offers.pop(alias, None)
+        self._for_apps.pop(alias, None)
+        self._known.forget(alias)
+        self._prepared.pop(alias, None)
+        self._stored.discard(alias)
+
+    @contextmanager
+    def at_once(self) -> Generator[None]:
+        """Publish what is listed meanwhile in one piece, at the end."""
+        self._is_publishing = True
+        try:
+            yield
+        finally:
+            self._is_publishing = False
+            self._publish()
 
     async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:
         """Work out what is heavy before `set_listed`, which is done in one piece; others have their turns meanwhile."""
@@ -357,8 +386,13 @@ class ToolCatalog:
             return known
         return _Prepared(definition, digest_of(definition), tool_with_visible_texts(definition))
 
-    def set_listed(self, alias: str, definitions: Iterable[Definition], call: UpstreamCall) -> None:
-        """Publish what an upstream lists now, in place of what it listed before; of two with one name the first."""
+    def set_listed(
+        self, alias: str, definitions: Iterable[Definition], call: UpstreamCall, *, is_stored: bool = False
+    ) -> None:
+        """Publish what an upstream lists now, in place of what it listed before; of two with one name the first.
+
+        It may be stored, which is what it listed in the last run.
+        """
         entry = self._entries[alias]
         kept: dict[str, Definition] = {}
         for definition in definitions:
@@ -366,18 +400,30 @@ class ToolCatalog:
             others = (full_name(alias, name), *([entry.rename[name]] if name in entry.rename else []))
             if is_included(name, entry.include_tools, entry.exclude_tools, others):
                 kept.setdefault(name, definition)
-        self._known.note(alias, ((name, self._prepared_of(alias, each).digest) for name, each in kept.items()))
+        digests = {name: self._prepared_of(alias, each).digest for name, each in kept.items()}
+        is_first, before = alias in self._stored, self.names
+        self._known.note(alias, digests, is_first=is_first)
         self._offers[alias] = kept, call
         has_apps = any(True for each in kept.values() for _ in app_links(each))
         self._for_apps[alias] = frozenset(name for name, each in kept.items() if has_apps and is_for_apps(each))
+        if is_stored:
+            self._stored.add(alias)
+        else:
+            self._stored.discard(alias)
         self._publish()
+        if is_first and not is_stored:
+            names = (*before.published.items(), *before.full.items())
+            self.vanished[alias] = frozenset(
+                name for name, origin in names if origin.alias == alias and self.names.find(name) is None
+            )
 
     def called_by_apps(self, name: str) -> list[str]:
         """The full names of the tools that apps may mean by a name without an alias."""
         return [full_name(alias, name) for alias in self._entries if name in self._for_apps.get(alias, ())]
 
     def lists_anything(self, alias: str) -> bool:
-        return alias in self._offers
+        """Whether it has listed its tools in this run, be they none."""
+        return alias in self._offers and alias not in self._stored
 
     def _publish(self) -> None:
         if self._is_publishing:

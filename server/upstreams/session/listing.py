@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -15,7 +16,7 @@ from mcp_types.methods import validate_server_result
 from pydantic_core import to_json
 
 from server.json_rpc import Json, as_mapping
-from server.upstreams.session.session import UpstreamSession
+from server.upstreams.session.era import Era
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
 from server.upstreams.wire.peer import RelayError, UpstreamError
 
@@ -61,6 +62,21 @@ class IsThisServerError(Exception):
     """The upstream is this very server."""
 
 
+class Lister(Protocol):
+    """Whose lists can be read: a session, or what is kept of one."""
+
+    @property
+    def alias(self) -> str: ...
+
+    @property
+    def era(self) -> Era: ...
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]: ...
+
+    async def request(self, method: str, params: Json) -> Json: ...
+
+
 @dataclass(slots=True)
 class Offer:
     """What one upstream offers, in wire shape."""
@@ -69,13 +85,14 @@ class Offer:
     digests: dict[str, dict[str, tuple[bytes, Json]]] = field(default_factory=dict[str, dict[str, tuple[bytes, Json]]])
     """Each item with a digest of it, by its name: what comes again need not be looked at anew."""
     cut: set[str] = field(default_factory=set[str])  # which were too long to be taken whole
+    stored: set[str] = field(default_factory=set[str])  # which are from the last run, since it has not told them yet
 
     def of(self, kind: Kind) -> list[Json]:
         return self.lists.get(kind.field, [])
 
 
 async def read_lists(
-    session: UpstreamSession,
+    session: Lister,
     kinds: tuple[Kind, ...],
     seconds: float,
     take: Callable[[Kind, list[Json]], Awaitable[None]],
@@ -108,7 +125,7 @@ async def read_lists(
         raise problems[0]
 
 
-async def read_list(session: UpstreamSession, kind: Kind, offer: Offer) -> list[Json]:
+async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
     """Read all pages of one list; what is the same again is known to be usable. Raises as `read_lists`."""
     alias, version = session.alias, session.era.version
     before = offer.digests.get(kind.field, {})

@@ -25,7 +25,7 @@ from server.app import App
 from server.settings import load_settings
 from tests.background_servers import background_server
 from tests.fork_server import forked
-from tests.harness import PEERS, server_arguments, write_config
+from tests.harness import PEERS, own_state, server_arguments, write_config
 from tests.waiting import CEILING
 
 Json = dict[str, Any]
@@ -302,7 +302,7 @@ async def http_transport(url: str, token: str | None = None) -> AsyncGenerator[A
 
 def app_of(config: Path) -> App:
     """A server of ours in this process, as it is over stdio."""
-    return App(load_settings([str(config)], {}, {}), "stdio")
+    return App(load_settings([str(config)], {}, own_state()), "stdio")
 
 
 @asynccontextmanager

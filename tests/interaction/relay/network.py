@@ -13,7 +13,7 @@ from server.settings import load_settings
 from server.settings.models import HttpSettings
 from server.transports.http import serve_http
 from server.transports.http_options import HttpOptions, Tokens, open_socket
-from tests.harness import write_config
+from tests.harness import own_state, write_config
 from tests.interaction.relay.clients import Json, WireClient, client_on, http_transport
 
 TOKENS = {"ada": "a" * 24, "bob": "b" * 24}
@@ -46,7 +46,7 @@ class Network:
 async def network(folder: Path, servers: Json, *, has_tokens: bool = True) -> AsyncGenerator[Network]:
     """A server over HTTP, with a token for each of two people."""
     config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": servers})
-    app = App(load_settings([str(config)], {}, {}), "network")
+    app = App(load_settings([str(config)], {}, own_state()), "network")
     tokens = Tokens(TOKENS if has_tokens else {})
     options = HttpOptions(HttpSettings.model_construct(port=0), 1 << 22, tokens)
     stopping = anyio.Event()

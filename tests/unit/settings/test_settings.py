@@ -86,7 +86,7 @@ DEFAULTS: Mapping[str, Any] = {
         "allowedOrigins": [],
         "sessionIdle": 1800000,
     },
-    "proxy": {"firstListWait": 3000, "nameBudget": 48, "prefix": "alias"},
+    "proxy": {"firstListWait": 3000, "nameBudget": 48, "catalogue": True, "prefix": "alias"},
     "log": {"level": "warning", "audit": None},
 }
 

@@ -1,0 +1,246 @@
+"""What is kept of servers for the next run: under which key, within which bounds, and whatever the disk does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from server.app import App
+from server.settings import load_settings
+from server.settings.trust import digest, trust_file, trust_folder
+from server.upstreams import stored_lists
+from server.upstreams.stored_lists import FOLDER, MOST_DAYS, StoredLists, key_of
+from tests.harness import LAUNCHER, write_config
+from tests.interaction.relay.clients import listing
+from tests.waiting import wait_until
+
+Json = dict[str, Any]
+
+ABOUT = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+SECRET = "correct-horse-7"
+STDIO: Json = {
+    "command": "run",
+    "args": ["-y", "server", "--root", "${ROOT}"],
+    "env": {"API_KEY": "${SECRET}"},
+    "headers": {},
+}
+REMOTE: Json = {"httpUrl": "https://${HOST}/mcp?key=${SECRET}", "headers": {"Authorization": "Bearer ${SECRET}"}}
+
+
+def keys(tmp_path: Path, entry: Json, announced: Json | None = None, *, is_modern: bool = False, **environ: str) -> str:
+    config = write_config(tmp_path, {"mcpServers": {"up": entry}})
+    variables = {"ROOT": "/r", "HOST": "h.example", "SECRET": SECRET, **environ}
+    (written,) = load_settings([str(config)], {}, variables).written.values()
+    return key_of(written, announced or {}, is_modern=is_modern)
+
+
+@pytest.mark.requirement("catalogue.key")
+@pytest.mark.parametrize(
+    ("entry", "other"),
+    [
+        (STDIO, STDIO | {"command": "walk"}),
+        (STDIO, STDIO | {"args": [*STDIO["args"], "more"]}),
+        (STDIO, STDIO | {"cwd": "/"}),
+        (STDIO, STDIO | {"env": {"OTHER": "x"}}),
+        (STDIO, STDIO | {"inheritEnv": ["HOME"]}),
+        (REMOTE, REMOTE | {"httpUrl": "https://${HOST}/other"}),
+        (REMOTE, REMOTE | {"headers": {"X-Other": "x"}}),
+        (REMOTE, {"url": REMOTE["httpUrl"], "headers": REMOTE["headers"]}),
+    ],
+)
+def test_what_reaches_another_server_has_another_key(entry: Json, other: Json, tmp_path: Path) -> None:
+    assert keys(tmp_path, entry) != keys(tmp_path, other)
+
+
+@pytest.mark.requirement("catalogue.key")
+def test_capabilities_era_and_our_version_are_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = {keys(tmp_path, STDIO), keys(tmp_path, STDIO, {"roots": {}}), keys(tmp_path, STDIO, is_modern=True)}
+    monkeypatch.setattr(stored_lists, "our_name", lambda: {"version": "another"})
+    assert len(every | {keys(tmp_path, STDIO)}) == 4
+
+
+@pytest.mark.requirement("catalogue.key")
+@pytest.mark.parametrize(
+    ("entry", "other"),
+    [
+        (STDIO, STDIO | {"env": {"API_KEY": "another"}}),
+        (STDIO | {"args": ["--token", "a1"]}, STDIO | {"args": ["--token", "b2"]}),
+        (STDIO | {"args": ["--api-key=a1"]}, STDIO | {"args": ["--api-key=b2"]}),
+        (STDIO | {"args": ["ghp_" + "a1" * 18]}, STDIO | {"args": ["ghp_" + "b2" * 18]}),
+        (REMOTE, REMOTE | {"headers": {"authorization": "Basic x"}}),
+        (REMOTE, REMOTE | {"httpUrl": "https://${HOST}/mcp?key=another"}),
+        (REMOTE, REMOTE | {"httpUrl": "https://me:secret@${HOST}/mcp"}),
+    ],
+)
+def test_no_secret_is_in_the_key(entry: Json, other: Json, tmp_path: Path) -> None:
+    assert keys(tmp_path, entry) == keys(tmp_path, other)
+    assert keys(tmp_path, entry) == keys(tmp_path, entry, SECRET="another", ROOT="/s", HOST="i.example")
+
+
+async def written(stored: StoredLists, key: str, *names: str, size: int = 0) -> None:
+    tools = [{"name": name, "description": "d" * size, "inputSchema": {"type": "object"}} for name in names]
+    await stored.write(key, "2025-11-25", {"tools": tools})
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("catalogue.bounds")
+async def test_the_oldest_go_where_there_is_too_much_or_they_are_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_lists, "MOST_BYTES_OF_ALL", 35_000)
+    stored, folder = StoredLists(str(tmp_path)), tmp_path / FOLDER
+    for number in range(5):
+        await written(stored, f"k{number}", "a", size=10_000)
+        then = time.time() - 100 + number
+        os.utime(folder / f"k{number}.json", (then, then))
+    assert sorted(await stored.read(f"k{number}" for number in range(5))) == ["k2", "k3", "k4"]
+    old = time.time() - (MOST_DAYS + 1) * 86_400
+    os.utime(folder / "k4.json", (old, old))
+    assert sorted(await stored.read(["k3", "k4"])) == ["k3"]
+    await written(stored, "new", "a")
+    assert sorted(file.name for file in folder.iterdir()) == ["k2.json", "k3.json", "new.json"]
+    monkeypatch.setattr(stored_lists, "MOST_FILES", 2)
+    await written(stored, "newer", "a")
+    assert sorted(file.name for file in folder.iterdir()) == ["new.json", "newer.json"]
+
+
+WRITER = """
+import sys
+from server.upstreams.stored_lists import StoredLists
+import anyio
+
+async def main(folder, name):
+    for number in range(150):
+        tools = [{"name": f"{name}{each}"} for each in range(number * 7 % 300 + 1)]
+        await StoredLists(folder).write("key", "2025-11-25", {"tools": tools})
+
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("catalogue.private")
+async def test_two_servers_that_write_at_once_leave_whole_files_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "server.upstreams.stored_lists")
+    stored, left = StoredLists(str(tmp_path)), 2
+    read: set[str] = set()
+
+    async def write(name: str) -> None:
+        nonlocal left
+        await anyio.run_process([sys.executable, "-P", "-c", WRITER, str(tmp_path), name], cwd=LAUNCHER.parent)
+        left -= 1
+
+    with anyio.fail_after(120):
+        async with anyio.create_task_group() as tasks:
+            for name in ("a", "b"):
+                tasks.start_soon(write, name)
+            while left:
+                for last_run in (await stored.read(["key"])).values():
+                    names = {str(tool["name"])[0] for tool in last_run.lists["tools"]}
+                    assert len(names) == 1, "of two lists at once"
+                    read |= names
+                await anyio.lowlevel.checkpoint()
+    assert read
+    assert caplog.records == []
+    assert [file.name for file in (tmp_path / FOLDER).iterdir()] == ["key.json"]
+
+
+@contextmanager
+def serving(command: Sequence[str], environ: dict[str, str]) -> Generator[tuple[subprocess.Popen[str], set[str]]]:
+    """A server that has answered its first list, and the names in it."""
+    asked: list[Json] = [
+        {"id": 1, "method": "initialize", "params": ABOUT},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+    ]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.writelines(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in asked)
+        process.stdin.flush()
+        while (answer := json.loads(process.stdout.readline())).get("id") != 2:
+            pass
+        yield process, {each["name"] for each in answer["result"]["tools"]}
+        process.stdin.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="not run: the limit is one of POSIX shells")
+@pytest.mark.requirement("catalogue.bounds")
+def test_a_disk_without_room_costs_nothing_but_what_would_have_been_kept(tmp_path: Path) -> None:
+    tools = [{"name": "find", "description": "d" * 5_000, "inputSchema": {"type": "object"}}]
+    config = write_config(tmp_path, {"mcpServers": {"up": listing("up", tools=tools)}})
+    # No file may grow beyond a block of a kilobyte.
+    limited = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-P", str(LAUNCHER), "serve"]
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with serving([*limited, "--config", str(config)], environ) as (process, listed):
+        assert "up__find" in listed
+        assert process.stderr is not None
+        said = ""
+        while "cannot be kept for the next run" not in said:
+            said = process.stderr.readline()
+            assert said, "the server has ended"
+    assert list((tmp_path / "state" / "coretools-mcp" / FOLDER).iterdir()) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("catalogue.settings")
+async def test_a_server_of_a_workspace_that_is_not_trusted_any_more_is_not_listed(tmp_path: Path) -> None:
+    project, home = tmp_path.resolve() / "project", tmp_path / "home"
+    file = project / ".coretools" / "settings.json"
+    file.parent.mkdir(parents=True)
+    home.mkdir()
+    file.write_text(json.dumps({"mcpServers": {"up": listing("up")}}))
+    environ = {"HOME": str(home), "XDG_STATE_HOME": str(tmp_path / "state")}
+    store = trust_file(environ)
+    assert store is not None
+    trust_folder(store, str(project), {".coretools/settings.json": digest(file.read_bytes())})
+    report = load_settings([], {}, environ, folder=str(project))
+    assert report.state_folder is not None
+    assert list(report.written) == ["up"]
+    file.write_text(file.read_text() + " ")
+    untrusted = load_settings([], {}, environ, folder=str(project))
+    assert untrusted.written == {}
+    assert App(untrusted, "stdio").pool.upstreams == []
+
+
+@pytest.mark.requirement("catalogue.settings")
+def test_commands_that_list_tell_what_there_is_now(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    entry = listing("up", tools=[{"name": "find", "inputSchema": {"type": "object"}}], orders=str(flag))
+    config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    flag.write_text("{}")
+
+    def command(name: str) -> list[str]:
+        return [sys.executable, "-P", str(LAUNCHER), name, "--config", str(config)]
+
+    def tools() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command("tools"), env=environ, capture_output=True, encoding="utf-8", timeout=100, check=False
+        )
+
+    assert "up__find" in tools().stdout
+    folder = tmp_path / "state" / "coretools-mcp" / FOLDER
+    assert not folder.exists(), "what a command was told is kept for nobody"
+    with serving(command("serve"), environ) as (_, listed):
+        assert listed == {"up__find"}
+        wait_until(lambda: list(folder.glob("*.json")))
+    flag.write_text(json.dumps({"ends": True}))
+    done = tools()
+    assert done.returncode == 1
+    assert "up__find" not in done.stdout
