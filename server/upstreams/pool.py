@@ -118,7 +118,7 @@ class UpstreamPool:
         """
         if self._audience is None:
             self._audience, self._stored = audience, stored
-            self.is_recalling = stored is not None
+            self.is_recalling = stored is not None and bool(self.upstreams)
             self._start(self.upstreams, tasks, audience)
 
     def change(self, entries: Mapping[str, UpstreamSettings], tasks: TaskGroup) -> None:
