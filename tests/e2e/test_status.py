@@ -170,8 +170,8 @@ async def test_a_server_that_was_switched_off_is_told_as_such_until_it_leaves_th
     root.mkdir()
     async with served(runtime, root, settings={"mcpServers": {"good": stdio_upstream()}, "log": {"level": "info"}}):
         link = (await ask(runtime, "dashboard", "--no-browser", cwd=root)).stdout.strip()
-        origin, _, code = link.partition("/open?code=")
-        async with httpx.AsyncClient(base_url=origin, headers={"Origin": origin}) as browser:
+        home, _, code = link.partition("/open?code=")
+        async with httpx.AsyncClient(base_url=home, headers={"Origin": home.rpartition("/")[0]}) as browser:
             await browser.post("/open", data={"code": code})
 
             async def page_with(words: str, *, is_there: bool = True) -> str:
@@ -180,7 +180,7 @@ async def test_a_server_that_was_switched_off_is_told_as_such_until_it_leaves_th
                         pass
                 return page
 
-            found = re.search(r'action="/servers/good/off".*?value="(\w+)"', await page_with("Switch off"))
+            found = re.search(r'/servers/good/off".*?value="(\w+)"', await page_with("Switch off"))
             assert found is not None
             assert (await browser.post("/servers/good/off", data={"token": found[1]})).status_code == 303
             told = (await status_of(runtime, root))["servers"]
