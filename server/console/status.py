@@ -148,8 +148,9 @@ def _chosen(environ: Mapping[str, str], pid: int | None) -> tuple[str, Json]:
     here = real_path(os.getcwd())
     fitting = [each for each in found if pid is None or each[1]["pid"] == pid]
     in_folder = [each for each in fitting if any(contains(folder, here) for folder in _folders(each[1]))]
-    if pid is None and len(found) < len(answers) and not in_folder:
-        raise Failure(f"{STUCK} It may be the one of this folder; --pid names another one.")
+    if len(found) < len(answers) and not (in_folder if pid is None else fitting):
+        which = "of this folder; --pid names another one" if pid is None else "with that pid"
+        raise Failure(f"{STUCK} It may be the one {which}.")
     if len(fitting) > 1:
         fitting = in_folder or fitting
     if len(fitting) == 1:

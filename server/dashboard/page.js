@@ -1,6 +1,7 @@
 // Keeps the page up to date. Everything on it works without this script.
 "use strict";
 
+const home = new URL("..", document.currentScript.src).pathname;
 const policy = window.trustedTypes?.createPolicy("page", { createHTML: (text) => text });
 let known = new Set();
 
@@ -145,10 +146,11 @@ function merge(live, now) {
 let events;
 
 function listen() {
-  if (document.hidden && location.pathname !== "/") return events?.close();
+  const name = location.pathname.slice(home.length);
+  if (document.hidden && name) return events?.close();
   if (events && events.readyState !== EventSource.CLOSED) return;
-  const page = location.pathname.startsWith("/servers/") ? "log" : location.pathname.slice(1);
-  events = new EventSource(`/events?page=${encodeURIComponent(page)}`);
+  const page = name.startsWith("servers/") ? "log" : name;
+  events = new EventSource(`${home}events?page=${encodeURIComponent(page)}`);
   events.onmessage = follow;
   events.onopen = () => { isRefused = false; tellProblem(); };
   // A browser goes on by itself after a connection that was lost, and not after one that was refused.

@@ -7,6 +7,7 @@ very form that was shown there. Every text on a page is escaped, and what would 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
@@ -94,6 +95,7 @@ class Dashboard:
         self._ending = anyio.Event()
         self._sign_in = SignIn()
         self._port = 0
+        self._home = f"/{secrets.token_urlsafe(16)}/"
         self._is_confined: bool | None = None  # not tried out yet
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(FOLDER / "templates"),
@@ -129,7 +131,7 @@ class Dashboard:
             ]
             site = Starlette(routes=routes, exception_handlers={HTTPException: self._failed, Exception: self._failed})
             config = uvicorn.Config(
-                _Guarded(site, self._origins),
+                _Guarded(site, self._origins, self._home),
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -152,7 +154,7 @@ class Dashboard:
 
     def link(self) -> str:
         """An address that signs one browser in, once."""
-        return f"http://{HOST}:{self._port}/open?code={self._sign_in.new_code()}"
+        return f"http://{HOST}:{self._port}{self._home}open?code={self._sign_in.new_code()}"
 
     @property
     def _origins(self) -> frozenset[str]:
@@ -160,7 +162,7 @@ class Dashboard:
 
     @property
     def _cookie(self) -> str:
-        return f"coretools_{self._port}"  # all ports of a host share their cookies
+        return f"coretools_{self._port}"
 
     def _changed(self) -> None:
         self._changes += 1
@@ -181,8 +183,9 @@ class Dashboard:
         if session is None:
             used = "This link was already used, or is older than a minute. Run coretools-mcp dashboard for a new one."
             raise HTTPException(HTTPStatus.FORBIDDEN, used)
-        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
-        response.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path="/")
+        response = self._on_to("")
+        # All ports of a host are sent its cookies: without the path a server of a command's would be sent this one.
+        response.set_cookie(self._cookie, session.cookie, httponly=True, samesite="strict", path=self._home)
         return response
 
     # What is shown.
@@ -226,6 +229,7 @@ class Dashboard:
                 self._oversight.live.report.settings.workspace.roots
             )
         shown |= {
+            "home": self._home,
             "page": page,
             "pages": PAGES,
             "about": sections.about(self._oversight),
@@ -302,6 +306,10 @@ class Dashboard:
 
     # What a person does.
 
+    def _on_to(self, page: str) -> Response:
+        """To the page that a form leads to."""
+        return RedirectResponse(self._home + page, HTTPStatus.SEE_OTHER)
+
     async def _sent(self, request: Request, shown: str) -> FormData:
         """The form that a signed-in person has sent to this path, made for what it showed."""
         session = self._session(request)
@@ -332,12 +340,12 @@ class Dashboard:
             raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing was changed.")
         reason = str(form.get("reason", ""))[:MAX_REASON_CHARS] if choice.decision is Decision.DENY else ""
         self._oversight.questions.give(pending, Answer(choice.decision, reason=reason))
-        return RedirectResponse("/#next", HTTPStatus.SEE_OTHER)
+        return self._on_to("#next")
 
     async def _wait_longer(self, request: Request) -> Response:
         pending, _ = await self._sent_for_question(request)
         self._oversight.questions.wait_longer(pending)
-        return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        return self._on_to("")
 
     async def _switch_server(self, request: Request) -> Response:
         alias, action = request.path_params["alias"], request.path_params["action"]
@@ -348,7 +356,7 @@ class Dashboard:
         for is_on in {"restart": (False, True), "on": (True,), "off": (False,)}[action]:
             live.switch(alias, is_on=is_on)
         self._changed()
-        return RedirectResponse("/servers", HTTPStatus.SEE_OTHER)
+        return self._on_to("servers")
 
     async def _switch_tool(self, request: Request) -> Response:
         name, action = request.path_params["name"], request.path_params["action"]
@@ -356,7 +364,7 @@ class Dashboard:
         if action not in ("on", "off"):
             raise HTTPException(HTTPStatus.NOT_FOUND)
         self._oversight.switch_tool(name, is_on=action == "on")
-        return RedirectResponse(f"/tools?q={quote(str(form.get('q', '')))}", HTTPStatus.SEE_OTHER)
+        return self._on_to(f"tools?q={quote(str(form.get('q', '')))}")
 
     async def _planned_undo(self, request: Request) -> tuple[Journal, ChangeUndo]:
         self._session(request)
@@ -383,7 +391,7 @@ class Dashboard:
         with _refusals_on_a_page():
             await THREADS.run(lambda: carry_out(plan, journal))
         self._changed()
-        return RedirectResponse("/changes", HTTPStatus.SEE_OTHER)
+        return self._on_to("changes")
 
 
 @contextmanager
@@ -404,11 +412,15 @@ def _quoted(text: str) -> str:
 
 
 class _Guarded:
-    """Lets requests through that are made to this address, and those that change something only from a page of ours."""
+    """Lets requests through that are made to this address, and those that change something only from a page of ours.
 
-    def __init__(self, site: ASGIApp, origins: frozenset[str]) -> None:
+    What is served lies in a folder that only a link names, so that browsers bring the cookie there alone.
+    """
+
+    def __init__(self, site: ASGIApp, origins: frozenset[str], home: str) -> None:
         self._site = site
         self._origins = origins
+        self._home = home
         self._hosts = {origin.removeprefix("http://") for origin in origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -424,12 +436,14 @@ class _Guarded:
             site = headers.get("sec-fetch-site", "same-origin")
             is_foreign |= headers.get("origin", "") not in self._origins or site not in ("same-origin", "none")
         if is_foreign:
-            refusal = Response(
-                "This request did not come from the dashboard, so nothing was done.\n", HTTPStatus.FORBIDDEN
-            )
-            await refusal(scope, receive, guarded)
+            refused = "This request did not come from the dashboard, so nothing was done."
+        elif not scope["path"].startswith(self._home):
+            refused = NOT_SIGNED_IN
+        else:
+            path = f"/{scope['path'].removeprefix(self._home)}"
+            await self._site({**scope, "path": path}, receive, guarded)
             return
-        await self._site(scope, receive, guarded)
+        await Response(f"{refused}\n", HTTPStatus.FORBIDDEN, media_type="text/plain")(scope, receive, guarded)
 
 
 async def _form(request: Request) -> FormData:

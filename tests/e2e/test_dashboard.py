@@ -18,6 +18,8 @@ import anyio
 import httpx
 import mcp_types as types
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
 from axe_playwright_python.async_playwright import Axe
 from axe_playwright_python.base import AxeResults
 from mcp.client import Client
@@ -35,7 +37,7 @@ from tests.harness import HANDSHAKE, LAUNCHER, MODERN, speaking, stdio_upstream,
 from tests.running_servers import ask, runtime_folder, served, status_of
 from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
-from tests.waiting import CEILING
+from tests.waiting import CEILING, until
 from tools.contract.secrets import HIDDEN
 
 pytestmark = pytest.mark.anyio
@@ -73,21 +75,25 @@ def browser(tmp_path: Path) -> Path:
 async def link_of(runtime: Path, root: Path) -> str:
     done = await ask(runtime, "dashboard", "--no-browser", cwd=root)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/open\?code=[\w-]{22}\n", done.stdout)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/open\?code=[\w-]{22}\n", done.stdout)
     return done.stdout.strip()
 
 
 def parts_of(link: str) -> tuple[str, str]:
-    """The origin, and the code."""
-    origin, _, code = link.partition("/open?code=")
-    return origin, code
+    """The folder that the page is served in, and the code."""
+    home, _, code = link.partition("/open?code=")
+    return home, code
+
+
+def origin_of(home: str) -> str:
+    return home.rpartition("/")[0]
 
 
 @asynccontextmanager
 async def signed_in(link: str) -> AsyncGenerator[httpx.AsyncClient]:
     """A browser without a window, which says where its forms come from."""
-    origin, code = parts_of(link)
-    async with httpx.AsyncClient(base_url=origin, headers={"Origin": origin}) as browser:
+    home, code = parts_of(link)
+    async with httpx.AsyncClient(base_url=home, headers={"Origin": origin_of(home)}) as browser:
         entered = await browser.post("/open", data={"code": code})
         assert entered.status_code == 303
         yield browser
@@ -119,7 +125,7 @@ async def browsed_later(**options: Any) -> AsyncGenerator[Callable[[str], Awaita
 
         async def browse(link: str) -> Page:
             page = await (await browser.new_context(**options)).new_page()
-            origin, _ = parts_of(link)
+            origin = origin_of(parts_of(link)[0])
             page.on("request", lambda request: None if request.url.startswith(origin) else foreign.append(request.url))
             page.on("console", lambda message: problems.append(message.text) if "Policy" in message.text else None)
             page.on("pageerror", lambda error: problems.append(str(error)))
@@ -230,7 +236,7 @@ async def test_always_at_the_page_allows_what_the_button_names_from_then_on(runt
 
 async def question_on(browser: httpx.AsyncClient) -> tuple[str, str]:
     """Where the form of the one question is sent, and its token, once there is one."""
-    pattern = r'action="(/questions/[\w-]+)"[^>]*>\s*<input type="hidden" name="token" value="(\w+)"'
+    pattern = r'action="/[\w-]{22}(/questions/[\w-]+)"[^>]*>\s*<input type="hidden" name="token" value="(\w+)"'
     found: list[tuple[str, str]] = []
     with anyio.fail_after(CEILING):
         while not found:
@@ -246,7 +252,7 @@ async def answered(browser: httpx.AsyncClient, decision: str) -> tuple[str, str]
 
 
 async def wait_longer(browser: httpx.AsyncClient, path: str) -> None:
-    pattern = rf'action="{path}/longer">\s*<input type="hidden" name="token" value="(\w+)"'
+    pattern = rf'{path}/longer">\s*<input type="hidden" name="token" value="(\w+)"'
     token = re.findall(pattern, (await browser.get("/")).text)[0]
     assert (await browser.post(f"{path}/longer", data={"token": token})).status_code == 303
 
@@ -344,7 +350,7 @@ async def test_a_tool_that_was_switched_off_while_its_question_waited_does_not_r
     async with client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser):
         async with asking(client, "edit", EDIT) as results:
             await question_on(browser)
-            pattern = r'action="(/tools/edit/off)"><input type="hidden" name="token" value="(\w+)"'
+            pattern = r'(/tools/edit/off)"><input type="hidden" name="token" value="(\w+)"'
             path, token = re.findall(pattern, (await browser.get("/tools?q=edit")).text)[0]
             assert (await browser.post(path, data={"token": token, "q": ""})).status_code == 303
             await answered(browser, "once")
@@ -367,8 +373,8 @@ async def test_strangers_who_connect_and_say_nothing_keep_nobody_out(runtime: Pa
 async def test_a_link_signs_one_browser_in_once(runtime: Path, root: Path) -> None:
     async with served(runtime, root):
         link = await link_of(runtime, root)
-        origin, code = parts_of(link)
-        async with httpx.AsyncClient(headers={"Origin": origin}) as other:
+        home, code = parts_of(link)
+        async with httpx.AsyncClient(headers={"Origin": origin_of(home)}) as other:
             assert (await other.get(link)).status_code == 200  # a preview that fetches it uses nothing up
         async with signed_in(link) as browser:
             page = await browser.get("/")
@@ -384,9 +390,36 @@ async def test_a_link_signs_one_browser_in_once(runtime: Path, root: Path) -> No
             second = await browser.post("/open", data={"code": code})
             assert second.status_code == 403
             assert "coretools-mcp dashboard" in second.text
-        async with httpx.AsyncClient(headers={"Origin": origin}) as other:
-            assert (await other.post(f"{origin}/open", data={"code": code})).status_code == 403
-            assert (await other.get(origin)).status_code == 403
+        async with httpx.AsyncClient(headers={"Origin": origin_of(home)}) as other:
+            assert (await other.post(f"{home}/open", data={"code": code})).status_code == 403
+            assert (await other.get(f"{home}/")).status_code == 403
+
+
+@pytest.mark.requirement("dashboard.sign-in")
+async def test_another_server_of_this_machine_is_sent_no_cookie_of_the_dashboard(runtime: Path, root: Path) -> None:
+    heads: list[bytes] = []
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            heads.append(await BufferedByteReceiveStream(stream).receive_until(b"\r\n\r\n", 10_000))
+            await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(served(runtime, root))
+        browse = await stack.enter_async_context(browsed_later())
+        page = await browse(await link_of(runtime, root))
+        listener = await stack.enter_async_context(await anyio.create_tcp_listener(local_host="127.0.0.1"))
+        group = await stack.enter_async_context(anyio.create_task_group())
+        group.start_soon(listener.serve, answer)
+        port = listener.extra_attributes[SocketAttribute.local_port]()
+        look = await page.context.new_page()
+        await look.goto(f"http://127.0.0.1:{port}/")
+        await look.evaluate("location.reload()")  # as a page of that server may do, so that it is of the same site
+        await until(lambda: heads[1:])
+        assert not [head for head in heads if b"cookie:" in head.lower()]
+        await page.reload()
+        assert "signs one browser in" not in await page.content()
+        group.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("dashboard.sign-in")
@@ -738,11 +771,11 @@ async def test_a_command_in_the_sandbox_may_reach_the_port_and_gets_nothing_ther
     settings: dict[str, object] = {"approvalMode": "yolo", "shell": {"sandbox": "required", "network": "host"}}
     async with served(runtime, root, settings=settings) as client:
         link = await link_of(runtime, root)
-        origin, _ = parts_of(link)
+        home, _ = parts_of(link)
         program = (
             "import urllib.request as r, urllib.error\n"
             f"for path in ('/', '/tools', '/events', '/open?code=x'):\n"
-            f"    try: print(path, r.urlopen('{origin}' + path).status)\n"
+            f"    try: print(path, r.urlopen('{home}' + path).status)\n"
             f"    except urllib.error.HTTPError as e: print(path, e.code)\n"
         )
         (root / "probe.py").write_text(program)

@@ -144,6 +144,23 @@ def test_a_server_that_pauses_longer_than_its_first_line_may_take_has_not_ended(
 
 
 @pytest.mark.requirement("cli.logs")
+async def test_of_a_server_that_is_stuck_nobody_is_told_that_it_does_not_run(runtime: Path, tmp_path: Path) -> None:
+    async with served(runtime, tmp_path):
+        pid = (await status_of(runtime, tmp_path))["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            named = await ask(runtime, "logs", "--pid", str(pid))
+            here = await ask(runtime, "dashboard", cwd=tmp_path)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        for done, which in ((named, "with that pid."), (here, "of this folder; --pid names another one.")):
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr == (
+                f"coretools-mcp: One server does not answer; its client can start it anew. It may be the one {which}\n"
+            )
+
+
+@pytest.mark.requirement("cli.logs")
 async def test_ctrl_c_ends_followed_logs_and_leaves_the_server(runtime: Path, tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
@@ -170,8 +187,8 @@ async def test_a_server_that_was_switched_off_is_told_as_such_until_it_leaves_th
     root.mkdir()
     async with served(runtime, root, settings={"mcpServers": {"good": stdio_upstream()}, "log": {"level": "info"}}):
         link = (await ask(runtime, "dashboard", "--no-browser", cwd=root)).stdout.strip()
-        origin, _, code = link.partition("/open?code=")
-        async with httpx.AsyncClient(base_url=origin, headers={"Origin": origin}) as browser:
+        home, _, code = link.partition("/open?code=")
+        async with httpx.AsyncClient(base_url=home, headers={"Origin": home.rpartition("/")[0]}) as browser:
             await browser.post("/open", data={"code": code})
 
             async def page_with(words: str, *, is_there: bool = True) -> str:
@@ -180,7 +197,7 @@ async def test_a_server_that_was_switched_off_is_told_as_such_until_it_leaves_th
                         pass
                 return page
 
-            found = re.search(r'action="/servers/good/off".*?value="(\w+)"', await page_with("Switch off"))
+            found = re.search(r'/servers/good/off".*?value="(\w+)"', await page_with("Switch off"))
             assert found is not None
             assert (await browser.post("/servers/good/off", data={"token": found[1]})).status_code == 303
             told = (await status_of(runtime, root))["servers"]

@@ -7,7 +7,9 @@ large for it is left alone, and nothing is said.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ MAX_RESTING = 100  # such workspaces that are remembered
 MAX_NAMED = 20
 # Inode, size, time of the content and time of the inode (nanoseconds): what differs after any change of a file
 State = tuple[int, int, int, int]
+_MARK = re.compile(r'(?!").*[,;.] ').match  # in a name that is not in quotes already
 _too_large: dict[tuple[str, ...], float] = {}  # by the roots, until when (monotonic seconds)
 
 
@@ -114,9 +117,9 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
         # What was not seen on one side did not come or go: an ignore file may have changed.
         if old == new or not closed.isdisjoint(map(str, (Path(folder), *Path(folder).parents))):
             continue
-        scope, _ = (after if folder in after.folders else before).folders[folder]
+        scopes = [state.folders[folder][0] for state in (before, after) if folder in state.folders]
         for name in old.keys() | new.keys():
-            if old.get(name) != new.get(name) and scope.hides(name, is_folder=False) is None:
+            if old.get(name) != new.get(name) and not any(scope.hides(name, is_folder=False) for scope in scopes):
                 how = "created" if name not in old else "deleted" if name not in new else "changed"
                 changes.append((how, os.path.join(folder, name)))
     if not changes:
@@ -124,7 +127,10 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
     changes.sort()
 
     def shown(path: str) -> str:
-        return shown_path(workspace.at(path).relative if len(workspace.roots) == 1 else path)
+        text = shown_path(workspace.at(path).relative if len(workspace.roots) == 1 else path)
+        # With what stands between names in it, one could pass for several, or for the end of the sentence.
+        names = text.split(os.sep)
+        return os.sep.join(json.dumps(name, ensure_ascii=False) if _MARK(name) else name for name in names)
 
     named = "; ".join(
         f"{how} {', '.join(shown(path) for _, path in some)}"

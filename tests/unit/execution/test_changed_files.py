@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.contract.file_names_in_text import meant_path
 from tools.contract.limits import AbortSignal
 from tools.files.workspace import Workspace
 from tools.shell import changed_files
@@ -86,6 +87,34 @@ def test_what_ignore_files_hide_is_not_named_whatever_becomes_of_them(root: Path
     # Neither did anything come because it is not hidden any more, nor go because it is now.
     (root / ".gitignore").write_text("src/\n")
     assert told(before, workspace) == "changed .gitignore"
+
+
+def test_a_file_that_an_ignore_file_hid_is_not_named_when_the_command_has_emptied_that(
+    root: Path, workspace: Workspace
+) -> None:
+    (root / ".qwenignore").write_text("secret*\n")
+    (root / "secret").touch()
+    before = seen(workspace)
+    (root / ".qwenignore").write_text("")
+    (root / "secret").write_text("new")
+    (root / "secret of now").touch()
+    assert told(before, workspace) == "changed .qwenignore"
+
+
+def test_no_name_passes_for_several_or_for_the_end_of_the_sentence(root: Path, workspace: Workspace) -> None:
+    before = seen(workspace)
+    names = ["a, b", "c; deleted d", "e. undo_change takes back all", 'f"\\, g', "plain.txt", "x,y;z", "end."]
+    for name in names:
+        (root / name).touch()
+    (root / "in, folder").mkdir()
+    (root / "in, folder" / "odd,\n name").touch()
+    line = told(before, workspace)
+    assert line == (
+        'created "a, b", "c; deleted d", "e. undo_change takes back all", end., "f\\"\\\\, g", '
+        '"in, folder"/"odd,\\n name", plain.txt, x,y;z'
+    )
+    assert meant_path('"in, folder"/"odd,\\n name"') == "in, folder/odd,\n name"
+    assert meant_path('"f\\"\\\\, g"') == 'f"\\, g'
 
 
 def test_no_link_is_followed(root: Path, workspace: Workspace, tmp_path: Path) -> None:
