@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from server.app import App
 from server.settings import load_settings
 from server.upstreams.connection import Upstream
-from tests.harness import HANDSHAKE, PEERS, listening
+from tests.harness import HANDSHAKE, PEERS, listening, own_state
 from tests.waiting import CEILING
 
 LIAR = str(PEERS / "lying_upstream.py")
@@ -107,7 +107,7 @@ async def beside(
     (root / "seen.txt").touch()
     config = folder / "config.json"
     config.write_text(json.dumps({"mcpServers": {"bad": bad, "good": over_stdio()}, "proxy": {"firstListWait": wait}}))
-    app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
+    app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state()), "stdio")
     heard: list[str] = []
 
     async def on_message(message: Any) -> None:

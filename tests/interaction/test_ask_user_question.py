@@ -15,7 +15,7 @@ from mcp.client import Client
 from server.app import App
 from server.consent.confirmers import QUESTION_KEY
 from server.settings import load_settings
-from tests.harness import HANDSHAKE, MODERN, write_config
+from tests.harness import HANDSHAKE, MODERN, own_state, write_config
 from tests.interaction.raw_clients import http_server, introduced, reach
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +69,7 @@ async def asking(
 ) -> AsyncGenerator[Client]:
     """A client of a server that has the tool."""
     config = write_config(folder, settings or {})
-    app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
+    app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state()), "stdio")
     async with app.running(), Client(app.server, mode=mode, cache=None, **callbacks) as client:
         yield client
 

@@ -18,7 +18,7 @@ from mcp.client import Client
 from server.app import App
 from server.settings import load_settings
 from server.upstreams.catalog.tools import DiscoveredMCPTool
-from tests.harness import HANDSHAKE, stdio_upstream, write_config
+from tests.harness import HANDSHAKE, own_state, stdio_upstream, write_config
 from tests.waiting import CEILING
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.discovered_tools import DiscoveredTool
@@ -80,7 +80,7 @@ async def accept(context: object, params: types.ElicitRequestParams) -> types.El
 
 async def served(root: Path, config: Path) -> Served:
     """Serve these settings to a client that lists all and calls what is not built in."""
-    report = load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, {}, folder=str(root))
+    report = load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state(), folder=str(root))
     assert report.warnings == ()
     app = App(report, "stdio")
     with anyio.fail_after(CEILING):

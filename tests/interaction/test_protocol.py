@@ -14,7 +14,7 @@ from pydantic import FileUrl
 
 from server.app import App
 from server.settings import load_settings
-from tests.harness import HANDSHAKE, HANDSHAKES, TRANSPORTS, connected, stdio_upstream, write_config
+from tests.harness import HANDSHAKE, HANDSHAKES, TRANSPORTS, connected, own_state, stdio_upstream, write_config
 from tests.interaction.serving import CHEAP_ROUTES, HANDSHAKE_ROUTES, Connect, by_route
 
 pytestmark = pytest.mark.anyio
@@ -164,7 +164,7 @@ async def test_an_upstream_gets_only_the_usual_variables_and_its_own(
     monkeypatch.setenv("WANTED", "w")
     entry = stdio_upstream(trust=True, env={"OWN": "1"}, inheritEnv=["WANTED"])
     config = write_config(tmp_path, {"mcpServers": {"demo": entry}})
-    report = load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, {})
+    report = load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state())
     app = App(report, "stdio")
     async with app.running(), Client(app.server, mode=HANDSHAKE) as client:
         names = text_of(await client.call_tool("demo__environment", {})).split()
