@@ -13,7 +13,8 @@ from server.log_history import HISTORY
 from server.settings.section import dotted
 from server.settings_display import as_text, shown_value
 from server.upstreams.session.listing import in_turns
-from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible
+from tools.contract.confirmation import Choice, Decision, Question
+from tools.contract.display import CUT_HERE, QuestionParts, question_parts, true_hosts, visible
 from tools.contract.errors import ToolError
 from tools.contract.file_names_in_text import shown_path
 from tools.contract.secrets import redact
@@ -43,6 +44,20 @@ def about(oversight: Oversight) -> str:
     return f"process {os.getpid()}: {'; '.join(told[:MAX_NAMED]) or 'no client'}{' ...' * (len(told) > MAX_NAMED)}"
 
 
+def _action_text(parts: QuestionParts) -> str:
+    # Of a diff without the two lines that only name the file once more.
+    return parts.block.partition("====\n")[2] or parts.block if parts.language == "diff" else parts.block
+
+
+def offered_choices(question: Question) -> list[Choice]:
+    """The answers that a person can give here: none but a refusal where the action is too long to be shown whole.
+
+    A cut diff says so, as in any other question.
+    """
+    is_whole = len(_action_text(question_parts(question.details))) <= MAX_TEXT_CHARS
+    return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]
+
+
 def questions(oversight: Oversight) -> dict[str, Any]:
     """The questions that wait, each with the whole action, why it is asked, and the answers that it offers."""
     shown: list[dict[str, Any]] = []
@@ -50,10 +65,7 @@ def questions(oversight: Oversight) -> dict[str, Any]:
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
         more += true_hosts(f"{parts.block}\n{question.description}")
-        # Of a diff without the two lines that only name the file once more.
-        text = parts.block.partition("====\n")[2] or parts.block if parts.language == "diff" else parts.block
-        # What is longer than that is not even prepared for a person; a cut diff says so, as in any other question.
-        is_whole = len(text) <= MAX_TEXT_CHARS
+        text = _action_text(parts)  # what is longer than the page shows is not even prepared for a person
         shown.append(
             {
                 "id": pending.id,
@@ -64,14 +76,13 @@ def questions(oversight: Oversight) -> dict[str, Any]:
                 "title": question.details.title.removeprefix("Confirm "),
                 "language": parts.language,
                 "lines": visible(text[:MAX_TEXT_CHARS]).rstrip("\n").split("\n"),
-                "is_whole": is_whole,
+                "is_whole": len(text) <= MAX_TEXT_CHARS,
                 "more": more,
                 "reason": question.reason,
                 "fingerprint": question.fingerprint,
                 "choices": [
                     {"decision": choice.decision.value, "title": choice.title, "rules": choice.rules}
-                    for choice in question.choices
-                    if is_whole or choice.decision.value == "deny"
+                    for choice in offered_choices(question)
                 ],
             }
         )

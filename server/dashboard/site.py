@@ -335,7 +335,8 @@ class Dashboard:
     async def _answer(self, request: Request) -> Response:
         pending, form = await self._sent_for_question(request)
         given = str(form.get("decision", ""))
-        choice = next((choice for choice in pending.question.choices if choice.decision.value == given), None)
+        offered = sections.offered_choices(pending.question)
+        choice = next((choice for choice in offered if choice.decision.value == given), None)
         if choice is None:
             raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing was changed.")
         reason = str(form.get("reason", ""))[:MAX_REASON_CHARS] if choice.decision is Decision.DENY else ""

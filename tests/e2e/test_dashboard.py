@@ -292,6 +292,22 @@ def test_there_is_no_dashboard_on_windows(monkeypatch: pytest.MonkeyPatch) -> No
     assert "Windows" in (why_no_dashboard() or "")
 
 
+@pytest.mark.requirement("dashboard.answers")
+async def test_what_is_too_long_to_be_shown_whole_can_only_be_denied(runtime: Path, root: Path) -> None:
+    settings = {**ASKS_AT_PAGE, "mcpServers": {"up": stdio_upstream()}}
+    async with client_and_browser(runtime, root, settings) as (client, browser):
+        long = {"text": "x" * (sections.MAX_TEXT_CHARS + 1)}
+        async with asking(client, "up__echo", long) as results:
+            path, token = await question_on(browser)
+            shown = (await browser.get("/")).text
+            assert "can only be denied here" in shown
+            assert 'value="once"' not in shown
+            given = await browser.post(path, data={"token": token, "decision": "once"})
+            assert given.status_code == 400
+            assert (await browser.post(path, data={"token": token, "decision": "deny"})).status_code == 303
+    assert results[0].is_error
+
+
 @pytest.mark.requirement("dashboard.forgery")
 async def test_answers_that_are_forged_or_replayed_change_nothing(runtime: Path, root: Path) -> None:
     async with client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser):
