@@ -79,11 +79,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(arguments) if watchdog is None else _serve(arguments, watchdog)
         sys.stdout.flush()
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 - a person reads a sentence
-        code = _fail_with(error, is_call=arguments.command == "call")
-    finally:
         if watchdog is not None:
-            watchdog.close()
+            watchdog.leaving()
+        code = _fail_with(error, is_call=arguments.command == "call")
     flush_log()
+    if watchdog is not None:
+        os._exit(code)  # a worker thread that nobody waits for any more must not hold it
     return code
 
 
@@ -152,7 +153,7 @@ def _settings(arguments: argparse.Namespace) -> SettingsReport:
 
 def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     report = _settings(arguments)
-    from server.run_server import leave, serve  # noqa: PLC0415 - the SDK is imported only where needed
+    from server.run_server import serve  # noqa: PLC0415 - the SDK is imported only where needed
     from server.transports.http_options import ListenError  # noqa: PLC0415
 
     # What is imported until here stays until the end; looking for garbage in it would cost a tenth of the start.
@@ -169,8 +170,8 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     except ListenError as error:
         return _fail(str(error), EXIT_ADDRESS)
     if number == signal.SIGINT and sys.stderr.isatty():
-        return leave(_fail("interrupted", EXIT_INTERRUPTED))
-    return leave(0)
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -8,12 +8,11 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Literal, NoReturn
+from typing import Literal
 
 import anyio
 
 from server.app import App
-from server.log import flush_log
 from server.settings import SettingsReport
 from server.transports.http_options import HttpOptions, open_socket, read_tokens
 from server.transports.stdio import serve_stdio
@@ -84,8 +83,10 @@ async def _serve(
         group.start_soon(_stop_on_signal, end)
         async with app.running():
             group.start_soon(_answer_person, app, transport)
-            await work(app)
-            watchdog.leaving()
+            try:
+                await work(app)
+            finally:
+                watchdog.leaving()
         group.cancel_scope.cancel()
     return ended_by
 
@@ -143,10 +144,3 @@ async def _stop_on_signal(stop: Callable[[int], None]) -> None:
         # What is left to do is bounded.
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
-
-
-def leave(code: int) -> NoReturn:
-    """End the process now: a worker thread that nobody waits for any more must not hold it."""
-    sys.stdout.flush()
-    flush_log()
-    os._exit(code)

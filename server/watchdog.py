@@ -32,30 +32,29 @@ _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 
 
 class Watchdog:
-    """The server's side; without a channel there is no watchdog."""
+    """The server's side; without a channel there is no watchdog.
 
-    def __init__(self, channel: socket.socket | None = None) -> None:
+    The channel is a bare descriptor: it ends with the process and nothing else, as an interpreter may hang at its end.
+    """
+
+    def __init__(self, channel: int | None = None) -> None:
         self._channel = channel
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the event loop: give signs of life, and let it hear of signals."""
         if self._channel is not None and sys.platform != "win32":
-            signal.set_wakeup_fd(self._channel.fileno(), warn_on_full_buffer=False)
+            signal.set_wakeup_fd(self._channel, warn_on_full_buffer=False)
             loop.add_reader(self._channel, self._answer, loop, self._channel)
-
-    def close(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
 
     def leaving(self) -> None:
         if self._channel is not None:
             with suppress(OSError):
-                self._channel.send(_LEAVING)
+                os.write(self._channel, _LEAVING)
 
-    def _answer(self, loop: asyncio.AbstractEventLoop, channel: socket.socket) -> None:
+    def _answer(self, loop: asyncio.AbstractEventLoop, channel: int) -> None:
         try:
-            asked = channel.recv(64)
-            channel.send(_ALIVE)
+            asked = os.read(channel, 64)
+            os.write(channel, _ALIVE)
         except BlockingIOError:
             return
         except OSError:
@@ -83,7 +82,7 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
         _watch(server, theirs, has_wire=has_wire)
     theirs.close()
     ours.setblocking(False)
-    return Watchdog(ours)
+    return Watchdog(ours.detach())
 
 
 def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
