@@ -143,6 +143,11 @@ def carrying(mark: str) -> list[int]:
     return found
 
 
+def descendants_of(pid: int) -> list[int]:
+    found = children_of(pid)
+    return [*found, *(deeper for child in found for deeper in descendants_of(child))]
+
+
 async def until_none_carries(mark: str) -> None:
     """Wait until, in several looks, there is no process with this mark."""
     empty = 0

@@ -23,6 +23,7 @@ from tests.processes import (
     brokers_of,
     carrying,
     children_of,
+    descendants_of,
     is_running,
     marked,
     needs_proc,
@@ -31,7 +32,6 @@ from tests.processes import (
     until_ended,
     until_none_carries,
 )
-from tools.shell.broker.descendants import descendants
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
 from tools.shell.supervisor_pool import MOST_IDLE
@@ -119,7 +119,7 @@ async def test_what_is_ended_leaves_nothing(broker: BrokeredStarter, command: st
     with anyio.fail_after(CEILING):
         await process.end(0.1)
     assert await process.left_running() == ()
-    assert carrying(mark) == []
+    await until_none_carries(mark)  # where the machine is so busy that its supervisor was killed, the broker is at it
     process.close()
 
 
@@ -197,7 +197,7 @@ async def owner_of(mark: str, *commands: str) -> AsyncGenerator[asyncio.subproce
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_when_the_server_is_killed_nothing_is_left(number: signal.Signals, mark: str) -> None:
     async with owner_of(mark, *STAYING.values(), "echo up; exec yes > /dev/null") as owner:
-        below = descendants(owner.pid)
+        below = descendants_of(owner.pid)
         assert len(below) > 2 * len(STAYING)
         owner.send_signal(number)
         with anyio.fail_after(CEILING):
@@ -214,7 +214,7 @@ async def test_a_stopped_guard_goes_on_when_the_server_is_killed(whom: str, mark
         "broker": "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat); echo up; sleep 600",
     }[whom]
     async with owner_of(mark, command) as owner:
-        below = descendants(owner.pid)
+        below = descendants_of(owner.pid)
         if whom == "broker":
             await until_stopped(brokers_of(owner.pid)[0])
         owner.kill()
@@ -229,7 +229,7 @@ async def test_when_the_broker_is_killed_nothing_is_left_and_the_next_start_work
     processes = [await up(broker, command, mark) for command in STAYING.values()]
     idle = await run(broker, bash("echo idle"))
     (parent,) = brokers_of(os.getpid())
-    below = descendants(parent)
+    below = descendants_of(parent)
     os.kill(parent, signal.SIGKILL)
     await until_ended([parent])
     assert await run(broker, bash("echo next")) == (ExitStatus(0, None), "next\n")

@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 from tests.harness import HANDSHAKES, LAUNCHER, MODERN
-from tests.processes import children_of, is_running
+from tests.processes import descendants_of, is_running
 from tests.waiting import CEILING, wait_until
 
 if sys.platform != "linux":
@@ -105,7 +105,7 @@ class Client:
 
     def end(self, how: str) -> int:
         """End its input, or ask it to end; its exit code, when nothing is left of it."""
-        started = descendants(self.process.pid)
+        started = descendants_of(self.process.pid)
         if how == "input":
             self.stdin.close()
         else:
@@ -113,11 +113,6 @@ class Client:
         code = self.process.wait(CEILING)
         wait_until(lambda: not any(map(is_running, started)))
         return code
-
-
-def descendants(pid: int) -> list[int]:
-    found = children_of(pid)
-    return [*found, *(deeper for child in found for deeper in descendants(child))]
 
 
 def refused(answer: Mapping[str, Any]) -> bool:
@@ -301,7 +296,7 @@ def test_a_server_that_is_stuck_for_ever_ends_with_all_that_it_has_started(
 def test_a_server_that_is_killed_leaves_no_watchdog(root: Path) -> None:
     with serving(root, NEWEST, {}) as client:
         assert client.greet()
-        started = descendants(client.process.pid)
+        started = descendants_of(client.process.pid)
         assert started
         client.process.kill()
         client.process.wait(CEILING)

@@ -113,7 +113,7 @@ async def test_the_environment_is_exactly_the_given_one(broker: BrokeredStarter)
     process.close()
     seen = [os.fsdecode(entry) for entry in b"".join(parts).split(b"\0") if entry]
     if isinstance(broker, Services):
-        assert len(seen.pop()) == len(f"{os.fsdecode(MARK)}=") + 16
+        assert len(seen.pop(0)) == len(f"{os.fsdecode(MARK)}=") + 16
     assert sorted(seen) == sorted(f"{name}={value}" for name, value in environment.items())
 
 

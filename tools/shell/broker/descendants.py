@@ -19,7 +19,7 @@ if sys.platform == "win32":
     raise ImportError("nothing is followed on Windows")
 
 MARK = b"CORETOOLS_MCP_PROGRAM"  # the variable that tells what was started by which of several programs
-MARK_BYTES = 1 << 17  # of an environment that are looked at for it, more than the kernel takes for one text (ours)
+MARK_BYTES = 1 << 17  # of an environment that are looked at for it, at whose beginning it is put (ours)
 STOP_ROUNDS = 20  # how often to look for processes that were started while the others were stopped
 _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 _library = ctypes.CDLL(None)
@@ -30,22 +30,6 @@ def become_subreaper() -> bool:
     if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
         return False
     return _library.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) == 0
-
-
-def descendants(root: int, spared: Iterable[int] = ()) -> list[int]:
-    """The ids of all processes below one, parents first, without those that only wait to be reaped.
-
-    They come and go during the look: some may be missing, even all if each child of the root ends meanwhile. Children
-    of the root that are spared are left out, with all that is below them.
-    """
-    children: dict[int, list[int]] = {}
-    for pid, parent, _ in _running():
-        children.setdefault(parent, []).append(pid)
-    left_out = set(spared)
-    found = [pid for pid in children.get(root, ()) if pid not in left_out]
-    for pid in found:
-        found += children.get(pid, ())
-    return found
 
 
 def _running() -> Iterator[tuple[int, int, int]]:
@@ -76,42 +60,10 @@ class Descendants:
         self._spared = spared
 
     def pids(self) -> list[int]:
-        return descendants(os.getpid(), self._spared)
+        """Without those that only wait to be reaped.
 
-    def ask_to_end(self) -> None:
-        """SIGTERM, also to what is stopped."""
-        send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
-
-    def kill(self) -> None:
-        """Stop all of them first, each as soon as it is seen, so that none starts others meanwhile."""
-        ours, left_out = {os.getpid()}, set(self._spared)
-        for _ in range(STOP_ROUNDS):
-            before = len(ours)
-            for pid, parent, _ in _running():
-                if parent in ours and pid not in ours and pid not in left_out:
-                    send_signals([pid], signal.SIGSTOP)
-                    ours.add(pid)
-            if len(ours) == before:
-                break
-        send_signals(ours - {os.getpid()}, signal.SIGKILL)
-
-    def is_left(self, has_children: bool) -> bool:
-        """Whether something runs after the program has ended; nothing can if this process has no child any more."""
-        return has_children
-
-
-class Share:
-    """What one of several programs of this process, a sub-reaper, has started, itself included.
-
-    What has lost its parent is known by its session, or by the mark that it has inherited in its environment; with
-    neither it is nobody's, and ends with this process.
-    """
-
-    def __init__(self, program: int, mark: bytes) -> None:
-        self._program = program
-        self._mark = MARK + b"=" + mark
-
-    def pids(self) -> list[int]:
+        They come and go during the look: some may be missing, even all if each child of ours ends meanwhile.
+        """
         found, children = list[int](), dict[int, list[int]]()
         for pid, parent, session in _running():
             if self._is_own(pid, parent, session):
@@ -123,15 +75,12 @@ class Share:
         return found
 
     def _is_own(self, pid: int, parent: int, session: int) -> bool:
-        if session == self._program:
-            return True
-        if parent != os.getpid():
-            return False
-        with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
-            return self._mark in environment.read(MARK_BYTES).split(b"\0")
-        return False
+        """Whether a process is one of these, whatever else is; others are by being below one."""
+        del session
+        return parent == os.getpid() and pid not in self._spared
 
     def ask_to_end(self) -> None:
+        """SIGTERM, also to what is stopped."""
         send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
 
     def kill(self) -> None:
@@ -146,6 +95,32 @@ class Share:
             if len(stopped) == before:
                 break
         send_signals(stopped, signal.SIGKILL)
+
+    def is_left(self, has_children: bool) -> bool:
+        """Whether something runs after the program has ended; nothing can if this process has no child any more."""
+        return has_children
+
+
+class Share(Descendants):
+    """What one of several programs of this process, a sub-reaper, has started, itself included.
+
+    What has lost its parent is known by its session, or by the mark that it has inherited in its environment; with
+    neither it is nobody's, and ends with this process.
+    """
+
+    def __init__(self, program: int, mark: bytes) -> None:
+        super().__init__()
+        self._program = program
+        self._mark = MARK + b"=" + mark
+
+    def _is_own(self, pid: int, parent: int, session: int) -> bool:
+        if session == self._program:
+            return True
+        if parent != os.getpid():
+            return False
+        with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
+            return self._mark in environment.read(MARK_BYTES).split(b"\0")
+        return False
 
     def is_left(self, has_children: bool) -> bool:
         return has_children and bool(self.pids())
@@ -175,4 +150,4 @@ class Group:
         return True
 
 
-Followed = Descendants | Share | Group  # all that a program has started and that still runs, itself included
+Followed = Descendants | Group  # all that a program has started and that still runs, itself included

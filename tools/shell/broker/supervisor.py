@@ -38,6 +38,7 @@ LOOKS = 50  # how often to look for what runs if nothing is found: it may have b
 KILL_PAUSE_SECONDS = 0.02  # between two attempts to kill what is left
 _ALL_SIGNALS = tuple(map(int, signal.valid_signals()))  # once: it takes as long as a twelfth of a shell
 LOOK_PAUSE_SECONDS = 0.05  # between two looks at what may have become empty, which nobody tells (ours)
+MOST_UNSURE_LOOKS = 20  # that find nothing of a program while children end that may be its own: a second of them (ours)
 
 
 def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
@@ -52,7 +53,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
 
     argv, folder, environment, (file_bytes, processes, core_bytes), group, numbers = messages.unpacked(body)
     if mark:
-        environment[descendants.MARK] = mark
+        environment = {descendants.MARK: mark, **environment}
     if len(descriptors) != 1 + len(numbers):
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
     # This process is limited, and with it all that it starts. A limit can only become lower.
@@ -141,6 +142,7 @@ class Channel:
         self.has_exited = False
         self.followed: descendants.Followed | None = None
         self.look_at: float | None = None  # whether something is left
+        self.unsure_looks = 0
         self.kill_at: float | None = None
         self.leave_at: float | None = None  # once the server has left it: when what still runs is left alone
         self._untold = b""
@@ -279,7 +281,7 @@ class Supervisor:
             for descriptor in descriptors:
                 os.close(descriptor)
             os.chdir("/")  # so that no folder of the user's is kept busy
-        channel.program, channel.has_exited, self._has_children = program, False, True
+        channel.program, channel.has_exited, channel.unsure_looks, self._has_children = program, False, 0, True
         if self._by_group:
             channel.followed = descendants.Group(program)
         elif self._is_shared:
@@ -294,11 +296,13 @@ class Supervisor:
         # Who starts another one and ends while we look is seen as little as the other one. But it was our child.
         is_sure = not gone or not self._wait_for_children()
         for channel in gone:
-            if is_sure:
+            # It may have been of another program, though, which may go on like that for ever.
+            if not is_sure and channel.unsure_looks < MOST_UNSURE_LOOKS:
+                channel.unsure_looks += 1
+                channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
+            else:
                 channel.note(messages.GONE)
                 channel.followed = channel.kill_at = channel.look_at = None
-            else:
-                channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
         for channel in self._channels.values():
             channel.tell()
 
