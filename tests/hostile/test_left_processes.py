@@ -32,6 +32,7 @@ from tests.processes import (
     until_ended,
     until_none_carries,
 )
+from tools.shell.broker import descendants
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
 from tools.shell.supervisor_pool import MOST_IDLE
@@ -121,6 +122,23 @@ async def test_what_is_ended_leaves_nothing(broker: BrokeredStarter, command: st
     assert await process.left_running() == ()
     await until_none_carries(mark)  # where the machine is so busy that its supervisor was killed, the broker is at it
     process.close()
+
+
+@pytest.mark.requirement("process.nothing-left")
+@pytest.mark.parametrize("has_files", [True, False])
+async def test_descendants_are_found_also_where_the_kernel_tells_no_children(
+    has_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descendants, "_HAS_CHILDREN_FILES", has_files)
+    program = await anyio.open_process([BASH, "-c", "sleep 600 & echo up; wait"], stderr=None)
+    async with program:
+        assert program.stdout is not None
+        assert await program.stdout.receive() == b"up\n"
+        assert {program.pid, *descendants_of(program.pid)} <= set(descendants.Descendants().pids())
+        assert program.pid not in descendants.Descendants(spared=[program.pid]).pids()
+        others = [pid for pid in children_of(os.getpid()) if pid != program.pid]
+        descendants.Descendants(spared=others).kill()
+        assert await program.wait() == -signal.SIGKILL
 
 
 @pytest.mark.requirement("process.nothing-left")

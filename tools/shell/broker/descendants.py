@@ -12,7 +12,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 if sys.platform == "win32":
@@ -22,6 +22,7 @@ MARK = b"CORETOOLS_MCP_PROGRAM"  # the variable that tells what was started by w
 MARK_BYTES = 1 << 17  # of an environment that are looked at for it, at whose beginning it is put (ours)
 STOP_ROUNDS = 20  # how often to look for processes that were started while the others were stopped
 _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
+_HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # not every kernel tells them
 _library = ctypes.CDLL(None)
 
 
@@ -32,17 +33,48 @@ def become_subreaper() -> bool:
     return _library.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) == 0
 
 
-def _running() -> Iterator[tuple[int, int, int]]:
-    """The id of each process that runs, with those of its parent and its session.
+def _children() -> Callable[[int], Iterable[int]]:
+    """What tells the children of a process, zombies included."""
+    if _HAS_CHILDREN_FILES:
+        return _read_children
+    found: dict[int, list[int]] = {}
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        if fields := _stat(pid):
+            found.setdefault(int(fields[1]), []).append(pid)
+    return lambda pid: found.get(pid, ())
 
-    The newest first, since they come and go the most.
-    """
-    for pid in sorted(map(int, filter(str.isdecimal, os.listdir("/proc"))), reverse=True):
-        with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
-            fields = stat.read(1024).rpartition(b")")[2].split()
-            # A process whose first thread has ended is shown as a zombie too, but with more than one thread.
-            if fields[0] not in b"ZX" or int(fields[17]) > 1:
-                yield pid, int(fields[1]), int(fields[3])
+
+def _read_children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as children:
+                found += map(int, children.read().split())
+    return found
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What the kernel tells of a process, from its state on; nothing if there is no such process."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
+        return stat.read(1024).rpartition(b")")[2].split()
+    return []
+
+
+def _runs(pid: int) -> bool:
+    # A process whose first thread has ended is shown as a zombie too, but with more than one thread.
+    return bool(fields := _stat(pid)) and (fields[0] not in b"ZX" or int(fields[17]) > 1)
+
+
+def _environment(pid: int) -> bytes:
+    """The beginning of the environment of a process; nothing where it may not be seen."""
+    with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
+        return environment.read(MARK_BYTES)
+    return b""
+
+
+def is_a_child_unknown() -> bool:
+    """Whether a child shows no environment: it may be one that another program takes the place of at this moment."""
+    return any(_runs(pid) and not _environment(pid) for pid in _children()(os.getpid()))
 
 
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
@@ -64,20 +96,21 @@ class Descendants:
 
         They come and go during the look: some may be missing, even all if each child of ours ends meanwhile.
         """
-        found, children = list[int](), dict[int, list[int]]()
-        for pid, parent, session in _running():
-            if self._is_own(pid, parent, session):
-                found.append(pid)
-            else:
-                children.setdefault(parent, []).append(pid)
-        for pid in found:
-            found += children.get(pid, ())
+        return sorted(filter(_runs, self._look()))
+
+    def _look(self, *numbers: int) -> set[int]:
+        """All there are, each signalled before its children are looked for: what is stopped starts no more of them."""
+        children = _children()
+        found, level = set[int](), {pid for pid in children(os.getpid()) if self._is_own(pid)}
+        while level:
+            send_signals(level, *numbers)
+            found |= level
+            level = {child for pid in level for child in children(pid)} - found
         return found
 
-    def _is_own(self, pid: int, parent: int, session: int) -> bool:
-        """Whether a process is one of these, whatever else is; others are by being below one."""
-        del session
-        return parent == os.getpid() and pid not in self._spared
+    def _is_own(self, pid: int) -> bool:
+        """Whether a child of this process is one of these."""
+        return pid not in self._spared
 
     def ask_to_end(self) -> None:
         """SIGTERM, also to what is stopped."""
@@ -87,13 +120,10 @@ class Descendants:
         """Stop all of them first, each as soon as it is seen, so that none starts others meanwhile."""
         stopped = set[int]()
         for _ in range(STOP_ROUNDS):
-            before = len(stopped)
-            for pid, parent, session in _running():
-                if pid not in stopped and (parent in stopped or self._is_own(pid, parent, session)):
-                    send_signals([pid], signal.SIGSTOP)
-                    stopped.add(pid)
-            if len(stopped) == before:
+            new = self._look(signal.SIGSTOP) - stopped
+            if not new:
                 break
+            stopped |= new
         send_signals(stopped, signal.SIGKILL)
 
     def is_left(self, has_children: bool) -> bool:
@@ -113,13 +143,9 @@ class Share(Descendants):
         self._program = program
         self._mark = MARK + b"=" + mark
 
-    def _is_own(self, pid: int, parent: int, session: int) -> bool:
-        if session == self._program:
-            return True
-        if parent != os.getpid():
-            return False
-        with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
-            return self._mark in environment.read(MARK_BYTES).split(b"\0")
+    def _is_own(self, pid: int) -> bool:
+        with suppress(OSError):
+            return os.getsid(pid) == self._program or self._mark in _environment(pid).split(b"\0")
         return False
 
     def is_left(self, has_children: bool) -> bool:

@@ -294,7 +294,7 @@ class Supervisor:
         self._wait_for_children()
         gone = [channel for channel in self._channels.values() if self._is_gone(channel)]
         # Who starts another one and ends while we look is seen as little as the other one. But it was our child.
-        is_sure = not gone or not self._wait_for_children()
+        is_sure = not gone or not (self._wait_for_children() or descendants.is_a_child_unknown())
         for channel in gone:
             # It may have been of another program, though, which may go on like that for ever.
             if not is_sure and channel.unsure_looks < MOST_UNSURE_LOOKS:
