@@ -27,6 +27,13 @@ _CAPABILITIES = "coretools-mcp/capabilities"  # under this key a connection of t
 _PROGRESS = frozenset({"progressToken", "progress", "total", "message"})  # what the SDK knows of progress
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
+
+
+def is_web_address(url: object) -> bool:
+    """Whether a person may be sent there: to the web and to no program of theirs, by an address that is seen whole."""
+    return isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) is not None and visible(url) == url
+
+
 USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
 _LEVEL_KEY = "coretools-mcp/logLevel"
 
@@ -94,10 +101,7 @@ class Exchange:
                 modes, mode = cast("Json", announced), params.get("mode", "form")
                 if mode == "form":
                     return modes.get("form") is not None or modes.get("url") is None
-                # A person may be sent to the web and to no program of theirs, by an address that is seen whole.
-                url = params.get("url")
-                is_web_address = isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) and visible(url) == url
-                return mode == "url" and modes.get("url") is not None and bool(is_web_address)
+                return mode == "url" and modes.get("url") is not None and is_web_address(params.get("url"))
             case "sampling/createMessage":
                 announced = self.capabilities.get("sampling")
                 # With tools only where that is announced by itself (SEP-1577); others would pass them over.

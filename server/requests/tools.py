@@ -185,7 +185,7 @@ class ToolRequests:
         except ToolError as error:
             outcome = ToolResult.failed(error)
         if context.protocol_errors:
-            raise protocol_error(context.protocol_errors[0])
+            raise protocol_error(context.protocol_errors[0], owner.alias)
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
         if outcome.verbatim is not None and not outcome.note:

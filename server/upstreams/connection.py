@@ -46,6 +46,7 @@ MOST_WARNINGS = 20  # failures of one upstream that are warnings until it is con
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
+STORE_SECONDS = 5.0  # how long what it lists may take to be kept for the next run (ours)
 """How long changes of lists are gathered before they are read; doubling while there is no end of them."""
 
 SessionKey = tuple[str, int, str]
@@ -360,7 +361,8 @@ class Upstream:
         pause, read, took = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
         while True:
             if self._store is not None:
-                await self._store(self, session.era.version)
+                with anyio.move_on_after(STORE_SECONDS):  # a disk may never answer
+                    await self._store(self, session.era.version)
             await self._news.wait()
             is_rested = anyio.current_time() > read + LONGEST_SETTLE_SECONDS
             pause = SETTLE_SECONDS if is_rested else min(pause * 2, LONGEST_SETTLE_SECONDS)

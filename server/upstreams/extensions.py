@@ -1,7 +1,6 @@
 """Extensions of the protocol (SEP-2133) that pass through us: what clients and upstreams are told of each.
 
-Only what stands here is announced to clients, and passed of what a client declares: an upstream that took a client to
-understand more would answer with what does not reach it.
+Only these are announced to clients and declared to servers: with any other one, answers would be lost on the way.
 """
 
 from __future__ import annotations

@@ -189,7 +189,11 @@ class UpstreamPool:
                     for upstream in upstreams:
                         last_run = found.get(keys[upstream])
                         if last_run is not None and self.by_alias.get(upstream.alias) is upstream:
-                            await upstream.offer_stored(replace(last_run, alias=upstream.alias))
+                            try:
+                                await upstream.offer_stored(replace(last_run, alias=upstream.alias))
+                            except Exception:
+                                # Whatever is wrong with it, the server is listed when it answers.
+                                upstream.log.exception("its lists of the last run cannot be used: an internal error")
         finally:
             self.is_recalling = False
             recalled.set()

@@ -1,7 +1,7 @@
 """The server's side of the broker: the broker itself, the supervisors that it forks, and what these run.
 
-Each supervisor runs one program at a time; a few are kept for the next ones. Services share one: it limits nothing. If
-the broker is lost, the next program starts another.
+Each supervisor runs one program at a time; a few are kept for the next ones. Services share one, which sets no
+limits. If the broker is lost, the next program starts another.
 """
 
 from __future__ import annotations

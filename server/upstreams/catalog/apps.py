@@ -28,10 +28,10 @@ def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
     if not changed:
         return tool
     meta = dict(as_mapping(tool.get("_meta")))
-    if (uri := as_mapping(meta.get("ui")).get("resourceUri")) in changed:
-        meta["ui"] = {**meta["ui"], "resourceUri": changed[uri]}
-    if (uri := meta.get(FLAT_KEY)) in changed:
-        meta[FLAT_KEY] = changed[uri]
+    if isinstance(uri := as_mapping(meta.get("ui")).get("resourceUri"), str):
+        meta["ui"] = {**meta["ui"], "resourceUri": changed.get(uri, uri)}
+    if isinstance(uri := meta.get(FLAT_KEY), str):
+        meta[FLAT_KEY] = changed.get(uri, uri)
     return {**tool, "_meta": meta}
 
 

@@ -9,8 +9,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from server.client_request import is_web_address
 from server.json_rpc import Json, as_mapping
 from server.upstreams.session.era import OUR_TITLE, our_name
+from server.upstreams.session.questions import labelled
 from server.upstreams.wire.peer import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -68,16 +70,22 @@ def is_result_of_call(result: Json) -> bool:
     return is_readable and isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict)
 
 
-def protocol_error(error: Json) -> MCPError:
-    code, message = error.get("code"), error.get("message")
+def protocol_error(error: Json, alias: str = "") -> MCPError:
+    """An error as an upstream, or we, have told it; addresses in it that a person is to open as in a question."""
+    code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else types.INTERNAL_ERROR
-    return MCPError(code, message if isinstance(message, str) else "", error.get("data"))
+    if code == types.URL_ELICITATION_REQUIRED:
+        asked = as_mapping(data).get("elicitations")
+        links = map(as_mapping, cast("list[Any]", asked) if isinstance(asked, list) else [])
+        open_to = [labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))]
+        data = {**as_mapping(data), "elicitations": open_to}
+    return MCPError(code, message if isinstance(message, str) else "", data)
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
     """What a client is told of a request that failed; an upstream's own error is passed on whole."""
     if isinstance(error, UpstreamError):
-        return protocol_error(error.error)
+        return protocol_error(error.error, alias)
     told = tool_error_for(error, alias, "the request")
     return MCPError(types.INTERNAL_ERROR, told.message, {"type": told.code.value})
 

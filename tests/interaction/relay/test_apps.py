@@ -144,6 +144,22 @@ async def test_what_is_odd_about_an_app_passes_as_it_is(era: str, tmp_path: Path
             assert await called(client, f"a__{name}") == ("a", name)
 
 
+@pytest.mark.requirement("apps.odd")
+@by_era
+async def test_of_a_link_that_is_half_odd_the_good_half_leads_to_its_server(era: str, tmp_path: Path) -> None:
+    tools = [
+        tool("one", **{"ui": {"resourceUri": {}}, "ui/resourceUri": APP}),
+        tool("two", **{"ui": {"resourceUri": APP}, "ui/resourceUri": [APP]}),
+    ]
+    servers = {"a": app_server("a", "handshake", *tools), "b": app_server("b", "handshake", shown("show"))}
+    async with proxied(tmp_path, servers, era) as client:
+        listed = await client.listed("tools")
+    assert listed["a__one"]["_meta"]["ui"] == {"resourceUri": {}}
+    assert listed["a__one"]["_meta"]["ui/resourceUri"] == "ui://a+app/main.html"
+    assert listed["a__two"]["_meta"]["ui"] == {"resourceUri": "ui://a+app/main.html"}
+    assert listed["a__two"]["_meta"]["ui/resourceUri"] == [APP]
+
+
 HOSTILE = [
     "ui://",
     "ui://+",

@@ -423,6 +423,30 @@ async def test_an_address_says_its_host_and_has_an_id_where_the_revision_of_the_
 
 @pytest.mark.requirement("relay.addresses")
 @by_era
+async def test_addresses_that_a_call_needs_to_be_opened_first_are_told_as_in_a_question(
+    era: str, tmp_path: Path
+) -> None:
+    links = [{"mode": "url", "message": "Look", "url": url, "elicitationId": "e1"} for url in HOSTS]
+    odd = [
+        {**links[0], "url": url} for url in ("file:///etc/passwd", "javascript:alert(1)", "https://a.example/\u202e", 7)
+    ]
+    error = {"code": -32042, "message": "First log in", "data": {"elicitations": [*odd, *links, None], "x-unknown": 1}}
+    tools = {"tools": [{"name": "need", "inputSchema": {"type": "object"}}]}
+    servers = {"up": scripted("up", answers={"tools/list": tools}, errors={"need": error})}
+    async with proxied(tmp_path, servers, era) as client:
+        with pytest.raises(AnswerError) as refused:
+            await client.told("up__need")
+    told = refused.value.error
+    assert (told["code"], told["message"], told["data"]["x-unknown"]) == (-32042, "First log in", 1)
+    assert [link["url"] for link in told["data"]["elicitations"]] == list(HOSTS)
+    for link, host in zip(told["data"]["elicitations"], HOSTS.values(), strict=True):
+        assert link["elicitationId"] == "e1"
+        assert link["message"].startswith("[up] Look\n")
+        assert host in link["message"]
+
+
+@pytest.mark.requirement("relay.addresses")
+@by_era
 async def test_that_an_address_is_done_with_is_told_in_the_handshake_era(era: str, tmp_path: Path) -> None:
     done = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1", "x-unknown": 1}}
     tools = {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]}

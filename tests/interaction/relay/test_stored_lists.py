@@ -540,6 +540,19 @@ async def test_a_file_that_is_not_ours_as_we_wrote_it_is_passed_over_once_and_re
 
 
 @pytest.mark.requirement("catalogue.untrusted")
+async def test_lists_that_take_too_long_to_be_checked_are_passed_over(tmp_path: Path) -> None:
+    up, other = Changing(tmp_path), Changing(tmp_path, "other")
+    up.answers(tools=[tool(f"t{number}") for number in range(3_000)])
+    other.answers(tools=[tool("find")])
+    await run_once(tmp_path, up, other)
+    up.hangs()
+    other.hangs()
+    up.entry["listTimeout"] = 1
+    async with serving(tmp_path, up, other, settings={"proxy": {"firstListWait": 100}}) as (_, client):
+        assert set(await client.listed("tools")) == {"other__find"}
+
+
+@pytest.mark.requirement("catalogue.untrusted")
 async def test_items_that_nobody_can_read_and_words_of_ours_in_a_forged_file_count_for_nothing(tmp_path: Path) -> None:
     up = Changing(tmp_path, entry={"trust": False})
     up.answers(tools=[tool("find")])

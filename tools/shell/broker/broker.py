@@ -120,8 +120,10 @@ class Broker:
             self._shared = None
 
     def _fork(self, channel: socket.socket, *, is_shared: bool) -> None:
-        ours, theirs = socket.socketpair() if is_shared else (None, None)
+        ours = theirs = None
         try:
+            if is_shared:
+                ours, theirs = socket.socketpair()
             pid = os.fork()
         except OSError as error:
             with channel, suppress(OSError):
