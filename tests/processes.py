@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -38,10 +37,10 @@ class Plain:
 
 
 class Services(BrokeredStarter):
-    """A broker that has all of its programs in the shared supervisor."""
+    """A broker that has all of its programs in one supervisor."""
 
-    async def start(self, spec: ProcessSpec) -> Process:
-        return await super().start(replace(spec, is_service=True))
+    def __init__(self) -> None:
+        super().__init__(is_shared=True)
 
 
 def bash(

@@ -224,7 +224,7 @@ class UpstreamPool:
                 if (starter := self._starter) is None:
                     from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
 
-                    starter = self._starter = BrokeredStarter()
+                    starter = self._starter = BrokeredStarter(is_shared=True)
                 async with anyio.create_task_group() as tasks:
                     self.sessions[upstream] = ClientSessions(upstream, audience, tasks, starter, self._is_suspended)
                     await upstream.run(starter, audience)

@@ -14,11 +14,13 @@ class BrokeredStarter:
 
     The pool of supervisors is imported and started with the first program, since many servers never run one. On Windows
     there is no broker, and nothing can be started. `by_group` follows only the group of each program, as on systems
-    without sub-reapers.
+    without sub-reapers. With `is_shared` one supervisor has all programs, as fits a few that run for long; a limit of
+    one then holds for all.
     """
 
-    def __init__(self, *, by_group: bool = False) -> None:
+    def __init__(self, *, by_group: bool = False, is_shared: bool = False) -> None:
         self._by_group = by_group
+        self._is_shared = is_shared
         self._pool: ProcessStarter | None = None
         self._held = AsyncExitStack()  # the pool, whose own type there is not on Windows
         self._is_closed = False
@@ -29,7 +31,7 @@ class BrokeredStarter:
         if self._pool is None:
             from tools.shell.supervisor_pool import SupervisorPool  # noqa: PLC0415 - with the first program
 
-            self._pool = pool = SupervisorPool(by_group=self._by_group)
+            self._pool = pool = SupervisorPool(by_group=self._by_group, is_shared=self._is_shared)
             self._held.push_async_callback(pool.aclose)
         try:
             return await self._pool.start(spec)

@@ -36,7 +36,6 @@ class ProcessSpec:
     attachments: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
     # Open descriptors of ours, by the numbers, 0 and 3 and above, that the program has them under.
     descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
-    is_service: bool = False  # whether it runs for long, beside others, so that it needs no supervisor of its own
     separates_errors: bool = False  # whether what comes on standard error is told apart from the rest
 
 

@@ -1,7 +1,7 @@
 """The server's side of the broker: the broker itself, the supervisors that it forks, and what these run.
 
-Each supervisor runs one program at a time; a few are kept for the next ones. Services share one, which sets no
-limits. If the broker is lost, the next program starts another.
+Each supervisor runs one program at a time; a few are kept for the next ones. Those of a pool may be one process. If the
+broker is lost, the next program starts another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import anyio
 
 from tools.contract.process_limits import usual_open_files
 from tools.shell.broker import messages
-from tools.shell.process import ExitStatus, Process, ProcessSpec, StartFailedError
+from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
 
 if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
@@ -40,8 +40,9 @@ BROKER_SECONDS = 0.5  # after that, how long the broker has to end
 class SupervisorPool:
     """Starts programs, in supervisors. To be closed in the event loop that it was used in."""
 
-    def __init__(self, *, by_group: bool) -> None:
+    def __init__(self, *, by_group: bool, is_shared: bool) -> None:
         self._by_group = by_group
+        self._is_shared = is_shared
         self._broker: BrokerProcess | None = None
         self._supervisors: set[Supervisor] = set()
         self._idle: list[Supervisor] = []
@@ -58,8 +59,7 @@ class SupervisorPool:
                 if self._is_closed:
                     break
                 # One with these limits, the last one first; they cannot be widened once it has them.
-                fitting = (each for each in reversed(self._idle) if each.limits == spec.limits)
-                idle = next((each for each in fitting if each.is_shared == spec.is_service), None)
+                idle = next((each for each in reversed(self._idle) if each.limits == spec.limits), None)
                 with suppress(NotTakenError, ConnectionError):
                     if idle is not None:
                         self._idle.remove(idle)
@@ -88,12 +88,12 @@ class SupervisorPool:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
-                await self._broker.give(theirs, messages.SHARED if spec.is_service else messages.OWN)
+                await self._broker.give(theirs, messages.SHARED if self._is_shared else messages.OWN)
             except BaseException:
                 ours.close()
                 raise
         ours.setblocking(False)
-        supervisor = Supervisor(ours, spec, self._on_free, self._on_lost)
+        supervisor = Supervisor(ours, spec.limits, self._on_free, self._on_lost, is_shared=self._is_shared)
         self._supervisors.add(supervisor)
         return supervisor
 
@@ -252,12 +252,14 @@ class Supervisor:
     def __init__(
         self,
         channel: socket.socket,  # non-blocking
-        spec: ProcessSpec,  # its first program
+        limits: ResourceLimits,  # those of its first program
         on_free: Callable[[Supervisor], None],  # the next program may come
         on_lost: Callable[[Supervisor], None],
+        *,
+        is_shared: bool,
     ) -> None:
-        self.limits = spec.limits  # which it has taken, or will take with that program
-        self.is_shared = spec.is_service
+        self.limits = limits  # which it has taken, or will take with that program
+        self.is_shared = is_shared
         self.process: SupervisedProcess | None = None
         self._channel = channel
         self._on_free = on_free

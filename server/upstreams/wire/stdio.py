@@ -365,7 +365,6 @@ async def stdio_streams(
                 program.environment,
                 ResourceLimits(core_bytes=None),
                 descriptors={0: standard_input},
-                is_service=True,
                 separates_errors=True,
             )
         )
