@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from server.json_rpc import Json, as_mapping
+from server.upstreams.wire.own_meta import chain_of
+from tools.permissions.tool_names import BETWEEN
 
 FLAT_KEY = "ui/resourceUri"  # under this `_meta` key servers say so that follow a draft of the extension
 
@@ -33,6 +35,11 @@ def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
     if isinstance(uri := meta.get(FLAT_KEY), str):
         meta[FLAT_KEY] = changed.get(uri, uri)
     return {**tool, "_meta": meta}
+
+
+def name_in_apps(tool: Mapping[str, Any]) -> str:
+    """By what name apps of its server call a tool: without the aliases that servers like this one put before it."""
+    return tool["name"].split(BETWEEN, len(chain_of(as_mapping(tool.get("_meta")))))[-1]
 
 
 def is_for_apps(tool: Mapping[str, Any]) -> bool:

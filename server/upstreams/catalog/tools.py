@@ -18,7 +18,7 @@ from mcp.shared.inbound import x_mcp_header_map
 
 from server.json_rpc import as_mapping
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.apps import app_links, is_for_apps
+from server.upstreams.catalog.apps import app_links, is_for_apps, name_in_apps
 from server.upstreams.catalog.names import NameList, NameMap, Origin, full_name, is_included, name_map, rule_name
 from server.upstreams.session.listing import in_turns
 from server.upstreams.session.visible_texts import tool_with_visible_texts
@@ -140,7 +140,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     Args:
         definition: The tool as the upstream lists it, in wire shape.
         trusted: The operator trusts this upstream: no question, and its annotations are published as they are.
-        is_bare: Its own name reaches it too, without the alias: apps of its server know no other.
+        bare_name: This reaches it too, without an alias: apps of its server know no other name. Empty where it may not.
         known: What it was before, and who has agreed to what; `None` for one that was never another. This tool is
             what it is now, and stays that when the upstream changes it.
         shown: The definition with texts that hide nothing, where that is known.
@@ -156,7 +156,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         *,
         trusted: bool,
         call: UpstreamCall,
-        is_bare: bool = False,
+        bare_name: str = "",
         known: ToolRecord | None = None,
         shown: Mapping[str, Any] | None = None,
     ) -> None:
@@ -164,8 +164,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.upstream_name: str = definition["name"]
         self.name = exposed_name
         full = full_name(alias, self.upstream_name)
-        self.is_bare = is_bare
-        self.aliases = (*([full] if full != exposed_name else ()), *([self.upstream_name] if is_bare else ()))
+        self.bare_name = bare_name
+        self.aliases = (*([full] if full != exposed_name else ()), *([bare_name] if bare_name else ()))
         self._shown = tool_with_visible_texts(definition) if shown is None else shown
         self.display_name = self._shown.get("title") or f"{self.upstream_name} ({alias})"
         self.description = self._shown.get("description") or f"Tool {self.upstream_name} of the server {alias}."
@@ -191,7 +191,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         """Equal when a client would see and get the same."""
         return (
             isinstance(other, DiscoveredMCPTool)
-            and (self.name, self.is_bare, self._trusted) == (other.name, other.is_bare, other._trusted)
+            and (self.name, self.bare_name, self._trusted) == (other.name, other.bare_name, other._trusted)
             and self.definition == other.definition
         )
 
@@ -322,7 +322,7 @@ class ToolCatalog:
         self._budget = budget
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
-        self._for_apps: dict[str, frozenset[str]] = {}  # what apps of each upstream may call, where it has any
+        self._for_apps: dict[str, dict[str, str]] = {}  # what apps of each upstream may call, with the names they use
         self._stored: set[str] = set()  # aliases of those whose tools are known from the last run alone
         self.vanished: dict[str, frozenset[str]] = {}
         """By alias, the names of what it has listed in the last run and not in this one."""
@@ -405,7 +405,9 @@ class ToolCatalog:
         self._known.note(alias, digests, is_first=is_first)
         self._offers[alias] = kept, call
         has_apps = any(True for each in kept.values() for _ in app_links(each))
-        self._for_apps[alias] = frozenset(name for name, each in kept.items() if has_apps and is_for_apps(each))
+        self._for_apps[alias] = {
+            name: name_in_apps(each) for name, each in kept.items() if has_apps and is_for_apps(each)
+        }
         if is_stored:
             self._stored.add(alias)
         else:
@@ -419,7 +421,8 @@ class ToolCatalog:
 
     def called_by_apps(self, name: str) -> list[str]:
         """The full names of the tools that apps may mean by a name without an alias."""
-        return [full_name(alias, name) for alias in self._entries if name in self._for_apps.get(alias, ())]
+        tools = ((alias, own, bare) for alias in self._entries for own, bare in self._for_apps.get(alias, {}).items())
+        return [full_name(alias, own) for alias, own, bare in tools if bare == name]
 
     def lists_anything(self, alias: str) -> bool:
         """Whether it has listed its tools in this run, be they none."""
@@ -442,9 +445,10 @@ class ToolCatalog:
                     origin, known = Origin(alias, name), self._known.of(alias, name)
                     called = published.get(origin) or rule_name(alias, name)
                     tool = self._made.get(origin)
-                    is_bare = name in bare and name in self._for_apps[alias]
+                    bare_name = self._for_apps[alias].get(name, "")
+                    bare_name = bare_name if bare_name in bare else ""
                     # A tool that is the same stays.
-                    is_same = tool is not None and (tool.name, tool.is_bare) == (called, is_bare)
+                    is_same = tool is not None and (tool.name, tool.bare_name) == (called, bare_name)
                     if tool is None or not (is_same and tool.is_of(definition, call, known, trusted=trusted)):
                         shown = self._prepared_of(alias, definition).shown
                         tool = DiscoveredMCPTool(
@@ -453,7 +457,7 @@ class ToolCatalog:
                             definition,
                             trusted=trusted,
                             call=call,
-                            is_bare=is_bare,
+                            bare_name=bare_name,
                             known=known,
                             shown=shown,
                         )
@@ -466,7 +470,7 @@ class ToolCatalog:
 
     def _bare_names(self) -> set[str]:
         """What apps may call without an alias: names of one tool each, which mean nothing else here."""
-        counts = Counter(itertools.chain.from_iterable(self._for_apps.values()))
+        counts = Counter(itertools.chain.from_iterable(each.values() for each in self._for_apps.values()))
         if not counts:
             return set()
         taken = {*self.names.published, *self.names.full, *self._registry.names_beside(self._entries)}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, having, listing, proxied, scripted
 from tests.interaction.relay.eras import by_era, by_eras
 
@@ -208,6 +210,21 @@ async def test_what_an_app_calls_by_its_bare_name_reaches_its_own_server(
             assert await called(client, name) == ("a", name)
         for name in ("secret", "other"):
             assert "is not registered" in await refusal(client, name)
+
+
+@pytest.mark.requirement("apps.chain")
+@by_era
+async def test_apps_of_two_servers_behind_another_one_like_this_open_and_call(era: str, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    servers = {name: app_server(name, era, shown("show"), shown(f"my__{name}")) for name in ("a", "b")}
+    config = write_config(inner, {"tools": {"builtIn": False}, "mcpServers": servers})
+    between = {"command": sys.executable, "args": server_arguments(None, config), "trust": True}
+    async with proxied(tmp_path, {"p": between}, era, capabilities={}) as client:
+        for name in ("a", "b"):
+            assert (await opened(client, f"p__{name}__show"))["text"] == name
+            assert await called(client, f"my__{name}") == (name, f"my__{name}")
+        assert "p__a__show or p__b__show" in await refusal(client, "show")
 
 
 @pytest.mark.requirement("apps.calls")
