@@ -35,8 +35,8 @@ from tools.contract.errors import ToolError
 if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
-USUAL_POLL_SECONDS = 1.0  # between two questions for a task that does not say how often it wants to be asked for (ours)
-LEAST_POLL_SECONDS = 0.05  # a task that wants to be asked for more often than this is not (ours)
+USUAL_POLL_SECONDS = 1.0  # between two polls when a task names no interval (ours)
+LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task names (ours)
 
 LONGEST_KEPT_SECONDS = 3_600.0
 """How long a session is not closed as idle since a task of it was heard of, if that is to be known so long (ours)."""
@@ -48,7 +48,7 @@ MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
 ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to say of which tasks it will tell (ours)
 
 _TASK = "task"  # what an id of ours is sealed for
-_NEWS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
+_PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
 
 NO_SUCH_TASK: Json = {
     "code": types.INVALID_PARAMS,
@@ -76,7 +76,7 @@ def requires_tasks(error: UpstreamError) -> bool:
     return error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
 
 
-def knowing_tasks(exchange: Exchange) -> Exchange:
+def as_task_client(exchange: Exchange) -> Exchange:
     """A request as of a client that knows tasks: we know them for it."""
     return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
 
@@ -108,7 +108,7 @@ class TaskQuestions:
     keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's, by those of the client
     answered: set[str] = field(default_factory=set[str])  # by the upstream's keys
 
-    async def asked(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
+    async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
         """The questions of a task that its client may be asked and has not answered; we refuse what it may not be."""
         given = as_mapping(task.get("inputRequests"))
         left = {key: question for key, question in given.items() if key not in self.answered}
@@ -120,7 +120,7 @@ class TaskQuestions:
             await session.request("tasks/update", params, seconds, exchange)
         return shown
 
-    def take(self, responses: Mapping[str, Any]) -> Json:
+    def accept(self, responses: Mapping[str, Any]) -> Json:
         """Those of a client's answers that count, by the upstream's keys; none of them counts again."""
         given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
         answers = {key: response for key, response in given.items() if key not in self.answered}
@@ -156,7 +156,7 @@ class FollowedTask:
                     self._end()
                     return {}
                 case "input_required":
-                    asked = await self._questions.asked(self.session, self.task, self.exchange, self.patience)
+                    asked = await self._questions.outstanding(self.session, self.task, self.exchange, self.patience)
                     if asked:
                         return asked
                 case "working":
@@ -169,11 +169,11 @@ class FollowedTask:
             pause = _milliseconds(self.task.get("pollIntervalMs"))
             await anyio.sleep(min(left, USUAL_POLL_SECONDS if pause is None else max(LEAST_POLL_SECONDS, pause / 1000)))
             before, self.task = self.task, {**await self._request("tasks/get"), "taskId": self.task["taskId"]}
-            if any(self.task.get(name) != before.get(name) for name in _NEWS):
+            if any(self.task.get(name) != before.get(name) for name in _PROGRESS_FIELDS):
                 deadline = anyio.current_time() + self.patience
 
     async def answer(self, responses: Mapping[str, Any]) -> None:
-        await self._request("tasks/update", {"inputResponses": self._questions.take(responses)})
+        await self._request("tasks/update", {"inputResponses": self._questions.accept(responses)})
 
     def result(self) -> Json:
         """The result of one that is done; a `RelayError` where it has none."""
@@ -204,11 +204,11 @@ class FollowedTask:
         except UpstreamError as error:
             if error.code != types.INVALID_PARAMS:
                 raise
-            raise UnusableAnswerError("it does not know the task any more that it has promised") from None
+            raise UnusableAnswerError("it no longer knows the task it created") from None
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlace:
+class TaskRoute:
     """Where a task of a client is."""
 
     upstream: Upstream
@@ -233,7 +233,7 @@ class Tasks:
         self._ids = SealedStates(math.inf)  # the upstream says how long it knows a task
         self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by alias and the upstream's id
 
-    def promised(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
+    def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
         """The result of a call that is a task, under an id that only its client can use."""
         # A program has its tasks in itself. A remote server may know them in any session.
         is_program = upstream.transport is not None and upstream.transport.name == "stdio"
@@ -243,7 +243,7 @@ class Tasks:
             "session": session.serial if is_program else 0,
             "task": _id_of(result),
         }
-        _keep(session, result)
+        _extend_session(session, result)
         return {**result, "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
@@ -253,23 +253,23 @@ class Tasks:
             MCPError: It failed, or there is no such task of this client.
         """
         params = exchange.params
-        place = await self._place(params.get("taskId"), exchange)
-        own: Json = {**params, "taskId": place.id}
-        seconds = place.upstream.entry.timeout / 1000
+        route = await self._route(params.get("taskId"), exchange)
+        own: Json = {**params, "taskId": route.id}
+        seconds = route.upstream.entry.timeout / 1000
         answers: Json = {}
         if method == "tasks/update":
-            answers = own["inputResponses"] = place.questions.take(as_mapping(params.get("inputResponses")))
+            answers = own["inputResponses"] = route.questions.accept(as_mapping(params.get("inputResponses")))
         try:
-            answer = await place.session.request(method, own, seconds, exchange)
-            return await self._shown(place, answer, exchange) if method == "tasks/get" else answer
+            answer = await route.session.request(method, own, seconds, exchange)
+            return await self._for_client(route, answer, exchange) if method == "tasks/get" else answer
         except UpstreamError as error:
-            place.questions.answered -= answers.keys()  # it has taken none
+            route.questions.answered -= answers.keys()  # it has taken none
             is_unknown = error.code == types.INVALID_PARAMS and not answers
             raise protocol_error(NO_SUCH_TASK if is_unknown else error.error) from None
         except (RelayError, ToolError, TimeoutError) as error:
-            raise protocol_error_for(error, place.upstream.alias) from None
+            raise protocol_error_for(error, route.upstream.alias) from None
 
-    async def _place(self, name: Any, exchange: Exchange) -> TaskPlace:
+    async def _route(self, name: Any, exchange: Exchange) -> TaskRoute:
         carried = self._ids.read(name, _TASK, exchange.client_key) if isinstance(name, str) else None
         upstream = self._pool.by_alias.get(carried["alias"]) if carried is not None else None
         sessions = self._pool.sessions.get(upstream) if upstream is not None else None
@@ -291,25 +291,25 @@ class Tasks:
             except ToolError as error:
                 raise protocol_error_for(error, upstream.alias) from None
         questions = self._questions.get((name, upstream.alias), TaskQuestions())
-        return TaskPlace(upstream, session, carried["task"], name, questions)
+        return TaskRoute(upstream, session, carried["task"], name, questions)
 
-    async def _shown(self, place: TaskPlace, task: Json, exchange: Exchange) -> Json:
+    async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
         """A task as its upstream tells of it, as its client is told."""
-        shown: Json = {**task, "taskId": place.name}
-        key = (place.name, place.upstream.alias)
+        shown: Json = {**task, "taskId": route.name}
+        key = (route.name, route.upstream.alias)
         match task.get("status"):
             case "completed":
-                published = partial(self._published_uri, place.upstream)
+                published = partial(self._published_uri, route.upstream)
                 shown["result"] = with_links("tools/call", _result_of(task), published)
                 self._questions.pop(key, None)
             case "failed" | "cancelled":
                 self._questions.pop(key, None)
             case "input_required":
-                questions = self._questions.setdefault(key, place.questions)
+                questions = self._questions.setdefault(key, route.questions)
                 if len(self._questions) > MOST_ASKING:
                     del self._questions[next(iter(self._questions))]
-                own, seconds = {**task, "taskId": place.id}, place.upstream.entry.timeout / 1000
-                shown["inputRequests"] = await questions.asked(place.session, own, exchange, seconds)
+                own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
+                shown["inputRequests"] = await questions.outstanding(route.session, own, exchange, seconds)
                 if not shown["inputRequests"]:
                     # There is nothing that the client could do: it has answered, or we have refused.
                     del shown["inputRequests"]
@@ -318,29 +318,27 @@ class Tasks:
                 pass
             case _:
                 raise UnusableAnswerError("what it sent is not a task")
-        _keep(place.session, task)
+        _extend_session(route.session, task)
         return shown
 
     @asynccontextmanager
-    async def listened(
-        self, names: list[Any], ctx: RequestContext, exchange: Exchange
-    ) -> AsyncGenerator[RequestContext]:
+    async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
         """The stream of a client tells of tasks as long as this lasts, which is until their upstreams tell no more.
 
         Gives the context in which the stream is acknowledged, with the tasks that their upstreams will tell of.
         """
-        places: dict[UpstreamSession, list[TaskPlace]] = {}
+        by_session: dict[UpstreamSession, list[TaskRoute]] = {}
         for name in names[:MOST_LISTENED]:
             with suppress(MCPError):
-                place = await self._place(name, exchange)
-                places.setdefault(place.session, []).append(place)
+                route = await self._route(name, exchange)
+                by_session.setdefault(route.session, []).append(route)
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
-            stream = _TaskStream(ctx, exchange, self._shown, group.cancel_scope)
+            stream = _TaskStream(ctx, exchange, self._for_client, group.cancel_scope)
             ready: list[anyio.Event] = []
-            for session, listened in places.items():
+            for session, routes in by_session.items():
                 ready.append(anyio.Event())
-                group.start_soon(stream.listen, session, listened, ready[-1])
+                group.start_soon(stream.listen, session, routes, ready[-1])
             for each in ready:
                 await each.wait()
             group.start_soon(stream.tell)
@@ -353,7 +351,7 @@ class Tasks:
             raise failure
 
 
-def _keep(session: UpstreamSession, task: Json) -> None:
+def _extend_session(session: UpstreamSession, task: Json) -> None:
     """A session is not closed as idle while a client may still come for a task of it."""
     lasts = _milliseconds(task.get("ttlMs"))
     seconds = LONGEST_KEPT_SECONDS if lasts is None else min(LONGEST_KEPT_SECONDS, lasts / 1000)
@@ -367,31 +365,31 @@ class _TaskStream:
         self,
         ctx: RequestContext,
         exchange: Exchange,
-        shown: Callable[[TaskPlace, Json, Exchange], Any],
+        shown: Callable[[TaskRoute, Json, Exchange], Any],
         scope: anyio.CancelScope,
     ) -> None:
         self._ctx = ctx
         self._exchange = exchange
-        self._shown = shown
+        self._for_client = shown
         self._scope = scope
         self._names: list[str] = []  # the client's ids of the tasks that it will hear of
         self._acknowledged = anyio.Event()
-        self._untold: dict[str, tuple[TaskPlace, Json]] = {}  # what each was told to be last
+        self._untold: dict[str, tuple[TaskRoute, Json]] = {}  # what each was told to be last
         self._news = anyio.Event()
 
-    async def listen(self, session: UpstreamSession, places: list[TaskPlace], ready: anyio.Event) -> None:
+    async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
         """Have an upstream tell of tasks. The client's stream ends with the upstream's: it may ask for another one."""
-        by_id = {place.id: place for place in places}
+        by_id = {route.id: route for route in routes}
         acknowledged = anyio.Event()
         identity, honored = "", list[str]()
 
         def take(method: str, params: Json) -> None:
             if method == ACKNOWLEDGED:
                 wanted: Any = as_mapping(params.get("notifications")).get("taskIds")
-                honored.extend(place.name for place in places if isinstance(wanted, list) and place.id in wanted)
+                honored.extend(route.name for route in routes if isinstance(wanted, list) and route.id in wanted)
                 acknowledged.set()
-            elif (place := by_id.get(str(params.get("taskId")))) is not None:
-                self._untold[place.name] = place, params
+            elif (route := by_id.get(str(params.get("taskId")))) is not None:
+                self._untold[route.name] = route, params
                 self._news.set()
 
         async def until_acknowledged() -> None:
@@ -429,9 +427,9 @@ class _TaskStream:
             await self._news.wait()
             self._news = anyio.Event()
             untold, self._untold = self._untold, {}
-            for place, params in untold.values():
+            for route, params in untold.values():
                 with suppress(RelayError, ToolError, TimeoutError):
-                    shown = await self._shown(place, params, self._exchange)
+                    shown = await self._for_client(route, params, self._exchange)
                     meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
                     await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
