@@ -386,7 +386,9 @@ class Relay:
             raise UnusableAnswerError("it promised a task, which only a call of a tool can become")
         if knows_tasks(exchange):
             return self.tasks.register(request.upstream, session, result, exchange)
-        return await self._follow(FollowedTask(session, exchange, result, request.patience), request, exchange)
+        # The slot is left when the upstream is done with the task, or has gone.
+        leave = (request.slot or ExitStack()).pop_all().close
+        return await self._follow(FollowedTask(session, exchange, result, request.patience, leave), request, exchange)
 
     async def _follow(self, task: FollowedTask, request: RelayedRequest, exchange: Exchange) -> Json:
         """Wait for a task until it is done, or has a question that the client gets as the result of its call."""
@@ -401,8 +403,6 @@ class Relay:
                     return task.result()
                 if exchange.is_modern and self.suspended.has_room(exchange.client_key):
                     name = self.suspended.add(SuspendedCall(exchange.client_key, task.session, task, []))
-                    if request.slot is not None:
-                        task.at_end = request.slot.pop_all().close
                     state = self._seal(request, exchange, {"suspended": name})
                     return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
                 await task.answer(await self._answers(questions, exchange))

@@ -48,6 +48,7 @@ MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
 ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to say of which tasks it will tell (ours)
 
 _TASK = "task"  # what an id of ours is sealed for
+_FINAL = ("completed", "failed", "cancelled")
 _PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
 
 NO_SUCH_TASK: Json = {
@@ -136,23 +137,27 @@ class FollowedTask:
     exchange: Exchange  # the client's request that waits, as one that knows tasks
     task: Json  # as it was told last
     patience: float  # seconds without news after which it is cancelled
+    at_end: Callable[[], None]  # called when the upstream does not work on it any more
     is_suspended: bool = False  # whether nobody waits for it, while its client has a question
-    at_end: Callable[[], None] | None = None  # called when the upstream does not work on it any more
     _questions: TaskQuestions = field(default_factory=TaskQuestions)
-    _is_done: bool = False
     _told: str = ""
     _count: int = 0  # of the texts that were told as progress
+
+    def __post_init__(self) -> None:
+        self.session.followed.add(self._end)
 
     async def until_asked(self) -> Json:
         """Ask for it as often as it wants until it has a question for its client, or is done: then there is none."""
         deadline = anyio.current_time() + self.patience
+        if self.task.get("status") in _FINAL:
+            await self._look()  # it was done when it was created, which does not tell its result
         while True:
             text = self.task.get("statusMessage")
             if isinstance(text, str) and text not in ("", self._told):
                 self._told, self._count = text, self._count + 1
                 await self.exchange.progress({"progress": self._count, "message": text})
             match self.task.get("status"):
-                case "completed" | "failed" | "cancelled":
+                case status if status in _FINAL:
                     self._end()
                     return {}
                 case "input_required":
@@ -168,7 +173,8 @@ class FollowedTask:
                 raise NoAnswerError
             pause = _milliseconds(self.task.get("pollIntervalMs"))
             await anyio.sleep(min(left, USUAL_POLL_SECONDS if pause is None else max(LEAST_POLL_SECONDS, pause / 1000)))
-            before, self.task = self.task, {**await self._request("tasks/get"), "taskId": self.task["taskId"]}
+            before = self.task
+            await self._look()
             if any(self.task.get(name) != before.get(name) for name in _PROGRESS_FIELDS):
                 deadline = anyio.current_time() + self.patience
 
@@ -187,15 +193,17 @@ class FollowedTask:
 
     async def cancel(self) -> None:
         """Nobody waits for it any more; the upstream is told, if it is not done."""
-        if not self._is_done:
+        if self._end in self.session.followed:
             self._end()
             with anyio.CancelScope(shield=True), suppress(RelayError, ToolError, TimeoutError):
                 await self._request("tasks/cancel", seconds=CANCEL_SECONDS)
 
     def _end(self) -> None:
-        self._is_done = True
-        if self.at_end is not None:
-            self.at_end()
+        self.session.followed.discard(self._end)
+        self.at_end()
+
+    async def _look(self) -> None:
+        self.task = {**await self._request("tasks/get"), "taskId": self.task["taskId"]}
 
     async def _request(self, method: str, more: Json | None = None, seconds: float | None = None) -> Json:
         params = {"taskId": _id_of(self.task), "_meta": self.exchange.meta, **(more or {})}

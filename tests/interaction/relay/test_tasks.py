@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager
@@ -465,6 +467,21 @@ async def test_questions_of_a_followed_task_are_asked_in_the_usual_way(
 
 
 @pytest.mark.requirement("tasks.followed")
+@by_client
+async def test_a_followed_task_that_is_done_when_it_is_created_is_asked_for_its_result(
+    era: str, entries: dict[str, Json], tmp_path: Path
+) -> None:
+    error = {"code": -32050, "message": "why", "data": 1}
+    async with proxied(tmp_path, {"up": entries["http"]}, era) as client:
+        results: list[Json] = []
+        await follow(client, "done", results, status="completed", result={"content": [{"type": "text", "text": "yes"}]})
+        await follow(client, "failed", results, status="failed", error=error)
+        assert said(results[0]) == "yes"
+        assert results[1] == error
+        assert len(await told(client, "tasks/get")) == 2
+
+
+@pytest.mark.requirement("tasks.followed")
 async def test_the_answer_to_a_followed_task_counts_once(entries: dict[str, Json], tmp_path: Path) -> None:
     async with proxied(tmp_path, {"up": entries["http"]}, "modern") as client:
         asked: list[Json] = []
@@ -530,6 +547,19 @@ async def test_a_followed_task_whose_question_nobody_answers_is_cancelled(
         with anyio.fail_after(100):
             while not await told(client, "tasks/cancel"):  # noqa: ASYNC110 - nobody tells of it
                 await anyio.sleep(0.02)
+
+
+@pytest.mark.requirement("tasks.followed.ends")
+async def test_a_followed_task_of_a_server_that_is_gone_has_no_place_there(tmp_path: Path) -> None:
+    async with proxied(tmp_path, {"up": {**OVER_STDIO, "maxConcurrent": 1, "timeout": 3_000}}, "modern") as client:
+        pid = (await client.told("up__told"))["pid"]
+        given: Json = {"name": "up__confirm_delete", "arguments": {"anyway": True, "fields": QUICK}}
+        assert (await client.request("tools/call", given))["resultType"] == "input_required"
+        os.kill(pid, signal.SIGKILL)
+        while (result := await client.call("up__greet", {"name": "Ada"})).get("isError"):
+            assert "is busy" not in result["content"][0]["text"]
+            await anyio.sleep(0.05)
+        assert said(result) == "Hello, Ada!"
 
 
 @pytest.mark.requirement("tasks.followed.pace")
@@ -694,3 +724,23 @@ async def test_a_session_is_not_idle_while_a_task_of_it_is_to_be_known(
         assert (await ada.request("tasks/get", {"taskId": name}))["status"] == "working"
         assert (await refused(bob, "tasks/get", {"taskId": brief}))["code"] == -32602
         assert upstream_tasks.LONGEST_KEPT_SECONDS >= 60
+
+
+@pytest.mark.requirement("tasks.kept")
+async def test_a_session_is_not_idle_while_a_task_of_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClientSessions, "idle_seconds", 0.2)
+    async with (
+        network(tmp_path, {"up": OVER_STDIO}) as served,
+        served.client("modern", "ada") as ada,
+        served.client("modern", "bob") as bob,
+    ):
+        results: list[Json] = []
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(follow, ada, "one", results)
+            await until_begun(ada, "one")
+            await bob.call("up__greet", {"name": "Bob"})
+            await until(lambda: served.sessions() == 1)
+            await settle(ada, "completed", result={"content": [{"type": "text", "text": "done"}]})
+        assert said(results[0]) == "done"
