@@ -7,6 +7,7 @@ ourselves, while its call waits. Questions of a task are asked and answered once
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from server.upstreams.catalog.resources import with_links
 from server.upstreams.connection import Upstream
 from server.upstreams.extensions import TASKS, declares, with_extension
 from server.upstreams.pool import UpstreamPool
-from server.upstreams.session.questions import round_of
+from server.upstreams.session.questions import MOST_OPEN, round_of
 from server.upstreams.session.results import NoAnswerError, is_result_of_call, protocol_error, protocol_error_for
 from server.upstreams.session.session import ACKNOWLEDGED, UpstreamSession
 from server.upstreams.wire.peer import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
@@ -43,7 +44,7 @@ LONGEST_KEPT_SECONDS = 3_600.0
 
 LONGEST_MS = 10**12  # what a task says to last longer is taken for no number (ours): decades
 MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header (ours)
-MOST_ASKING = 1_000  # tasks whose questions are remembered, of all clients (ours)
+MOST_ASKING = 1_000  # tasks whose questions are remembered; of more, whoever has the most loses the oldest (ours)
 MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
 ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to say of which tasks it will tell (ours)
 
@@ -112,21 +113,22 @@ class TaskQuestions:
     async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
         """The questions of a task that its client may be asked and has not answered; we refuse what it may not be."""
         given = as_mapping(task.get("inputRequests"))
-        left = {key: question for key, question in given.items() if key not in self.answered}
-        shown, carried = round_of(session.alias, left, exchange.can_be_asked)
-        self.keys |= {key: carried["keys"].get(key, key) for key in shown}
+        self.answered &= given.keys()
+        left = [key for key in given if key not in self.answered][:MOST_OPEN]
+        shown, carried = round_of(session.alias, {key: given[key] for key in left}, exchange.can_be_asked)
+        self.keys = {key: carried["keys"].get(key, key) for key in shown}
         if refused := carried["refused"]:
-            self.answered |= refused.keys()
             params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}
-            await session.request("tasks/update", params, seconds, exchange)
+            # What does not arrive is refused again when the task is next heard of.
+            with suppress(RelayError, TimeoutError):
+                await session.request("tasks/update", params, seconds, exchange)
+                self.answered |= refused.keys()
         return shown
 
     def accept(self, responses: Mapping[str, Any]) -> Json:
-        """Those of a client's answers that count, by the upstream's keys; none of them counts again."""
+        """Those of a client's answers that count, by the upstream's keys; those that arrive are `answered`."""
         given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
-        answers = {key: response for key, response in given.items() if key not in self.answered}
-        self.answered |= answers.keys()
-        return answers
+        return {key: response for key, response in given.items() if key not in self.answered}
 
 
 @dataclass(eq=False, slots=True)
@@ -179,7 +181,9 @@ class FollowedTask:
                 deadline = anyio.current_time() + self.patience
 
     async def answer(self, responses: Mapping[str, Any]) -> None:
-        await self._request("tasks/update", {"inputResponses": self._questions.accept(responses)})
+        answers = self._questions.accept(responses)
+        await self._request("tasks/update", {"inputResponses": answers})
+        self._questions.answered |= answers.keys()
 
     def result(self) -> Json:
         """The result of one that is done; a `RelayError` where it has none."""
@@ -223,7 +227,6 @@ class TaskRoute:
     session: UpstreamSession
     id: str  # the upstream's
     name: str  # the client's id
-    questions: TaskQuestions
 
 
 class Tasks:
@@ -239,7 +242,7 @@ class Tasks:
         self._published_uri = published_uri
         self._why_denied = why_denied
         self._ids = SealedStates(math.inf)  # the upstream says how long it knows a task
-        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by alias and the upstream's id
+        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client and its id of the task
 
     def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
         """The result of a call that is a task, under an id that only its client can use."""
@@ -252,7 +255,9 @@ class Tasks:
             "task": _id_of(result),
         }
         _extend_session(session, result)
-        return {**result, "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
+        # Only `tasks/get` tells these, where they are looked at.
+        created = {key: value for key, value in result.items() if key not in ("inputRequests", "result", "error")}
+        return {**created, "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
         """Bring `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
@@ -264,16 +269,24 @@ class Tasks:
         route = await self._route(params.get("taskId"), exchange)
         own: Json = {**params, "taskId": route.id}
         seconds = route.upstream.entry.timeout / 1000
-        answers: Json = {}
+        questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
-            answers = own["inputResponses"] = route.questions.accept(as_mapping(params.get("inputResponses")))
+            answers = own["inputResponses"] = questions.accept(as_mapping(params.get("inputResponses")))
         try:
-            answer = await route.session.request(method, own, seconds, exchange)
+            try:
+                answer = await route.session.request(method, own, seconds, exchange)
+            except UpstreamError as error:
+                if error.code != types.INVALID_PARAMS:
+                    raise
+                if not answers:
+                    raise UpstreamError(NO_SUCH_TASK) from None
+                # Either the task is unknown, which this tells, or the answers are not what it takes.
+                await self.request(
+                    "tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
+                )
+                raise
+            questions.answered |= answers.keys()
             return await self._for_client(route, answer, exchange) if method == "tasks/get" else answer
-        except UpstreamError as error:
-            route.questions.answered -= answers.keys()  # it has taken none
-            is_unknown = error.code == types.INVALID_PARAMS and not answers
-            raise protocol_error(NO_SUCH_TASK if is_unknown else error.error) from None
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
 
@@ -298,13 +311,12 @@ class Tasks:
                 session = await sessions.of(exchange)
             except ToolError as error:
                 raise protocol_error_for(error, upstream.alias) from None
-        questions = self._questions.get((name, upstream.alias), TaskQuestions())
-        return TaskRoute(upstream, session, carried["task"], name, questions)
+        return TaskRoute(upstream, session, carried["task"], name)
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
         """A task as its upstream tells of it, as its client is told."""
         shown: Json = {**task, "taskId": route.name}
-        key = (route.name, route.upstream.alias)
+        key = (exchange.client_key, route.name)
         match task.get("status"):
             case "completed":
                 published = partial(self._published_uri, route.upstream)
@@ -313,9 +325,10 @@ class Tasks:
             case "failed" | "cancelled":
                 self._questions.pop(key, None)
             case "input_required":
-                questions = self._questions.setdefault(key, route.questions)
+                questions = self._questions.setdefault(key, TaskQuestions())
                 if len(self._questions) > MOST_ASKING:
-                    del self._questions[next(iter(self._questions))]
+                    ((greediest, _),) = Counter(owner for owner, _ in self._questions).most_common(1)
+                    del self._questions[next(key for key in self._questions if key[0] == greediest)]
                 own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
                 shown["inputRequests"] = await questions.outstanding(route.session, own, exchange, seconds)
                 if not shown["inputRequests"]:

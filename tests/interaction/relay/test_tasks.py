@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -223,10 +224,24 @@ async def test_a_task_of_a_server_that_was_started_anew_is_gone(tmp_path: Path) 
 async def test_a_task_that_its_server_does_not_know_any_more_is_gone(entries: dict[str, Json], tmp_path: Path) -> None:
     async with knowing(tmp_path, entries["http"]) as client:
         name = await begun(client)
+        await settle(client, "input_required", inputRequests={"one": FORM})
+        await client.request("tasks/get", {"taskId": name})
         unknown = await refused(client, "tasks/get", {"taskId": "made-up"})
         await client.call("up__forget", {"label": "one"})
+        answers = {"taskId": name, "inputResponses": {"one": {"action": "decline"}}}
+        assert await refused(client, "tasks/update", answers) == unknown
         assert await refused(client, "tasks/get", {"taskId": name}) == unknown
         assert await refused(client, "tasks/cancel", {"taskId": name}) == unknown
+
+
+@pytest.mark.requirement("tasks.unknown")
+async def test_an_id_that_is_not_ours_is_no_warning_in_the_log(
+    entries: dict[str, Json], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "server.sealed_states")
+    async with knowing(tmp_path, entries["http"]) as client:
+        await refused(client, "tasks/get", {"taskId": "made-up"})
+    assert [record for record in caplog.records if record.name == "server.sealed_states"] == []
 
 
 @pytest.mark.requirement("tasks.undeclared")
@@ -318,6 +333,103 @@ async def test_a_question_that_was_answered_is_not_shown_while_its_server_still_
         task = await client.request("tasks/get", {"taskId": name})
         assert task["status"] == "working"
         assert "inputRequests" not in task
+
+
+LOST: Json = {"code": -32602, "message": "not what was asked for"}
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_an_answer_that_did_not_arrive_can_be_given_again(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with knowing(tmp_path, {**entries["http"], "timeout": 1_000}) as client:
+        name = await begun(client)
+        await settle(client, "input_required", inputRequests={"one": FORM})
+        answers = {"taskId": name, "inputResponses": {"one": {"action": "decline"}}}
+        await client.request("tasks/get", {"taskId": name})
+        await client.call("up__trouble", {"label": "one", "method": "tasks/update", "errors": [None, LOST]})
+        assert "neither a result" in (await refused(client, "tasks/update", answers))["message"]
+        assert "one" in (await client.request("tasks/get", {"taskId": name}))["inputRequests"]
+        assert await refused(client, "tasks/update", answers) == LOST
+        await client.request("tasks/update", answers)
+        assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == answers["inputResponses"]
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_a_refusal_of_ours_that_did_not_arrive_is_given_again(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with knowing(tmp_path, {**entries["http"], "timeout": 1_000}) as client:
+        name = await begun(client)
+        bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
+        await settle(client, "input_required", inputRequests={"bad": bad})
+        await client.call("up__trouble", {"label": "one", "method": "tasks/update", "errors": [None, LOST]})
+        for _ in range(3):
+            task = await client.request("tasks/get", {"taskId": name})
+            assert (task["status"], "inputRequests" in task) == ("working", False)
+        assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == {"bad": {"action": "cancel"}}
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_what_creates_a_task_brings_no_questions_and_no_result(entries: dict[str, Json], tmp_path: Path) -> None:
+    fields: Json = {"status": "input_required", "inputRequests": {"one": FORM}, "result": {}, "error": {}}
+    async with knowing(tmp_path, entries["http"]) as client:
+        given = {"name": "up__manual", "arguments": {"fields": fields, "whole": True}}
+        created = await client.request("tools/call", given)
+        assert created["status"] == "input_required"
+        assert not created.keys() & {"inputRequests", "result", "error"}
+        task = await client.request("tasks/get", {"taskId": created["taskId"]})
+        assert task["inputRequests"]["one"]["params"]["message"] == "[up] Who?"
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_of_many_questions_of_a_task_some_wait_until_others_are_answered(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
+    async with knowing(tmp_path, entries["http"]) as client:
+        name = await begun(client)
+        keys = [str(number) for number in range(100)]
+        await settle(client, "input_required", inputRequests=dict.fromkeys(keys, FORM))
+        answer: Json = {"action": "decline"}
+        for expected in (keys[:64], keys[64:]):
+            task = await client.request("tasks/get", {"taskId": name})
+            assert list(task["inputRequests"]) == expected
+            responses = dict.fromkeys(keys, answer)
+            await client.request("tasks/update", {"taskId": name, "inputResponses": responses})
+        assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == dict.fromkeys(keys, answer)
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_a_question_that_a_task_asks_no_more_is_forgotten(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with knowing(tmp_path, entries["http"]) as client:
+        name = await begun(client)
+        await client.call("up__keep", {"label": "one"})
+        for asked in ({"one": FORM}, {"two": FORM}, {"one": FORM}):
+            await settle(client, "input_required", inputRequests=asked)
+            task = await client.request("tasks/get", {"taskId": name})
+            assert task["inputRequests"].keys() == asked.keys()
+            responses = {key: {"action": "decline"} for key in ("one", "two")}
+            await client.request("tasks/update", {"taskId": name, "inputResponses": responses})
+        passed = [list(each["inputResponses"]) for each in await told(client, "tasks/update")]
+        assert passed == [["one"], ["two"], ["one"]]
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_the_questions_of_one_client_do_not_push_those_of_another_out(
+    entries: dict[str, Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_tasks, "MOST_ASKING", 2)
+    async with (
+        network(tmp_path, {"up": entries["http"]}) as served,
+        served.client("modern", "ada", capabilities=KNOWING) as ada,
+        served.client("modern", "bob", capabilities=KNOWING) as bob,
+    ):
+        names: dict[str, str] = {}
+        for label, client in (("ada", ada), ("one", bob), ("two", bob)):
+            names[label] = await begun(client, label)
+            await settle(client, "input_required", label, inputRequests={label: FORM})
+            await client.request("tasks/get", {"taskId": names[label]})
+        for label, client in (("ada", ada), ("one", bob), ("two", bob)):
+            responses = {label: {"action": "decline"}}
+            await client.request("tasks/update", {"taskId": names[label], "inputResponses": responses})
+        passed = [list(each["inputResponses"]) for each in await told(ada, "tasks/update")]
+        assert passed == [["ada"], [], ["two"]]
 
 
 @pytest.mark.requirement("tasks.stream")
