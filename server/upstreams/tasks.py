@@ -6,12 +6,14 @@ ourselves, while its call waits. Questions of a task are asked and answered once
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -46,7 +48,9 @@ LONGEST_MS = 10**12  # what a task says to last longer is taken for no number (o
 MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header (ours)
 MOST_ASKING = 1_000  # tasks whose questions are remembered; of more, whoever has the most loses the oldest (ours)
 MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
-ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to say of which tasks it will tell (ours)
+ACKNOWLEDGE_SECONDS = (
+    2.0  # how long an upstream may take to read what is wanted and to say of which tasks it will tell (ours)
+)
 
 _TASK = "task"  # what an id of ours is sealed for
 _FINAL = ("completed", "failed", "cancelled")
@@ -349,20 +353,18 @@ class Tasks:
         Gives the context in which the stream is acknowledged, with the tasks that their upstreams will tell of.
         """
         by_session: dict[UpstreamSession, list[TaskRoute]] = {}
-        for name in names[:MOST_LISTENED]:
+        for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MOST_LISTENED):
             with suppress(MCPError):
                 route = await self._route(name, exchange)
                 by_session.setdefault(route.session, []).append(route)
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
             stream = _TaskStream(ctx, exchange, self._for_client, group.cancel_scope)
-            ready: list[anyio.Event] = []
-            for session, routes in by_session.items():
-                ready.append(anyio.Event())
-                group.start_soon(stream.listen, session, routes, ready[-1])
-            for each in ready:
-                await each.wait()
-            group.start_soon(stream.tell)
+            async with anyio.create_task_group() as beginning:
+                for session, routes in by_session.items():
+                    ready = anyio.Event()
+                    group.start_soon(stream.listen, session, routes, ready)
+                    beginning.start_soon(ready.wait)
             try:
                 yield replace(ctx, session=cast("ServerSession", stream))
             except Exception as error:  # noqa: BLE001 - raised again as it is, not in a group
@@ -386,53 +388,59 @@ class _TaskStream:
         self,
         ctx: RequestContext,
         exchange: Exchange,
-        shown: Callable[[TaskRoute, Json, Exchange], Any],
+        for_client: Callable[[TaskRoute, Json, Exchange], Any],
         scope: anyio.CancelScope,
     ) -> None:
         self._ctx = ctx
         self._exchange = exchange
-        self._for_client = shown
+        self._for_client = for_client
         self._scope = scope
         self._names: list[str] = []  # the client's ids of the tasks that it will hear of
         self._acknowledged = anyio.Event()
-        self._untold: dict[str, tuple[TaskRoute, Json]] = {}  # what each was told to be last
-        self._news = anyio.Event()
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
         """Have an upstream tell of tasks. The client's stream ends with the upstream's: it may ask for another one."""
         by_id = {route.id: route for route in routes}
-        acknowledged = anyio.Event()
+        news: dict[str, Json] = {}  # what each task was told to be last, where that is not passed on yet
+        has_news = asyncio.Event()
         identity, honored = "", list[str]()
 
         def take(method: str, params: Json) -> None:
-            if method == ACKNOWLEDGED:
+            if method == ACKNOWLEDGED and not ready.is_set():
                 wanted: Any = as_mapping(params.get("notifications")).get("taskIds")
                 honored.extend(route.name for route in routes if isinstance(wanted, list) and route.id in wanted)
-                acknowledged.set()
-            elif (route := by_id.get(str(params.get("taskId")))) is not None:
-                self._untold[route.name] = route, params
-                self._news.set()
+                self._names.extend(honored)
+                limit.deadline = math.inf if honored else -math.inf
+                ready.set()
+            elif (told := str(params.get("taskId"))) in by_id:
+                news[told] = params
+                has_news.set()
 
-        async def until_acknowledged() -> None:
-            with anyio.move_on_after(ACKNOWLEDGE_SECONDS):
-                await acknowledged.wait()
-            self._names.extend(honored)
-            ready.set()
-            if not honored:
-                waiting.cancel_scope.cancel()
+        async def tell() -> None:
+            await self._acknowledged.wait()
+            while await has_news.wait():
+                has_news.clear()
+                while news:
+                    told = next(iter(news))
+                    params = news.pop(told)
+                    with suppress(RelayError, ToolError, TimeoutError):
+                        shown = await self._for_client(by_id[told], params, self._exchange)
+                        meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
+                        await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
         params: Json = {"notifications": {"taskIds": list(by_id)}, "_meta": self._exchange.meta}
         try:
-            async with (
-                aclosing(await session.start("subscriptions/listen", params, self._exchange)) as pending,
-                anyio.create_task_group() as waiting,
-            ):
-                identity = str(pending.identity)
-                session.streams[identity] = take
-                waiting.start_soon(until_acknowledged)
-                with suppress(RelayError):
-                    await pending.result()
-                waiting.cancel_scope.cancel()
+            with anyio.move_on_after(ACKNOWLEDGE_SECONDS) as limit:
+                async with (
+                    aclosing(await session.start("subscriptions/listen", params, self._exchange)) as pending,
+                    anyio.create_task_group() as group,
+                ):
+                    identity = str(pending.identity)
+                    session.streams[identity] = take
+                    group.start_soon(tell)
+                    with suppress(RelayError):
+                        await pending.result()
+                    group.cancel_scope.cancel()
         except (RelayError, ToolError):
             pass
         finally:
@@ -440,19 +448,6 @@ class _TaskStream:
             ready.set()
         if honored:
             self._scope.cancel()
-
-    async def tell(self) -> None:
-        """Tell of each task what it was told to be last, after the stream was acknowledged."""
-        await self._acknowledged.wait()
-        while True:
-            await self._news.wait()
-            self._news = anyio.Event()
-            untold, self._untold = self._untold, {}
-            for route, params in untold.values():
-                with suppress(RelayError, ToolError, TimeoutError):
-                    shown = await self._for_client(route, params, self._exchange)
-                    meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
-                    await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
     async def send_notification(
         self, notification: types.ServerNotification, related_request_id: types.RequestId | None = None

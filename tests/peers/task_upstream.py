@@ -10,7 +10,7 @@ What creates it tells no result, error or questions unless it is to be told `who
 more, after `keep` it goes on to show questions that were answered, and `trouble` has its next requests of a method
 answered with `errors`, or never where one of these is null. `shout` tells of a task where nobody has asked for that,
 and to read the resource becomes a task, which it may not. `told` lists the requests that came, the ids of tasks and
-that of the program; `leave` ends it.
+that of the program, which reads nothing after `deafen` and is ended by `leave`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 FINAL = ("completed", "failed", "cancelled")
 NAMES = (
     "greet", "slow_compute", "failing_job", "protocol_error_job", "confirm_delete", "multi_input",
-    "test_tool_with_task", "manual", "settle", "forget", "keep", "trouble", "shout", "told", "leave",
+    "test_tool_with_task", "manual", "settle", "forget", "keep", "trouble", "shout", "told", "deafen", "leave",
 )  # fmt: skip
 CAPABILITIES: Json = {"tools": {}, "resources": {}, "extensions": {EXTENSION: {}}}
 RESOURCE = {"uri": "test://text", "name": "text"}
@@ -83,7 +83,8 @@ class TaskServer:
         self.labels: dict[str, str] = {}
         self.answers: dict[str, Json] = {}
         self.keeping = set[str]()
-        self.troubles: dict[tuple[str, str], list[Any]] = {}
+        self.troubles: dict[tuple[str, str], list[Json | None]] = {}
+        self.stop_reading: Callable[[], None] = lambda: None
         self.told: list[Json] = []
         self.streams: list[tuple[Any, list[str], Tell]] = []
         self._numbers = itertools.count(1)
@@ -132,9 +133,9 @@ class TaskServer:
                 if task is None:
                     raise ProtocolError(-32602, "Failed to retrieve task: Task not found")
                 if troubles := self.troubles.get((task["taskId"], method)):
-                    if (error := troubles.pop(0)) is None:
-                        await asyncio.Event().wait()
-                    raise ProtocolError(**error)
+                    if (error := troubles.pop(0)) is not None:
+                        raise ProtocolError(error["code"], error["message"])
+                    await asyncio.Event().wait()
                 if method == "tasks/get":
                     return dict(task)
                 if method == "tasks/update":
@@ -157,6 +158,9 @@ class TaskServer:
                 return text_of(f"Hello, {given.get('name')}!")
             case "told":
                 return text_of({"labels": self.labels, "told": self.told, "pid": os.getpid()})
+            case "deafen":
+                self.stop_reading()
+                return text_of("deaf")
             case "leave":
                 os._exit(0)
             case "settle":
@@ -269,7 +273,8 @@ async def over_stdio() -> None:
     server = TaskServer(is_old=sys.argv[1] == "old")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 24)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    server.stop_reading = reading.pause_reading
     open_requests: dict[Any, asyncio.Task[None]] = {}
 
     async def say(message: Json) -> None:

@@ -441,7 +441,7 @@ async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
     async with knowing(tmp_path, entries[way], transport=transport) as client:
         name, other = await begun(client), await begun(client, "other")
         async with anyio.create_task_group() as listening:
-            wanted = {"toolsListChanged": True, "taskIds": [name, "made-up"]}
+            wanted = {"toolsListChanged": True, "taskIds": [name, name, "made-up", 7, {}]}
             listening.start_soon(client.request, "subscriptions/listen", {"notifications": wanted})
             (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
             assert acknowledged["notifications"] == {"toolsListChanged": True, "taskIds": [name]}
@@ -459,6 +459,47 @@ async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
         await settle(client, "completed", "other", result={"content": []})
         assert (await client.request("tasks/get", {"taskId": other}))["status"] == "completed"
         assert len([params for method, params in client.heard if method == NEWS]) == 2
+
+
+@pytest.mark.requirement("tasks.stream")
+async def test_a_server_that_reads_nothing_holds_no_stream_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_tasks, "ACKNOWLEDGE_SECONDS", 0.1)
+    async with knowing(tmp_path, OVER_STDIO) as client, anyio.create_task_group() as tasks:
+        name = await begun(client)
+        await client.call("up__deafen")
+        for _ in range(3):
+            tasks.start_soon(client.call, "up__greet", {"much": "x" * 6_000_000})
+        for _ in range(2):
+            await client.listed("tools")  # what was to be sent before has begun after two round trips
+        tasks.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [name]}})
+        (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
+        assert acknowledged["notifications"] == {}
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("tasks.stream")
+async def test_a_server_that_takes_no_refusal_holds_up_no_news_of_others(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
+    servers = {"slow": entries["stdio"], "up": entries["http"]}
+    async with (
+        proxied(tmp_path, servers, "modern", capabilities=KNOWING) as client,
+        anyio.create_task_group() as listening,
+    ):
+        name = await begun(client)
+        slow = (await client.request("tools/call", {"name": "slow__manual", "arguments": {"label": "slow"}}))["taskId"]
+        listening.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [slow, name]}})
+        (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
+        assert set(acknowledged["notifications"]["taskIds"]) == {slow, name}
+        await client.call("slow__trouble", {"label": "slow", "method": "tasks/update", "errors": [None]})
+        bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
+        await client.call("slow__settle", {"label": "slow", "status": "input_required", "inputRequests": {"bad": bad}})
+        while "tasks/update" not in json.dumps(await client.told("slow__told")):  # noqa: ASYNC110 - nobody tells of it
+            await anyio.sleep(0.02)
+        await settle(client, "completed", result={"content": []})
+        (news,) = await client.until_heard(NEWS)
+        assert (news["taskId"], news["status"]) == (name, "completed")
+        listening.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("tasks.stream")
