@@ -150,7 +150,7 @@ class FollowedTask:
     _count: int = 0  # of the texts that were told as progress
 
     def __post_init__(self) -> None:
-        self.session.followed.add(self._end)
+        self.session.task_ends.add(self._end)
 
     async def until_asked(self) -> Json:
         """Ask for it as often as it wants until it has a question for its client, or is done: then there is none."""
@@ -201,13 +201,13 @@ class FollowedTask:
 
     async def cancel(self) -> None:
         """Nobody waits for it any more; the upstream is told, if it is not done."""
-        if self._end in self.session.followed:
+        if self._end in self.session.task_ends:
             self._end()
             with anyio.CancelScope(shield=True), suppress(RelayError, ToolError, TimeoutError):
                 await self._request("tasks/cancel", seconds=CANCEL_SECONDS)
 
     def _end(self) -> None:
-        self.session.followed.discard(self._end)
+        self.session.task_ends.discard(self._end)
         self.at_end()
 
     async def _look(self) -> None:

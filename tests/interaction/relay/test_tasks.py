@@ -441,7 +441,7 @@ async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
     async with knowing(tmp_path, entries[way], transport=transport) as client:
         name, other = await begun(client), await begun(client, "other")
         async with anyio.create_task_group() as listening:
-            wanted = {"toolsListChanged": True, "taskIds": [name, name, "made-up", 7, {}]}
+            wanted: Json = {"toolsListChanged": True, "taskIds": [name, name, "made-up", 7, {}]}
             listening.start_soon(client.request, "subscriptions/listen", {"notifications": wanted})
             (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
             assert acknowledged["notifications"] == {"toolsListChanged": True, "taskIds": [name]}
