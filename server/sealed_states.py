@@ -43,7 +43,7 @@ class SealedStates:
 
     def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """Use up a state: what it carries, `None` if it is forged, replayed, late, or belongs to something else."""
-        claims = self._claims(state, fingerprint, client_key)
+        claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         now = self._clock()
         self._spent = {nonce: expires for nonce, expires in self._spent.items() if expires > now}
         if claims is None or claims["nonce"] in self._spent:
@@ -53,14 +53,15 @@ class SealedStates:
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """What a state carries that counts as often as it comes; `None` as for `open`."""
-        claims = self._claims(state, fingerprint, client_key)
+        # An id of a task may be from before the last start, which is no attack.
+        claims = self._claims(state, fingerprint, client_key, logging.DEBUG)
         return None if claims is None else dict(claims["carried"])
 
-    def _claims(self, state: str, fingerprint: str, client_key: str) -> Mapping[str, Any] | None:
+    def _claims(self, state: str, fingerprint: str, client_key: str, level: int) -> Mapping[str, Any] | None:
         try:
             claims: Mapping[str, Any] = json.loads(self._codec.unseal(state))
         except (InvalidRequestState, ValueError):
-            logger.warning("a client sent a state that this server did not seal")
+            logger.log(level, "a client sent a state that this server did not seal")
             return None
         is_late = claims["expires"] <= self._clock()
         is_other = claims["fingerprint"] != fingerprint or claims["client"] != client_key

@@ -49,7 +49,7 @@ from server.upstreams.session.results import (
     tool_error_for,
 )
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.tasks import FollowedTask, Tasks, knowing_tasks, knows_tasks, requires_tasks
+from server.upstreams.tasks import FollowedTask, Tasks, as_task_client, knows_tasks, requires_tasks
 from server.upstreams.wire.peer import (
     Answer,
     ConnectionLostError,
@@ -350,7 +350,7 @@ class Relay:
                 # A client of 2026-07-28 is told what to declare, the others could not.
                 if exchange.is_modern or declares(exchange.capabilities, TASKS) or not requires_tasks(error):
                     raise
-                exchange = knowing_tasks(exchange)
+                exchange = as_task_client(exchange)
                 continue
             kind = result.get("resultType")
             if kind == "task":
@@ -385,13 +385,15 @@ class Relay:
         if request.method != "tools/call":
             raise UnusableAnswerError("it promised a task, which only a call of a tool can become")
         if knows_tasks(exchange):
-            return self.tasks.promised(request.upstream, session, result, exchange)
-        return await self._follow(FollowedTask(session, exchange, result, request.patience), request, exchange)
+            return self.tasks.register(request.upstream, session, result, exchange)
+        # The slot is left when the upstream is done with the task, or has gone.
+        leave = (request.slot or ExitStack()).pop_all().close
+        return await self._follow(FollowedTask(session, exchange, result, request.patience, leave), request, exchange)
 
     async def _follow(self, task: FollowedTask, request: RelayedRequest, exchange: Exchange) -> Json:
         """Wait for a task until it is done, or has a question that the client gets as the result of its call."""
         is_answer, task.is_suspended = task.is_suspended, False
-        task.exchange = knowing_tasks(exchange)
+        task.exchange = as_task_client(exchange)
         try:
             for _ in range(MOST_ROUNDS):
                 if is_answer:
@@ -401,8 +403,6 @@ class Relay:
                     return task.result()
                 if exchange.is_modern and self.suspended.has_room(exchange.client_key):
                     name = self.suspended.add(SuspendedCall(exchange.client_key, task.session, task, []))
-                    if request.slot is not None:
-                        task.at_end = request.slot.pop_all().close
                     state = self._seal(request, exchange, {"suspended": name})
                     return {"resultType": "input_required", "inputRequests": questions, "requestState": state}
                 await task.answer(await self._answers(questions, exchange))

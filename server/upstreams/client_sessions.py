@@ -167,7 +167,7 @@ class ClientSessions:
         return True
 
     def _is_unused(self, session: UpstreamSession) -> bool:
-        if session.questions.calls or session.subscriptions or self._is_suspended(session):
+        if session.questions.calls or session.task_ends or session.subscriptions or self._is_suspended(session):
             return False
         return not session.streams and anyio.current_time() > session.wanted_until
 

@@ -289,7 +289,7 @@ class Proxy:
                     return await call_next(ctx)
                 if not knows_tasks(exchange):
                     raise protocol_error(TASKS_REQUIRED)
-                async with self.relay.tasks.listened(names, ctx, exchange) as telling:
+                async with self.relay.tasks.listen(names, ctx, exchange) as telling:
                     return await call_next(telling)
         ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # the upstream's stream has ended
         return result_for_client(ctx.method, ended, ctx.protocol_version)

@@ -6,11 +6,14 @@ ourselves, while its call waits. Questions of a task are asked and answered once
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -26,7 +29,7 @@ from server.upstreams.catalog.resources import with_links
 from server.upstreams.connection import Upstream
 from server.upstreams.extensions import TASKS, declares, with_extension
 from server.upstreams.pool import UpstreamPool
-from server.upstreams.session.questions import round_of
+from server.upstreams.session.questions import MOST_OPEN, round_of
 from server.upstreams.session.results import NoAnswerError, is_result_of_call, protocol_error, protocol_error_for
 from server.upstreams.session.session import ACKNOWLEDGED, UpstreamSession
 from server.upstreams.wire.peer import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
@@ -35,20 +38,23 @@ from tools.contract.errors import ToolError
 if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
-USUAL_POLL_SECONDS = 1.0  # between two questions for a task that does not say how often it wants to be asked for (ours)
-LEAST_POLL_SECONDS = 0.05  # a task that wants to be asked for more often than this is not (ours)
+USUAL_POLL_SECONDS = 1.0  # between two polls when a task names no interval (ours)
+LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task names (ours)
 
 LONGEST_KEPT_SECONDS = 3_600.0
 """How long a session is not closed as idle since a task of it was heard of, if that is to be known so long (ours)."""
 
 LONGEST_MS = 10**12  # what a task says to last longer is taken for no number (ours): decades
 MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header (ours)
-MOST_ASKING = 1_000  # tasks whose questions are remembered, of all clients (ours)
+MOST_ASKING = 1_000  # tasks whose questions are remembered; of more, whoever has the most loses the oldest (ours)
 MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
-ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to say of which tasks it will tell (ours)
+ACKNOWLEDGE_SECONDS = (
+    2.0  # how long an upstream may take to read what is wanted and to say of which tasks it will tell (ours)
+)
 
 _TASK = "task"  # what an id of ours is sealed for
-_NEWS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
+_FINAL = ("completed", "failed", "cancelled")
+_PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
 
 NO_SUCH_TASK: Json = {
     "code": types.INVALID_PARAMS,
@@ -76,7 +82,7 @@ def requires_tasks(error: UpstreamError) -> bool:
     return error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
 
 
-def knowing_tasks(exchange: Exchange) -> Exchange:
+def as_task_client(exchange: Exchange) -> Exchange:
     """A request as of a client that knows tasks: we know them for it."""
     return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
 
@@ -108,24 +114,25 @@ class TaskQuestions:
     keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's, by those of the client
     answered: set[str] = field(default_factory=set[str])  # by the upstream's keys
 
-    async def asked(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
+    async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
         """The questions of a task that its client may be asked and has not answered; we refuse what it may not be."""
         given = as_mapping(task.get("inputRequests"))
-        left = {key: question for key, question in given.items() if key not in self.answered}
-        shown, carried = round_of(session.alias, left, exchange.can_be_asked)
-        self.keys |= {key: carried["keys"].get(key, key) for key in shown}
+        self.answered &= given.keys()
+        left = [key for key in given if key not in self.answered][:MOST_OPEN]
+        shown, carried = round_of(session.alias, {key: given[key] for key in left}, exchange.can_be_asked)
+        self.keys = {key: carried["keys"].get(key, key) for key in shown}
         if refused := carried["refused"]:
-            self.answered |= refused.keys()
             params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}
-            await session.request("tasks/update", params, seconds, exchange)
+            # What does not arrive is refused again when the task is next heard of.
+            with suppress(RelayError, TimeoutError):
+                await session.request("tasks/update", params, seconds, exchange)
+                self.answered |= refused.keys()
         return shown
 
-    def take(self, responses: Mapping[str, Any]) -> Json:
-        """Those of a client's answers that count, by the upstream's keys; none of them counts again."""
+    def accept(self, responses: Mapping[str, Any]) -> Json:
+        """Those of a client's answers that count, by the upstream's keys; those that arrive are `answered`."""
         given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
-        answers = {key: response for key, response in given.items() if key not in self.answered}
-        self.answered |= answers.keys()
-        return answers
+        return {key: response for key, response in given.items() if key not in self.answered}
 
 
 @dataclass(eq=False, slots=True)
@@ -136,27 +143,31 @@ class FollowedTask:
     exchange: Exchange  # the client's request that waits, as one that knows tasks
     task: Json  # as it was told last
     patience: float  # seconds without news after which it is cancelled
+    at_end: Callable[[], None]  # called when the upstream does not work on it any more
     is_suspended: bool = False  # whether nobody waits for it, while its client has a question
-    at_end: Callable[[], None] | None = None  # called when the upstream does not work on it any more
     _questions: TaskQuestions = field(default_factory=TaskQuestions)
-    _is_done: bool = False
     _told: str = ""
     _count: int = 0  # of the texts that were told as progress
+
+    def __post_init__(self) -> None:
+        self.session.task_ends.add(self._end)
 
     async def until_asked(self) -> Json:
         """Ask for it as often as it wants until it has a question for its client, or is done: then there is none."""
         deadline = anyio.current_time() + self.patience
+        if self.task.get("status") in _FINAL:
+            await self._look()  # it was done when it was created, which does not tell its result
         while True:
             text = self.task.get("statusMessage")
             if isinstance(text, str) and text not in ("", self._told):
                 self._told, self._count = text, self._count + 1
                 await self.exchange.progress({"progress": self._count, "message": text})
             match self.task.get("status"):
-                case "completed" | "failed" | "cancelled":
+                case status if status in _FINAL:
                     self._end()
                     return {}
                 case "input_required":
-                    asked = await self._questions.asked(self.session, self.task, self.exchange, self.patience)
+                    asked = await self._questions.outstanding(self.session, self.task, self.exchange, self.patience)
                     if asked:
                         return asked
                 case "working":
@@ -168,12 +179,15 @@ class FollowedTask:
                 raise NoAnswerError
             pause = _milliseconds(self.task.get("pollIntervalMs"))
             await anyio.sleep(min(left, USUAL_POLL_SECONDS if pause is None else max(LEAST_POLL_SECONDS, pause / 1000)))
-            before, self.task = self.task, {**await self._request("tasks/get"), "taskId": self.task["taskId"]}
-            if any(self.task.get(name) != before.get(name) for name in _NEWS):
+            before = self.task
+            await self._look()
+            if any(self.task.get(name) != before.get(name) for name in _PROGRESS_FIELDS):
                 deadline = anyio.current_time() + self.patience
 
     async def answer(self, responses: Mapping[str, Any]) -> None:
-        await self._request("tasks/update", {"inputResponses": self._questions.take(responses)})
+        answers = self._questions.accept(responses)
+        await self._request("tasks/update", {"inputResponses": answers})
+        self._questions.answered |= answers.keys()
 
     def result(self) -> Json:
         """The result of one that is done; a `RelayError` where it has none."""
@@ -187,15 +201,17 @@ class FollowedTask:
 
     async def cancel(self) -> None:
         """Nobody waits for it any more; the upstream is told, if it is not done."""
-        if not self._is_done:
+        if self._end in self.session.task_ends:
             self._end()
             with anyio.CancelScope(shield=True), suppress(RelayError, ToolError, TimeoutError):
                 await self._request("tasks/cancel", seconds=CANCEL_SECONDS)
 
     def _end(self) -> None:
-        self._is_done = True
-        if self.at_end is not None:
-            self.at_end()
+        self.session.task_ends.discard(self._end)
+        self.at_end()
+
+    async def _look(self) -> None:
+        self.task = {**await self._request("tasks/get"), "taskId": self.task["taskId"]}
 
     async def _request(self, method: str, more: Json | None = None, seconds: float | None = None) -> Json:
         params = {"taskId": _id_of(self.task), "_meta": self.exchange.meta, **(more or {})}
@@ -204,18 +220,17 @@ class FollowedTask:
         except UpstreamError as error:
             if error.code != types.INVALID_PARAMS:
                 raise
-            raise UnusableAnswerError("it does not know the task any more that it has promised") from None
+            raise UnusableAnswerError("it no longer knows the task it created") from None
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlace:
+class TaskRoute:
     """Where a task of a client is."""
 
     upstream: Upstream
     session: UpstreamSession
     id: str  # the upstream's
     name: str  # the client's id
-    questions: TaskQuestions
 
 
 class Tasks:
@@ -231,9 +246,9 @@ class Tasks:
         self._published_uri = published_uri
         self._why_denied = why_denied
         self._ids = SealedStates(math.inf)  # the upstream says how long it knows a task
-        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by alias and the upstream's id
+        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client and its id of the task
 
-    def promised(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
+    def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
         """The result of a call that is a task, under an id that only its client can use."""
         # A program has its tasks in itself. A remote server may know them in any session.
         is_program = upstream.transport is not None and upstream.transport.name == "stdio"
@@ -243,8 +258,10 @@ class Tasks:
             "session": session.serial if is_program else 0,
             "task": _id_of(result),
         }
-        _keep(session, result)
-        return {**result, "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
+        _extend_session(session, result)
+        # Only `tasks/get` tells these, where they are looked at.
+        created = {key: value for key, value in result.items() if key not in ("inputRequests", "result", "error")}
+        return {**created, "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
         """Bring `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
@@ -253,23 +270,31 @@ class Tasks:
             MCPError: It failed, or there is no such task of this client.
         """
         params = exchange.params
-        place = await self._place(params.get("taskId"), exchange)
-        own: Json = {**params, "taskId": place.id}
-        seconds = place.upstream.entry.timeout / 1000
-        answers: Json = {}
+        route = await self._route(params.get("taskId"), exchange)
+        own: Json = {**params, "taskId": route.id}
+        seconds = route.upstream.entry.timeout / 1000
+        questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
-            answers = own["inputResponses"] = place.questions.take(as_mapping(params.get("inputResponses")))
+            answers = own["inputResponses"] = questions.accept(as_mapping(params.get("inputResponses")))
         try:
-            answer = await place.session.request(method, own, seconds, exchange)
-            return await self._shown(place, answer, exchange) if method == "tasks/get" else answer
-        except UpstreamError as error:
-            place.questions.answered -= answers.keys()  # it has taken none
-            is_unknown = error.code == types.INVALID_PARAMS and not answers
-            raise protocol_error(NO_SUCH_TASK if is_unknown else error.error) from None
+            try:
+                answer = await route.session.request(method, own, seconds, exchange)
+            except UpstreamError as error:
+                if error.code != types.INVALID_PARAMS:
+                    raise
+                if not answers:
+                    raise UpstreamError(NO_SUCH_TASK) from None
+                # Either the task is unknown, which this tells, or the answers are not what it takes.
+                await self.request(
+                    "tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
+                )
+                raise
+            questions.answered |= answers.keys()
+            return await self._for_client(route, answer, exchange) if method == "tasks/get" else answer
         except (RelayError, ToolError, TimeoutError) as error:
-            raise protocol_error_for(error, place.upstream.alias) from None
+            raise protocol_error_for(error, route.upstream.alias) from None
 
-    async def _place(self, name: Any, exchange: Exchange) -> TaskPlace:
+    async def _route(self, name: Any, exchange: Exchange) -> TaskRoute:
         carried = self._ids.read(name, _TASK, exchange.client_key) if isinstance(name, str) else None
         upstream = self._pool.by_alias.get(carried["alias"]) if carried is not None else None
         sessions = self._pool.sessions.get(upstream) if upstream is not None else None
@@ -290,26 +315,26 @@ class Tasks:
                 session = await sessions.of(exchange)
             except ToolError as error:
                 raise protocol_error_for(error, upstream.alias) from None
-        questions = self._questions.get((name, upstream.alias), TaskQuestions())
-        return TaskPlace(upstream, session, carried["task"], name, questions)
+        return TaskRoute(upstream, session, carried["task"], name)
 
-    async def _shown(self, place: TaskPlace, task: Json, exchange: Exchange) -> Json:
+    async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
         """A task as its upstream tells of it, as its client is told."""
-        shown: Json = {**task, "taskId": place.name}
-        key = (place.name, place.upstream.alias)
+        shown: Json = {**task, "taskId": route.name}
+        key = (exchange.client_key, route.name)
         match task.get("status"):
             case "completed":
-                published = partial(self._published_uri, place.upstream)
+                published = partial(self._published_uri, route.upstream)
                 shown["result"] = with_links("tools/call", _result_of(task), published)
                 self._questions.pop(key, None)
             case "failed" | "cancelled":
                 self._questions.pop(key, None)
             case "input_required":
-                questions = self._questions.setdefault(key, place.questions)
+                questions = self._questions.setdefault(key, TaskQuestions())
                 if len(self._questions) > MOST_ASKING:
-                    del self._questions[next(iter(self._questions))]
-                own, seconds = {**task, "taskId": place.id}, place.upstream.entry.timeout / 1000
-                shown["inputRequests"] = await questions.asked(place.session, own, exchange, seconds)
+                    ((greediest, _),) = Counter(owner for owner, _ in self._questions).most_common(1)
+                    del self._questions[next(key for key in self._questions if key[0] == greediest)]
+                own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
+                shown["inputRequests"] = await questions.outstanding(route.session, own, exchange, seconds)
                 if not shown["inputRequests"]:
                     # There is nothing that the client could do: it has answered, or we have refused.
                     del shown["inputRequests"]
@@ -318,32 +343,28 @@ class Tasks:
                 pass
             case _:
                 raise UnusableAnswerError("what it sent is not a task")
-        _keep(place.session, task)
+        _extend_session(route.session, task)
         return shown
 
     @asynccontextmanager
-    async def listened(
-        self, names: list[Any], ctx: RequestContext, exchange: Exchange
-    ) -> AsyncGenerator[RequestContext]:
+    async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
         """The stream of a client tells of tasks as long as this lasts, which is until their upstreams tell no more.
 
         Gives the context in which the stream is acknowledged, with the tasks that their upstreams will tell of.
         """
-        places: dict[UpstreamSession, list[TaskPlace]] = {}
-        for name in names[:MOST_LISTENED]:
+        by_session: dict[UpstreamSession, list[TaskRoute]] = {}
+        for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MOST_LISTENED):
             with suppress(MCPError):
-                place = await self._place(name, exchange)
-                places.setdefault(place.session, []).append(place)
+                route = await self._route(name, exchange)
+                by_session.setdefault(route.session, []).append(route)
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
-            stream = _TaskStream(ctx, exchange, self._shown, group.cancel_scope)
-            ready: list[anyio.Event] = []
-            for session, listened in places.items():
-                ready.append(anyio.Event())
-                group.start_soon(stream.listen, session, listened, ready[-1])
-            for each in ready:
-                await each.wait()
-            group.start_soon(stream.tell)
+            stream = _TaskStream(ctx, exchange, self._for_client, group.cancel_scope)
+            async with anyio.create_task_group() as beginning:
+                for session, routes in by_session.items():
+                    ready = anyio.Event()
+                    group.start_soon(stream.listen, session, routes, ready)
+                    beginning.start_soon(ready.wait)
             try:
                 yield replace(ctx, session=cast("ServerSession", stream))
             except Exception as error:  # noqa: BLE001 - raised again as it is, not in a group
@@ -353,7 +374,7 @@ class Tasks:
             raise failure
 
 
-def _keep(session: UpstreamSession, task: Json) -> None:
+def _extend_session(session: UpstreamSession, task: Json) -> None:
     """A session is not closed as idle while a client may still come for a task of it."""
     lasts = _milliseconds(task.get("ttlMs"))
     seconds = LONGEST_KEPT_SECONDS if lasts is None else min(LONGEST_KEPT_SECONDS, lasts / 1000)
@@ -367,53 +388,59 @@ class _TaskStream:
         self,
         ctx: RequestContext,
         exchange: Exchange,
-        shown: Callable[[TaskPlace, Json, Exchange], Any],
+        for_client: Callable[[TaskRoute, Json, Exchange], Any],
         scope: anyio.CancelScope,
     ) -> None:
         self._ctx = ctx
         self._exchange = exchange
-        self._shown = shown
+        self._for_client = for_client
         self._scope = scope
         self._names: list[str] = []  # the client's ids of the tasks that it will hear of
         self._acknowledged = anyio.Event()
-        self._untold: dict[str, tuple[TaskPlace, Json]] = {}  # what each was told to be last
-        self._news = anyio.Event()
 
-    async def listen(self, session: UpstreamSession, places: list[TaskPlace], ready: anyio.Event) -> None:
+    async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
         """Have an upstream tell of tasks. The client's stream ends with the upstream's: it may ask for another one."""
-        by_id = {place.id: place for place in places}
-        acknowledged = anyio.Event()
+        by_id = {route.id: route for route in routes}
+        news: dict[str, Json] = {}  # what each task was told to be last, where that is not passed on yet
+        has_news = asyncio.Event()
         identity, honored = "", list[str]()
 
         def take(method: str, params: Json) -> None:
-            if method == ACKNOWLEDGED:
+            if method == ACKNOWLEDGED and not ready.is_set():
                 wanted: Any = as_mapping(params.get("notifications")).get("taskIds")
-                honored.extend(place.name for place in places if isinstance(wanted, list) and place.id in wanted)
-                acknowledged.set()
-            elif (place := by_id.get(str(params.get("taskId")))) is not None:
-                self._untold[place.name] = place, params
-                self._news.set()
+                honored.extend(route.name for route in routes if isinstance(wanted, list) and route.id in wanted)
+                self._names.extend(honored)
+                limit.deadline = math.inf if honored else -math.inf
+                ready.set()
+            elif (told := str(params.get("taskId"))) in by_id:
+                news[told] = params
+                has_news.set()
 
-        async def until_acknowledged() -> None:
-            with anyio.move_on_after(ACKNOWLEDGE_SECONDS):
-                await acknowledged.wait()
-            self._names.extend(honored)
-            ready.set()
-            if not honored:
-                waiting.cancel_scope.cancel()
+        async def tell() -> None:
+            await self._acknowledged.wait()
+            while await has_news.wait():
+                has_news.clear()
+                while news:
+                    told = next(iter(news))
+                    params = news.pop(told)
+                    with suppress(RelayError, ToolError, TimeoutError):
+                        shown = await self._for_client(by_id[told], params, self._exchange)
+                        meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
+                        await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
         params: Json = {"notifications": {"taskIds": list(by_id)}, "_meta": self._exchange.meta}
         try:
-            async with (
-                aclosing(await session.start("subscriptions/listen", params, self._exchange)) as pending,
-                anyio.create_task_group() as waiting,
-            ):
-                identity = str(pending.identity)
-                session.streams[identity] = take
-                waiting.start_soon(until_acknowledged)
-                with suppress(RelayError):
-                    await pending.result()
-                waiting.cancel_scope.cancel()
+            with anyio.move_on_after(ACKNOWLEDGE_SECONDS) as limit:
+                async with (
+                    aclosing(await session.start("subscriptions/listen", params, self._exchange)) as pending,
+                    anyio.create_task_group() as group,
+                ):
+                    identity = str(pending.identity)
+                    session.streams[identity] = take
+                    group.start_soon(tell)
+                    with suppress(RelayError):
+                        await pending.result()
+                    group.cancel_scope.cancel()
         except (RelayError, ToolError):
             pass
         finally:
@@ -421,19 +448,6 @@ class _TaskStream:
             ready.set()
         if honored:
             self._scope.cancel()
-
-    async def tell(self) -> None:
-        """Tell of each task what it was told to be last, after the stream was acknowledged."""
-        await self._acknowledged.wait()
-        while True:
-            await self._news.wait()
-            self._news = anyio.Event()
-            untold, self._untold = self._untold, {}
-            for place, params in untold.values():
-                with suppress(RelayError, ToolError, TimeoutError):
-                    shown = await self._shown(place, params, self._exchange)
-                    meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
-                    await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
     async def send_notification(
         self, notification: types.ServerNotification, related_request_id: types.RequestId | None = None

@@ -6,9 +6,11 @@ python task_upstream.py http       on a free port, told on standard error; each 
 
 The tools up to `test_tool_with_task` are those that the official conformance suite wants. Besides, `manual` is a task
 that stays as it is until `settle` changes it, and needs a client that knows tasks unless it is to be done `anyway`.
-After `forget` it is not known any more, after `keep` it goes on to show questions that were answered. `shout` tells of
-a task where nobody has asked for that, and to read the resource becomes a task, which it may not. `told` lists the
-requests that came, and the ids of tasks; `leave` ends the program.
+What creates it tells no result, error or questions unless it is to be told `whole`. After `forget` it is not known any
+more, after `keep` it goes on to show questions that were answered, and `trouble` has its next requests of a method
+answered with `errors`, or never where one of these is null. `shout` tells of a task where nobody has asked for that,
+and to read the resource becomes a task, which it may not. `told` lists the requests that came, the ids of tasks and
+that of the program, which reads nothing after `deafen` and is ended by `leave`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 FINAL = ("completed", "failed", "cancelled")
 NAMES = (
     "greet", "slow_compute", "failing_job", "protocol_error_job", "confirm_delete", "multi_input",
-    "test_tool_with_task", "manual", "settle", "forget", "keep", "shout", "told", "leave",
+    "test_tool_with_task", "manual", "settle", "forget", "keep", "trouble", "shout", "told", "deafen", "leave",
 )  # fmt: skip
 CAPABILITIES: Json = {"tools": {}, "resources": {}, "extensions": {EXTENSION: {}}}
 RESOURCE = {"uri": "test://text", "name": "text"}
@@ -81,6 +83,8 @@ class TaskServer:
         self.labels: dict[str, str] = {}
         self.answers: dict[str, Json] = {}
         self.keeping = set[str]()
+        self.troubles: dict[tuple[str, str], list[Json | None]] = {}
+        self.stop_reading: Callable[[], None] = lambda: None
         self.told: list[Json] = []
         self.streams: list[tuple[Any, list[str], Tell]] = []
         self._numbers = itertools.count(1)
@@ -128,6 +132,10 @@ class TaskServer:
                 task = self.tasks.get(params["taskId"])
                 if task is None:
                     raise ProtocolError(-32602, "Failed to retrieve task: Task not found")
+                if troubles := self.troubles.get((task["taskId"], method)):
+                    if (error := troubles.pop(0)) is not None:
+                        raise ProtocolError(error["code"], error["message"])
+                    await asyncio.Event().wait()
                 if method == "tasks/get":
                     return dict(task)
                 if method == "tasks/update":
@@ -149,7 +157,10 @@ class TaskServer:
             case "greet":
                 return text_of(f"Hello, {given.get('name')}!")
             case "told":
-                return text_of({"labels": self.labels, "told": self.told})
+                return text_of({"labels": self.labels, "told": self.told, "pid": os.getpid()})
+            case "deafen":
+                self.stop_reading()
+                return text_of("deaf")
             case "leave":
                 os._exit(0)
             case "settle":
@@ -162,6 +173,9 @@ class TaskServer:
             case "keep":
                 self.keeping.add(self.labels[given["label"]])
                 return text_of("kept")
+            case "trouble":
+                self.troubles[self.labels[given["label"]], given["method"]] = given["errors"]
+                return text_of("in trouble")
             case "shout":
                 task = {"taskId": "x", "status": "working", "_meta": {SUBSCRIPTION: 1}}
                 await tell({"jsonrpc": "2.0", "method": "notifications/tasks", "params": task})
@@ -186,6 +200,8 @@ class TaskServer:
             **fields_of(given.get("fields")),
         }
         created = {"resultType": "task", **task}
+        if not given.get("whole"):
+            created = {key: value for key, value in created.items() if key not in ("result", "error", "inputRequests")}
         self.tasks[task["taskId"]] = task
         self.labels[label] = task["taskId"]
         if name != "manual":
@@ -257,7 +273,8 @@ async def over_stdio() -> None:
     server = TaskServer(is_old=sys.argv[1] == "old")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 24)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    server.stop_reading = reading.pause_reading
     open_requests: dict[Any, asyncio.Task[None]] = {}
 
     async def say(message: Json) -> None:

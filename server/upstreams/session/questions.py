@@ -111,7 +111,7 @@ QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/li
 """What an upstream may ask of a client."""
 
 MOST_BYTES = 256 << 10  # a larger question is refused (ours)
-MOST_OPEN = 64  # questions of one session that may be open; more are refused
+MOST_OPEN = 64  # questions of one session that may be open, more are refused; of one task, more wait (ours)
 
 DOUBT_SECONDS = 2.0
 """After so long, an upstream that answers nothing may be waiting for the answer to a question of its own."""

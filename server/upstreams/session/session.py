@@ -54,6 +54,7 @@ class UpstreamSession:
         self.tasks = tasks
         self.lost = lost
         self.on_lost: Callable[[], None] | None = None  # called when it has gone
+        self.task_ends = set[Callable[[], None]]()  # one for each task that we follow in it; called when it has gone
         self.wanted_until = float("-inf")  # when its tasks need it no longer, in the loop's time
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Told what is said in a client's stream, by the id of the request that began it."""
@@ -192,5 +193,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
         finally:
             tasks.cancel_scope.cancel()
             lost.set()
+            for end in tuple(session.task_ends):
+                end()
             if session.on_lost is not None:
                 session.on_lost()

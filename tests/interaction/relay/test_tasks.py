@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import signal
 import sys
 from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager
@@ -221,10 +224,24 @@ async def test_a_task_of_a_server_that_was_started_anew_is_gone(tmp_path: Path) 
 async def test_a_task_that_its_server_does_not_know_any_more_is_gone(entries: dict[str, Json], tmp_path: Path) -> None:
     async with knowing(tmp_path, entries["http"]) as client:
         name = await begun(client)
+        await settle(client, "input_required", inputRequests={"one": FORM})
+        await client.request("tasks/get", {"taskId": name})
         unknown = await refused(client, "tasks/get", {"taskId": "made-up"})
         await client.call("up__forget", {"label": "one"})
+        answers = {"taskId": name, "inputResponses": {"one": {"action": "decline"}}}
+        assert await refused(client, "tasks/update", answers) == unknown
         assert await refused(client, "tasks/get", {"taskId": name}) == unknown
         assert await refused(client, "tasks/cancel", {"taskId": name}) == unknown
+
+
+@pytest.mark.requirement("tasks.unknown")
+async def test_an_id_that_is_not_ours_is_no_warning_in_the_log(
+    entries: dict[str, Json], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "server.sealed_states")
+    async with knowing(tmp_path, entries["http"]) as client:
+        await refused(client, "tasks/get", {"taskId": "made-up"})
+    assert [record for record in caplog.records if record.name == "server.sealed_states"] == []
 
 
 @pytest.mark.requirement("tasks.undeclared")
@@ -318,6 +335,103 @@ async def test_a_question_that_was_answered_is_not_shown_while_its_server_still_
         assert "inputRequests" not in task
 
 
+LOST: Json = {"code": -32602, "message": "not what was asked for"}
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_an_answer_that_did_not_arrive_can_be_given_again(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with knowing(tmp_path, {**entries["http"], "timeout": 1_000}) as client:
+        name = await begun(client)
+        await settle(client, "input_required", inputRequests={"one": FORM})
+        answers = {"taskId": name, "inputResponses": {"one": {"action": "decline"}}}
+        await client.request("tasks/get", {"taskId": name})
+        await client.call("up__trouble", {"label": "one", "method": "tasks/update", "errors": [None, LOST]})
+        assert "neither a result" in (await refused(client, "tasks/update", answers))["message"]
+        assert "one" in (await client.request("tasks/get", {"taskId": name}))["inputRequests"]
+        assert await refused(client, "tasks/update", answers) == LOST
+        await client.request("tasks/update", answers)
+        assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == answers["inputResponses"]
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_a_refusal_of_ours_that_did_not_arrive_is_given_again(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with knowing(tmp_path, {**entries["http"], "timeout": 1_000}) as client:
+        name = await begun(client)
+        bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
+        await settle(client, "input_required", inputRequests={"bad": bad})
+        await client.call("up__trouble", {"label": "one", "method": "tasks/update", "errors": [None, LOST]})
+        for _ in range(3):
+            task = await client.request("tasks/get", {"taskId": name})
+            assert (task["status"], "inputRequests" in task) == ("working", False)
+        assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == {"bad": {"action": "cancel"}}
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_what_creates_a_task_brings_no_questions_and_no_result(entries: dict[str, Json], tmp_path: Path) -> None:
+    fields: Json = {"status": "input_required", "inputRequests": {"one": FORM}, "result": {}, "error": {}}
+    async with knowing(tmp_path, entries["http"]) as client:
+        given = {"name": "up__manual", "arguments": {"fields": fields, "whole": True}}
+        created = await client.request("tools/call", given)
+        assert created["status"] == "input_required"
+        assert not created.keys() & {"inputRequests", "result", "error"}
+        task = await client.request("tasks/get", {"taskId": created["taskId"]})
+        assert task["inputRequests"]["one"]["params"]["message"] == "[up] Who?"
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_of_many_questions_of_a_task_some_wait_until_others_are_answered(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
+    async with knowing(tmp_path, entries["http"]) as client:
+        name = await begun(client)
+        keys = [str(number) for number in range(100)]
+        await settle(client, "input_required", inputRequests=dict.fromkeys(keys, FORM))
+        answer: Json = {"action": "decline"}
+        for expected in (keys[:64], keys[64:]):
+            task = await client.request("tasks/get", {"taskId": name})
+            assert list(task["inputRequests"]) == expected
+            responses = dict.fromkeys(keys, answer)
+            await client.request("tasks/update", {"taskId": name, "inputResponses": responses})
+        assert said((await client.request("tasks/get", {"taskId": name}))["result"]) == dict.fromkeys(keys, answer)
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_a_question_that_a_task_asks_no_more_is_forgotten(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with knowing(tmp_path, entries["http"]) as client:
+        name = await begun(client)
+        await client.call("up__keep", {"label": "one"})
+        for asked in ({"one": FORM}, {"two": FORM}, {"one": FORM}):
+            await settle(client, "input_required", inputRequests=asked)
+            task = await client.request("tasks/get", {"taskId": name})
+            assert task["inputRequests"].keys() == asked.keys()
+            responses = {key: {"action": "decline"} for key in ("one", "two")}
+            await client.request("tasks/update", {"taskId": name, "inputResponses": responses})
+        passed = [list(each["inputResponses"]) for each in await told(client, "tasks/update")]
+        assert passed == [["one"], ["two"], ["one"]]
+
+
+@pytest.mark.requirement("tasks.questions")
+async def test_the_questions_of_one_client_do_not_push_those_of_another_out(
+    entries: dict[str, Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_tasks, "MOST_ASKING", 2)
+    async with (
+        network(tmp_path, {"up": entries["http"]}) as served,
+        served.client("modern", "ada", capabilities=KNOWING) as ada,
+        served.client("modern", "bob", capabilities=KNOWING) as bob,
+    ):
+        names: dict[str, str] = {}
+        for label, client in (("ada", ada), ("one", bob), ("two", bob)):
+            names[label] = await begun(client, label)
+            await settle(client, "input_required", label, inputRequests={label: FORM})
+            await client.request("tasks/get", {"taskId": names[label]})
+        for label, client in (("ada", ada), ("one", bob), ("two", bob)):
+            responses = {label: {"action": "decline"}}
+            await client.request("tasks/update", {"taskId": names[label], "inputResponses": responses})
+        passed = [list(each["inputResponses"]) for each in await told(ada, "tasks/update")]
+        assert passed == [["ada"], [], ["two"]]
+
+
 @pytest.mark.requirement("tasks.stream")
 @by_way
 @pytest.mark.parametrize("transport", ["memory", "stdio"])
@@ -327,7 +441,7 @@ async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
     async with knowing(tmp_path, entries[way], transport=transport) as client:
         name, other = await begun(client), await begun(client, "other")
         async with anyio.create_task_group() as listening:
-            wanted = {"toolsListChanged": True, "taskIds": [name, "made-up"]}
+            wanted: Json = {"toolsListChanged": True, "taskIds": [name, name, "made-up", 7, {}]}
             listening.start_soon(client.request, "subscriptions/listen", {"notifications": wanted})
             (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
             assert acknowledged["notifications"] == {"toolsListChanged": True, "taskIds": [name]}
@@ -345,6 +459,47 @@ async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
         await settle(client, "completed", "other", result={"content": []})
         assert (await client.request("tasks/get", {"taskId": other}))["status"] == "completed"
         assert len([params for method, params in client.heard if method == NEWS]) == 2
+
+
+@pytest.mark.requirement("tasks.stream")
+async def test_a_server_that_reads_nothing_holds_no_stream_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_tasks, "ACKNOWLEDGE_SECONDS", 0.1)
+    async with knowing(tmp_path, OVER_STDIO) as client, anyio.create_task_group() as tasks:
+        name = await begun(client)
+        await client.call("up__deafen")
+        for _ in range(3):
+            tasks.start_soon(client.call, "up__greet", {"much": "x" * 6_000_000})
+        for _ in range(2):
+            await client.listed("tools")  # what was to be sent before has begun after two round trips
+        tasks.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [name]}})
+        (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
+        assert acknowledged["notifications"] == {}
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("tasks.stream")
+async def test_a_server_that_takes_no_refusal_holds_up_no_news_of_others(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
+    servers = {"slow": entries["stdio"], "up": entries["http"]}
+    async with (
+        proxied(tmp_path, servers, "modern", capabilities=KNOWING) as client,
+        anyio.create_task_group() as listening,
+    ):
+        name = await begun(client)
+        slow = (await client.request("tools/call", {"name": "slow__manual", "arguments": {"label": "slow"}}))["taskId"]
+        listening.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [slow, name]}})
+        (acknowledged,) = await client.until_heard(ACKNOWLEDGED)
+        assert set(acknowledged["notifications"]["taskIds"]) == {slow, name}
+        await client.call("slow__trouble", {"label": "slow", "method": "tasks/update", "errors": [None]})
+        bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
+        await client.call("slow__settle", {"label": "slow", "status": "input_required", "inputRequests": {"bad": bad}})
+        while "tasks/update" not in json.dumps(await client.told("slow__told")):  # noqa: ASYNC110 - nobody tells of it
+            await anyio.sleep(0.02)
+        await settle(client, "completed", result={"content": []})
+        (news,) = await client.until_heard(NEWS)
+        assert (news["taskId"], news["status"]) == (name, "completed")
+        listening.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("tasks.stream")
@@ -440,7 +595,7 @@ async def test_a_task_that_fails_or_is_cancelled_or_lost_fails_the_call(
         await end("odd", "settle", status="odd")
         assert results[0] == {"code": -32050, "message": "why", "data": 1}
         for result, why in zip(
-            results[1:], ("cancelled its work", "does not know the task", "not a task"), strict=True
+            results[1:], ("cancelled its work", "no longer knows the task", "not a task"), strict=True
         ):
             assert result["isError"]
             assert why in result["content"][0]["text"]
@@ -462,6 +617,21 @@ async def test_questions_of_a_followed_task_are_asked_in_the_usual_way(
         accepted = {"action": "accept", "content": {"name": "Ada"}}
         assert said(results[0]) == {"one": accepted, "two": accepted, "bad": {"action": "cancel"}}
         assert [params["message"] for _, params in client.asked] == ["[up] Who?", "[up] Who?"]
+
+
+@pytest.mark.requirement("tasks.followed")
+@by_client
+async def test_a_followed_task_that_is_done_when_it_is_created_is_asked_for_its_result(
+    era: str, entries: dict[str, Json], tmp_path: Path
+) -> None:
+    error = {"code": -32050, "message": "why", "data": 1}
+    async with proxied(tmp_path, {"up": entries["http"]}, era) as client:
+        results: list[Json] = []
+        await follow(client, "done", results, status="completed", result={"content": [{"type": "text", "text": "yes"}]})
+        await follow(client, "failed", results, status="failed", error=error)
+        assert said(results[0]) == "yes"
+        assert results[1] == error
+        assert len(await told(client, "tasks/get")) == 2
 
 
 @pytest.mark.requirement("tasks.followed")
@@ -530,6 +700,19 @@ async def test_a_followed_task_whose_question_nobody_answers_is_cancelled(
         with anyio.fail_after(100):
             while not await told(client, "tasks/cancel"):  # noqa: ASYNC110 - nobody tells of it
                 await anyio.sleep(0.02)
+
+
+@pytest.mark.requirement("tasks.followed.ends")
+async def test_a_followed_task_of_a_server_that_is_gone_has_no_place_there(tmp_path: Path) -> None:
+    async with proxied(tmp_path, {"up": {**OVER_STDIO, "maxConcurrent": 1, "timeout": 3_000}}, "modern") as client:
+        pid = (await client.told("up__told"))["pid"]
+        given: Json = {"name": "up__confirm_delete", "arguments": {"anyway": True, "fields": QUICK}}
+        assert (await client.request("tools/call", given))["resultType"] == "input_required"
+        os.kill(pid, signal.SIGKILL)
+        while (result := await client.call("up__greet", {"name": "Ada"})).get("isError"):
+            assert "is busy" not in result["content"][0]["text"]
+            await anyio.sleep(0.05)
+        assert said(result) == "Hello, Ada!"
 
 
 @pytest.mark.requirement("tasks.followed.pace")
@@ -694,3 +877,23 @@ async def test_a_session_is_not_idle_while_a_task_of_it_is_to_be_known(
         assert (await ada.request("tasks/get", {"taskId": name}))["status"] == "working"
         assert (await refused(bob, "tasks/get", {"taskId": brief}))["code"] == -32602
         assert upstream_tasks.LONGEST_KEPT_SECONDS >= 60
+
+
+@pytest.mark.requirement("tasks.kept")
+async def test_a_session_is_not_idle_while_a_task_of_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClientSessions, "idle_seconds", 0.2)
+    async with (
+        network(tmp_path, {"up": OVER_STDIO}) as served,
+        served.client("modern", "ada") as ada,
+        served.client("modern", "bob") as bob,
+    ):
+        results: list[Json] = []
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(follow, ada, "one", results)
+            await until_begun(ada, "one")
+            await bob.call("up__greet", {"name": "Bob"})
+            await until(lambda: served.sessions() == 1)
+            await settle(ada, "completed", result={"content": [{"type": "text", "text": "done"}]})
+        assert said(results[0]) == "done"
