@@ -170,9 +170,6 @@ class SuspendedCalls:
         for name in [name for name, suspended in self._calls.items() if suspended.owner == owner]:
             self._expire(name)
 
-    def is_used(self, session: UpstreamSession) -> bool:
-        return any(suspended.session is session for suspended in self._calls.values())
-
     def _expire(self, name: str) -> None:
         suspended = self.take(name, self._calls[name].owner)
         if suspended is not None:

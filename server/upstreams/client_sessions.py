@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -51,13 +50,11 @@ class ClientSessions:
         audience: Audience,
         tasks: TaskGroup,
         starter: ProcessStarter,
-        is_suspended: Callable[[UpstreamSession], bool],
     ) -> None:
         self._upstream = upstream
         self._audience = audience
         self._tasks = tasks
         self._starter = starter
-        self._is_suspended = is_suspended
         self._held: dict[SessionKey, _SessionSlot] = {}
         self._may_shake_hands = True
 
@@ -167,7 +164,7 @@ class ClientSessions:
         return True
 
     def _is_unused(self, session: UpstreamSession) -> bool:
-        if session.questions.calls or session.task_ends or session.subscriptions or self._is_suspended(session):
+        if session.questions.calls or session.task_ends or session.subscriptions:
             return False
         return not session.streams and anyio.current_time() > session.wanted_until
 

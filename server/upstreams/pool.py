@@ -67,7 +67,6 @@ class UpstreamPool:
         entries: Alias to entry, in the order of the configuration.
         first_list_wait_seconds: How long after the start a list waits for those that are still connecting.
         on_offer: Told of each list that may be another one, and whether clients should hear of it.
-        is_suspended: Whether a call of a session is suspended.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class UpstreamPool:
         *,
         on_offer: Callable[[Kind, bool], None] = lambda _kind, _is_said: None,
         on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,
-        is_suspended: Callable[[UpstreamSession], bool] = lambda _: False,
         left_out: Mapping[str, str] | None = None,
     ) -> None:
         self.catalog = ToolCatalog(registry, name_budget)
@@ -94,7 +92,6 @@ class UpstreamPool:
         self._recalled: anyio.Event | None = None  # set once what servers listed in the last run is on offer
         self._on_offer = on_offer
         self._on_updated = on_updated
-        self._is_suspended = is_suspended
         self._registry = registry
         self._call_of = call_of
         self._wait_seconds = first_list_wait_seconds
@@ -226,7 +223,7 @@ class UpstreamPool:
 
                     starter = self._starter = BrokeredStarter(is_shared=True)
                 async with anyio.create_task_group() as tasks:
-                    self.sessions[upstream] = ClientSessions(upstream, audience, tasks, starter, self._is_suspended)
+                    self.sessions[upstream] = ClientSessions(upstream, audience, tasks, starter)
                     await upstream.run(starter, audience)
         finally:
             self.sessions.pop(upstream, None)

@@ -146,7 +146,6 @@ class Proxy:
             lambda upstream: partial(self.relay.call, upstream),
             on_offer=self._on_offer,
             on_updated=self._on_updated,
-            is_suspended=self._is_suspended,
             left_out=report.left_out,
         )
         self.pool.written = report.written
@@ -204,9 +203,6 @@ class Proxy:
     def _on_updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
         if upstream.alias not in self.denied:
             self.watching.updated(upstream, uri, whose)
-
-    def _is_suspended(self, session: UpstreamSession) -> bool:
-        return self.relay.suspended.is_used(session)
 
     def published_uri(self, upstream: Upstream, uri: str, is_sought: bool = False) -> str:
         return self.routes.published(upstream, uri, is_sought)
