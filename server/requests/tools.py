@@ -154,8 +154,8 @@ class ToolRequests:
         exchange = exchange_of(ctx, client.state.key)
         if "requestState" in exchange.params:
             exchange = self.relay.resumed(ctx.method, exchange)
-        is_refused = False
-        if not owner.tried.is_set() or owner.entry.prefix == "none":  # another one may have the name before it
+        is_refused, is_bare = False, self.relay.pool.catalog.names.find(call.name) is None
+        if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another one may have the name
             tool = self.registry.find(call.name)
             is_refused = tool is not None and self.flow.policy.why_not_offered(tool.traits) is not None
             if not is_refused:

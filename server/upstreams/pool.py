@@ -269,15 +269,17 @@ class UpstreamPool:
     async def when_known(self, tool_name: str, owner: Upstream) -> Upstream:
         """Who owns a name once the first attempt is over of all whose it may be.
 
-        Among servers without prefixes the first in the configuration has a name, however long it takes to start. A
-        client may know a tool from an earlier run, and many servers take longer to start than a list should wait; so
-        the call waits, in its own time.
+        Among servers without prefixes the first in the configuration has a name, however long it takes to start. What
+        apps call by its bare name is reached as long as nobody else has that. A client may know a tool from an earlier
+        run, and many servers take longer to start than a list should wait; so the call waits, in its own time.
         """
         waited: set[Upstream] = set()
-        while not owner.tried.is_set() or (
-            owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
-        ):
+        while True:
             is_found = self._alias_of(tool_name) is not None
+            is_bare = not is_found and owner.entry.prefix == "alias"  # as apps call it: anybody may have that name
+            is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
+            if owner.tried.is_set() and not (is_bare or is_unprefixed):
+                break
             # Those before the owner may have the name too; those after it only where nobody is known to have it.
             last = self.upstreams.index(owner) if is_found and owner in self.upstreams else len(self.upstreams)
             undecided = next(
@@ -286,7 +288,11 @@ class UpstreamPool:
                     for each in self.upstreams[: last + 1]
                     if not each.tried.is_set()
                     and each not in waited
-                    and (each is owner or self._is_unlisted(each.alias))
+                    and (
+                        each is owner
+                        or self._is_unlisted(each.alias)
+                        or (is_bare and TOOLS.field not in each.offer.lists)
+                    )
                 ),
                 None,
             )

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.harness import server_arguments, write_config
@@ -255,6 +256,30 @@ async def test_a_bare_name_takes_nobodys_name(tmp_path: Path) -> None:
         assert "not registered" in await refusal(client, "b__gone")
         read = await client.call("read_file", {"absolute_path": str(tmp_path / "none")})
         assert "params" not in json.dumps(read)
+
+
+@pytest.mark.requirement("apps.calls")
+@by_era
+@pytest.mark.parametrize("owner", ["alone", "app", "unprefixed"])
+async def test_a_bare_name_waits_for_servers_whose_it_may_be(owner: str, era: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    slow: Json = {"after": str(gate), "tools": [shown("show") if owner == "app" else tool("show")]}
+    entry: Json = {"trust": True, "prefix": "none" if owner == "unprefixed" else "alias"}
+    servers = {"a": app_server("a", "handshake", shown("show")), "slow": listing("slow", entry=entry, **slow)}
+    async with proxied(tmp_path, servers, era, settings={"proxy": {"firstListWait": 1}}) as client:
+        assert await called(client, "a__show") == ("a", "show")
+        told: list[str] = []
+
+        async def call() -> None:
+            told.append(await refusal(client, "show") if owner == "app" else json.dumps(await client.call("show", {})))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            assert await called(client, "a__show") == ("a", "show")
+            assert not told
+            gate.touch()
+        expected = {"alone": '\\"server\\": \\"a\\"', "app": "a__show", "unprefixed": "from slow"}
+        assert expected[owner] in told[0]
 
 
 @pytest.mark.requirement("apps.calls")
