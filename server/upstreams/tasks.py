@@ -54,6 +54,7 @@ ACKNOWLEDGE_SECONDS = (
 
 _TASK = "task"  # what an id of ours is sealed for
 _FINAL = ("completed", "failed", "cancelled")
+_OF_ONE_STATE = frozenset({"inputRequests", "requestState", "result", "error"})
 _PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
 
 NO_SUCH_TASK: Json = {
@@ -92,6 +93,11 @@ def _id_of(task: Json) -> str:
     if not isinstance(identity, str) or not 0 < len(identity) <= MOST_ID_CHARS:
         raise UnusableAnswerError("the task that it promised has no id, or one that is too long")
     return identity
+
+
+def _state_of(task: Json) -> Json:
+    """What is told of a task, without what belongs to one state alone, or to another kind of result."""
+    return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
 
 
 def _result_of(task: Json) -> Json:
@@ -260,8 +266,7 @@ class Tasks:
         }
         _extend_session(session, result)
         # Only `tasks/get` tells these, where they are looked at.
-        created = {key: value for key, value in result.items() if key not in ("inputRequests", "result", "error")}
-        return {**created, "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
+        return {**_state_of(result), "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
         """Bring `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
@@ -290,7 +295,9 @@ class Tasks:
                 )
                 raise
             questions.answered |= answers.keys()
-            return await self._for_client(route, answer, exchange) if method == "tasks/get" else answer
+            return (
+                await self._for_client(route, answer, exchange) if method == "tasks/get" else {"resultType": "complete"}
+            )
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
 
@@ -319,14 +326,21 @@ class Tasks:
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
         """A task as its upstream tells of it, as its client is told."""
-        shown: Json = {**task, "taskId": route.name}
+        shown: Json = {**_state_of(task), "taskId": route.name}
+        if "resultType" in shown:
+            shown["resultType"] = "complete"
         key = (exchange.client_key, route.name)
         match task.get("status"):
             case "completed":
                 published = partial(self._published_uri, route.upstream)
                 shown["result"] = with_links("tools/call", _result_of(task), published)
                 self._questions.pop(key, None)
-            case "failed" | "cancelled":
+            case "failed":
+                error = as_mapping(task.get("error"))
+                is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
+                shown["error"] = error if is_error else {"code": types.INTERNAL_ERROR, "message": "it says no reason"}
+                self._questions.pop(key, None)
+            case "cancelled":
                 self._questions.pop(key, None)
             case "input_required":
                 questions = self._questions.setdefault(key, TaskQuestions())

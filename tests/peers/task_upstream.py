@@ -142,7 +142,7 @@ class TaskServer:
                     await self.update(task, params["inputResponses"])
                 elif task["status"] not in FINAL:
                     await self.change(task, status="cancelled")
-                return {}
+                return fields_of(task.get("x-reply"))
             case _:
                 raise ProtocolError(-32601, "Method not found")
 
@@ -247,7 +247,7 @@ class TaskServer:
         if task["status"] in FINAL:
             return
         task |= {**fields, "lastUpdatedAt": now()}
-        if task["status"] != "input_required":
+        if task["status"] != "input_required" and "inputRequests" not in fields:
             task.pop("inputRequests", None)
         for identity, names, tell in self.streams:
             if task["taskId"] in names:

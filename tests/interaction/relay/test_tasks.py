@@ -379,6 +379,25 @@ async def test_what_creates_a_task_brings_no_questions_and_no_result(entries: di
 
 
 @pytest.mark.requirement("tasks.questions")
+async def test_nothing_but_a_task_that_asks_brings_questions(entries: dict[str, Json], tmp_path: Path) -> None:
+    round_of_questions: Json = {"resultType": "input_required", "inputRequests": {"one": FORM}, "requestState": "x"}
+    async with knowing(tmp_path, entries["http"]) as client:
+        more: Json = {"x-reply": round_of_questions, "x-unknown": 1}
+        for status in ("working", "failed", "cancelled"):
+            name = await begun(client, status, **more)
+            await settle(client, status, status, **round_of_questions)
+            task = await client.request("tasks/get", {"taskId": name})
+            assert (task["status"], task["resultType"], task["x-unknown"]) == (status, "complete", 1)
+            assert not task.keys() & {"inputRequests", "requestState", "result"}
+            error: Json = task.get("error", {})
+            assert error.get("code") == (-32603 if status == "failed" else None)
+        for method in ("tasks/update", "tasks/cancel"):
+            reply = await client.request(method, {"taskId": name, "inputResponses": {}})
+            assert not reply.keys() & round_of_questions.keys() - {"resultType"}
+            assert reply["resultType"] == "complete"
+
+
+@pytest.mark.requirement("tasks.questions")
 async def test_of_many_questions_of_a_task_some_wait_until_others_are_answered(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
