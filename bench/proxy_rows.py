@@ -104,7 +104,8 @@ def _lists(scene: Scene) -> Generator[Round]:
 @contextmanager
 def _processes(scene: Scene) -> Generator[Round]:
     with LineClient(_proxy(scene, 20)) as client:
-        assert len(_listed(client)) > 20
+        for number in range(20):  # a list alone may be that of the last run
+            client.call(f"u{number}__echo", {})
         yield lambda: Pair(client.processes)
 
 
