@@ -41,11 +41,15 @@ def _fixture_over_http() -> Generator[str]:
 
 
 @contextmanager
-def _proxy(root: Path, folder: Path, upstream: dict[str, Any]) -> Generator[str]:
-    """Our endpoint with nothing behind it but this upstream, whose names stay as they are."""
+def _proxy(root: Path, folder: Path, upstream: dict[str, Any], *, is_forked: bool = True) -> Generator[str]:
+    """Our endpoint with nothing behind it but this upstream, whose names stay as they are.
+
+    Two that are forked from one process would take each other for themselves.
+    """
     config = write_config(folder, {"mcpServers": {"fixture": {**upstream, "trust": True}}})
     options = ("--transport", "http", "--port", "0", "--no-builtin-tools", "--no-prefix")
-    command = [sys.executable, *forked(server_arguments(root, config, *options))]
+    arguments = server_arguments(root, config, *options)
+    command = [sys.executable, *(forked(arguments) if is_forked else arguments)]
     with background_server(command, r"serving MCP at (http://\S+?),") as url:
         yield f"{url}/mcp"
 
@@ -120,12 +124,16 @@ TASK_UPSTREAM = str(PEERS / "task_upstream.py")
 
 
 @pytest.mark.requirement("tasks.conformance")
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", ["stdio", "http", "another proxy"])
 def test_an_upstream_with_tasks_passes_every_scenario_of_tasks_behind_the_proxy(
     transport: str, root: Path, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
         upstream: dict[str, Any] = {"command": sys.executable, "args": forked([TASK_UPSTREAM, "stdio"])}
+        if transport == "another proxy":
+            inner = tmp_path / "inner"
+            inner.mkdir()
+            upstream = {"httpUrl": stack.enter_context(_proxy(root, inner, upstream, is_forked=False))}
         if transport == "http":
             port = stack.enter_context(background_server([sys.executable, TASK_UPSTREAM, "http"], r"port (\d+)"))
             upstream = {"httpUrl": f"http://127.0.0.1:{port}/mcp"}
