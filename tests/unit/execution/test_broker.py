@@ -34,6 +34,7 @@ from tests.processes import (
     run,
     until_none_carries,
 )
+from tools.shell import supervisor_pool
 from tools.shell.broker import messages
 from tools.shell.broker.descendants import MARK
 from tools.shell.brokered_starter import BrokeredStarter
@@ -222,6 +223,21 @@ async def test_a_supervisor_that_cannot_be_forked_says_why_though_nobody_hears_o
         await connection.run(launch)
     assert caught.value.number == errno.EAGAIN
     connection.close()
+
+
+@pytest.mark.requirement("process.exit")
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_where_groups_are_followed_nothing_is_looked_up_in_proc(
+    is_shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in Path(supervisor_pool.SCRIPT).parent.glob("*.py"):
+        (tmp_path / module.name).write_text(module.read_text().replace('"/proc', '"/none'))
+    monkeypatch.setattr(supervisor_pool, "SCRIPT", str(tmp_path / "broker.py"))
+    broker = BrokeredStarter(by_group=True, is_shared=is_shared)
+    try:
+        assert await run(broker, bash("echo ran; exit 3")) == (ExitStatus(3, None), "ran\n")
+    finally:
+        await broker.aclose()
 
 
 @pytest.mark.requirement("process.start-failed")
