@@ -27,15 +27,13 @@ _CAPABILITIES = "coretools-mcp/capabilities"  # under this key a connection of t
 _PROGRESS = frozenset({"progressToken", "progress", "total", "message"})  # what the SDK knows of progress
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
+USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
+_LEVEL_KEY = "coretools-mcp/logLevel"
 
 
 def is_web_address(url: object) -> bool:
     """Whether a person may be sent there: to the web and to no program of theirs, by an address that is seen whole."""
     return isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) is not None and visible(url) == url
-
-
-USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
-_LEVEL_KEY = "coretools-mcp/logLevel"
 
 
 class NotAskedError(Exception):

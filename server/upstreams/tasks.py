@@ -48,9 +48,7 @@ LONGEST_MS = 10**12  # what a task says to last longer is taken for no number (o
 MOST_ID_CHARS = 10_000  # a longer id of a task is not taken: it travels in a header (ours)
 MOST_ASKING = 1_000  # tasks whose questions are remembered; of more, whoever has the most loses the oldest (ours)
 MOST_LISTENED = 100  # tasks that one stream may tell of (ours)
-ACKNOWLEDGE_SECONDS = (
-    2.0  # how long an upstream may take to read what is wanted and to say of which tasks it will tell (ours)
-)
+ACKNOWLEDGE_SECONDS = 2.0  # how long an upstream may take to read a wish and say of which tasks it will tell (ours)
 
 _TASK = "task"  # what an id of ours is sealed for
 _FINAL = ("completed", "failed", "cancelled")
@@ -290,14 +288,12 @@ class Tasks:
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
                 # Either the task is unknown, which this tells, or the answers are not what it takes.
-                await self.request(
-                    "tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
-                )
+                asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
+                await self.request("tasks/get", asking)
                 raise
             questions.answered |= answers.keys()
-            return (
-                await self._for_client(route, answer, exchange) if method == "tasks/get" else {"resultType": "complete"}
-            )
+            done: Json = {"resultType": "complete"}
+            return await self._for_client(route, answer, exchange) if method == "tasks/get" else done
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
 
