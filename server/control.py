@@ -29,6 +29,7 @@ from server.log_history import HISTORY
 from server.oversight import Oversight
 from server.settings.files import runtime_folders
 from tools.contract.threads import THREADS
+from tools.files.opener import is_ours
 
 if TYPE_CHECKING:
     from server.dashboard.site import Dashboard
@@ -63,8 +64,7 @@ def _is_private(folder: str) -> bool:
         about = os.lstat(folder)
     except OSError:
         return False
-    is_closed = stat.S_ISDIR(about.st_mode) and not stat.S_IMODE(about.st_mode) & 0o077
-    return is_closed and about.st_uid == os.getuid()
+    return stat.S_ISDIR(about.st_mode) and not stat.S_IMODE(about.st_mode) & 0o077 and is_ours(about)
 
 
 def _make_room(environ: Mapping[str, str]) -> str | None:

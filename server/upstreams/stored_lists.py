@@ -32,7 +32,7 @@ from tools.contract.errors import ExhaustedError
 from tools.contract.secrets import RANDOM, is_secret_name, without_userinfo
 from tools.contract.threads import THREADS
 from tools.files.change.writer import PRIVATE_MODE, rename_in, temporary_in
-from tools.files.opener import Folder, open_folder
+from tools.files.opener import Folder, is_ours, open_private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,6 @@ class StoredLists:
     """The files in one folder, which is made with the first of them."""
 
     def __init__(self, state_folder: str) -> None:
-        self._state_folder = state_folder
         self._folder = os.path.join(state_folder, FOLDER)
         self._written: dict[str, bytes] = {}  # by key, a digest of what is in the file
         self._is_told = False
@@ -116,7 +115,7 @@ class StoredLists:
     def _read_all(self, keys: Sequence[str]) -> dict[str, LastRun]:
         found: dict[str, LastRun] = {}
         try:
-            with self._opened(makes=False) as folder:
+            with open_private_folder(self._folder, makes=False) as folder:
                 for key in keys:
                     try:
                         found[key] = _read(folder, key)
@@ -137,7 +136,7 @@ class StoredLists:
             digest = hashlib.sha256(content or b"").digest()
             if self._written.get(key) == digest:
                 return
-            with self._opened(makes=True) as folder:
+            with open_private_folder(self._folder, makes=True) as folder:
                 if content is None:
                     with suppress(FileNotFoundError):
                         os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
@@ -158,19 +157,6 @@ class StoredLists:
                 self._is_told = True
                 logger.warning("what servers list cannot be kept for the next run (%s)", error.strerror)
 
-    def _opened(self, *, makes: bool) -> Folder:
-        """The folder, if it is one of this user that nobody else may look into; an `OSError` if not."""
-        if makes:
-            os.makedirs(self._state_folder, 0o700, exist_ok=True)
-            with suppress(FileExistsError):
-                os.mkdir(self._folder, 0o700)
-        info = os.lstat(self._folder)
-        if not stat.S_ISDIR(info.st_mode) or not _is_ours(info):
-            raise NotADirectoryError(0, "its folder belongs to somebody else, or is a link")
-        if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
-            os.chmod(self._folder, 0o700)
-        return open_folder(self._folder)
-
 
 def _read(folder: Folder, key: str) -> LastRun:
     """The content of one file.
@@ -181,7 +167,7 @@ def _read(folder: Folder, key: str) -> LastRun:
     """
     with folder.open_file(key + _ENDING) as opened:
         info = opened.info
-        if not _is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):
+        if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):
             raise ValueError("others may write it")
         if info.st_mtime < time.time() - MOST_DAYS * 86_400:
             raise FileNotFoundError
@@ -230,7 +216,3 @@ def _prune(folder: Folder) -> None:
         if name.endswith(_ENDING) and (written < since or left < 0 or at >= MOST_FILES):
             with suppress(OSError):
                 os.unlink(folder.named(name), dir_fd=folder.descriptor)
-
-
-def _is_ours(info: os.stat_result) -> bool:
-    return sys.platform == "win32" or info.st_uid == os.geteuid()

@@ -528,6 +528,35 @@ def open_folder(path: str, *, to_list: bool = True) -> Folder:
         return Folder(path, open_link_free(path, JUST_LOOK | _NO_LINK | _FOLDER))
 
 
+def is_ours(info: os.stat_result) -> bool:
+    """Whether a file or a folder belongs to this user; on Windows, whose stat does not tell, everything does."""
+    return sys.platform == "win32" or info.st_uid == os.geteuid()
+
+
+def open_private_folder(path: str, *, makes: bool) -> Folder:
+    """Open a folder of our own at a real path, which nobody else may enter: where others may, they may not any more.
+
+    What is in it may have been put there before, so a file that others must not have made is looked at by itself.
+
+    Args:
+        path: The folder.
+        makes: Whether it is made where it is missing, with the folders above it.
+
+    Raises:
+        OSError: It cannot be used; `strerror` says why, without its path.
+    """
+    if makes:
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+    info = os.lstat(path)
+    if not stat.S_ISDIR(info.st_mode) or not is_ours(info):
+        raise NotADirectoryError(errno.ENOTDIR, "its folder belongs to somebody else, or is a link")
+    if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
+        os.chmod(path, 0o700)
+    return open_folder(path)
+
+
 def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
     """Open the folder at a real path, and make it and the folders above it as far as they are missing.
 

@@ -365,6 +365,29 @@ async def test_with_a_store_that_cannot_be_used_edits_go_on_and_say_so(
     assert sorted(os.listdir(store)) == listed
 
 
+@pytest.mark.skipif(os.name != "posix", reason="not run: owners and links are those of POSIX")
+@pytest.mark.requirement("undo.unusable")
+@pytest.mark.parametrize("is_link", [True, False])
+async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
+    root: Path, store: Path, tmp_path: Path, context: ToolContext, is_link: bool
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    if is_link:
+        store.parent.mkdir(parents=True, exist_ok=True)
+        store.symlink_to(elsewhere)
+    elif os.geteuid() != 0:
+        pytest.skip("not run: only root gives folders away")
+    else:
+        store.mkdir(parents=True)
+        os.chown(store, 12_345, -1)
+    why = f"{UNUSABLE} cannot be used: its folder belongs to somebody else, or is a link."
+    assert why in await write(context, "a.txt", "x\n")
+    assert (root / "a.txt").read_text() == "x\n"
+    assert os.listdir(store) == []
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
+
+
 @pytest.mark.requirement("undo.unusable")
 async def test_a_store_that_another_process_keeps_busy_holds_up_no_edit_for_long(
     root: Path, store: Path, context: ToolContext

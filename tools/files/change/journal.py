@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import sys
 import threading
 import time
 from collections.abc import Generator, Sequence
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.files.change.writer import alone_in
-from tools.files.opener import open_folder
+from tools.files.opener import is_ours, open_private_folder
 
 if TYPE_CHECKING:
     import sqlite3
@@ -261,18 +260,12 @@ class Journal:
         if self._connection is not None and info is not None and (info.st_dev, info.st_ino) == self._opened:
             return self._connection
         self._close()
-        os.makedirs(self._folder, 0o700, exist_ok=True)
-        folder = os.lstat(self._folder)
-        if not stat.S_ISDIR(folder.st_mode) or not _is_ours(folder):
-            raise JournalError("The folder of the journal of changes belongs to somebody else, or is a link.")
-        if sys.platform != "win32" and stat.S_IMODE(folder.st_mode) & 0o077:
-            os.chmod(self._folder, 0o700)
-        # Others may make it in this very moment.
-        with open_folder(self._folder, to_list=False) as held, alone_in(held):
+        # Others may make the file in this very moment.
+        with open_private_folder(self._folder, makes=True) as held, alone_in(held):
             with suppress(FileExistsError):
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             info = os.lstat(self._file)
-            if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not _is_ours(info):
+            if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not is_ours(info):
                 raise JournalError("The file of the journal of changes belongs to somebody else, or is a link.")
             database = sqlite3.connect(
                 self._file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
@@ -322,10 +315,6 @@ def _delete(database: sqlite3.Connection, number: int) -> None:
     database.execute(_PRUNE, images or (None, None))
 
 
-def _is_ours(info: os.stat_result) -> bool:
-    return sys.platform == "win32" or info.st_uid == os.geteuid()
-
-
 def _unusable(error: Exception) -> JournalError:
     """What is wrong; no text of the system, which may hold paths."""
     import sqlite3  # noqa: PLC0415 - as above
@@ -339,5 +328,7 @@ def _unusable(error: Exception) -> JournalError:
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
             why = "The journal of changes is damaged (coretools-mcp undo --forget begins a new one)."
             return JournalError(why, is_damaged=True)
+        case _ if isinstance(error, NotADirectoryError):
+            return JournalError(f"The journal of changes cannot be used: {error.strerror}.")
         case _:
             return JournalError("The journal of changes cannot be opened or written.")
