@@ -2,13 +2,13 @@
 //
 //   node authorization_server.mjs FOLDER [OPTIONS]
 //
-// FOLDER has oidc-provider in its node_modules; OPTIONS is JSON: `port` (0: a free one), `seconds` (an access token
-// lives that long), `clients` (known without registration, in the words of RFC 7591). It tells its issuer on standard
-// error. Beside its own endpoints there are
+// FOLDER has oidc-provider in its node_modules; OPTIONS is JSON: `port` (0: a free one) and `clients` (known without
+// registration, in the words of RFC 7591). It tells its issuer on standard error. Beside its own endpoints there are
 //
 //   GET /counts     what was asked of it: by path, by grant, and how often a refresh token came a second time
 //   GET /issued     every secret that it has given away
-//   POST /faults    JSON that is merged into `faults` below; `forget` ("Client" or "Grant") is done at once
+//   POST /switch    JSON that is merged into `switches` below; `forget` ("Client" or "Grant") is done at once
+//   POST /reset     all of that as it was at the start, and nothing known of anybody
 
 import { generateKeyPairSync } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -16,24 +16,33 @@ import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 const [folder, text = '{}'] = process.argv.slice(2);
-const options = { port: 0, seconds: 600, clients: [], ...JSON.parse(text) };
+const options = { port: 0, clients: [], ...JSON.parse(text) };
 const library = (path) => import(pathToFileURL(resolve(folder, 'node_modules/oidc-provider/lib', path)));
 const { default: Provider } = await library('index.js');
 const { default: MemoryAdapter } = await library('adapters/memory_adapter.js');
 
-const counts = { requests: {}, grants: {}, refused: {}, registrations: 0, reuses: 0 };
+const counts = {};
+const switches = {};
 const issued = new Set();
-const faults = {
-  delays: {}, // milliseconds before a path is answered
-  html: [], // paths that are answered with a page
-  withoutPkce: false, // the metadata does not say that S256 is understood
-  issuer: null, // what redirects say of it
-  denies: false, // the person says no
+const store = new Map(); // what has expired is seen by what it says itself
+
+const reset = () => {
+  Object.assign(counts, { requests: {}, grants: {}, refused: {}, registrations: 0, reuses: 0 });
+  Object.assign(switches, {
+    seconds: 600, // how long an access token lives
+    delays: {}, // milliseconds before a path is answered
+    html: [], // paths that are answered with a page
+    withoutPkce: false, // the metadata does not say that S256 is understood
+    issuer: null, // what redirects say of it
+    denies: false, // the person says no
+  });
+  issued.clear();
+  store.clear();
 };
+reset();
 
 const count = (group, name) => { counts[group][name] = (counts[group][name] ?? 0) + 1; };
 
-const store = new Map(); // what has expired is seen by what it says itself
 const forget = (kind) => {
   for (const key of store.keys()) if (key.startsWith(`${kind}:`)) store.delete(key);
 };
@@ -55,8 +64,7 @@ const provider = new Provider(issuer, {
   expiresWithSession: () => false,
   clientAuthMethods: ['none', 'client_secret_basic', 'client_secret_post', 'private_key_jwt'],
   scopes: ['offline_access', 'tools', 'pictures'],
-  ttl: { AccessToken: options.seconds, ClientCredentials: options.seconds, RefreshToken: 86400, Grant: 86400,
-    Interaction: 600, Session: 600 },
+  ttl: { RefreshToken: 86400, Grant: 86400, Interaction: 600, Session: 600 },
   features: {
     devInteractions: { enabled: false },
     registration: { enabled: true },
@@ -68,7 +76,7 @@ const provider = new Provider(issuer, {
         scope: 'tools pictures',
         audience: resource,
         accessTokenFormat: 'jwt',
-        accessTokenTTL: options.seconds,
+        accessTokenTTL: switches.seconds,
         jwt: { sign: { alg: 'ES256' } },
       }),
     },
@@ -105,11 +113,13 @@ async function body(request) {
 provider.use(async (ctx, next) => {
   if (ctx.path === '/counts') ctx.body = counts;
   else if (ctx.path === '/issued') ctx.body = [...issued];
-  else if (ctx.path === '/faults') {
+  else if (ctx.path === '/reset') {
+    reset();
+    ctx.body = switches;
+  } else if (ctx.path === '/switch') {
     const { forget: kind, ...more } = await body(ctx.req);
     if (kind) forget(kind);
-    Object.assign(faults, more);
-    ctx.body = faults;
+    ctx.body = Object.assign(switches, more);
   } else await next();
 });
 
@@ -118,10 +128,10 @@ provider.use(async (ctx, next) => {
   const path = ctx.path.replace(/^\/(interaction|auth)\/.*/, '/$1/ID');
   count('requests', path);
   // `delays` is looked at again and again, so that a request that waits goes on when the delay is taken away.
-  for (const since = Date.now(); Date.now() < since + (faults.delays[path] ?? 0);) {
+  for (const since = Date.now(); Date.now() < since + (switches.delays[path] ?? 0);) {
     await new Promise((done) => { setTimeout(done, 10); });
   }
-  if (faults.html.includes(path)) {
+  if (switches.html.includes(path)) {
     ctx.type = 'html';
     ctx.body = '<!doctype html><title>Sign in</title><p>This network wants you to sign in.</p>';
     return;
@@ -130,12 +140,12 @@ provider.use(async (ctx, next) => {
   for (const name of ['access_token', 'refresh_token', 'client_secret', 'registration_access_token']) {
     if (typeof ctx.body?.[name] === 'string') issued.add(ctx.body[name]);
   }
-  if (ctx.path.startsWith('/.well-known/') && faults.withoutPkce) delete ctx.body.code_challenge_methods_supported;
+  if (ctx.path.startsWith('/.well-known/') && switches.withoutPkce) delete ctx.body.code_challenge_methods_supported;
   const location = ctx.response.get('Location');
   if (location && !location.startsWith('/') && !location.startsWith(issuer)) {
     const to = new URL(location);
     if (to.searchParams.has('code')) issued.add(to.searchParams.get('code'));
-    if (faults.issuer) to.searchParams.set('iss', faults.issuer);
+    if (switches.issuer) to.searchParams.set('iss', switches.issuer);
     ctx.set('Location', to.href);
   }
 });
@@ -143,7 +153,7 @@ provider.use(async (ctx, next) => {
 // The person.
 provider.use(async (ctx, next) => {
   if (!ctx.path.startsWith('/interaction/')) return next();
-  const said = faults.denies ? { error: 'access_denied' } : { login: { accountId: 'person' }, consent: {} };
+  const said = switches.denies ? { error: 'access_denied' } : { login: { accountId: 'person' }, consent: {} };
   const to = await provider.interactionResult(ctx.req, ctx.res, said, { mergeWithLastSubmission: false });
   return ctx.redirect(to);
 });

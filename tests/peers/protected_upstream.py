@@ -2,7 +2,8 @@
 
 The tools of `upstream.py` over Streamable HTTP, on a free port that is told on standard error. A token is a JWT of that
 issuer for this server, with the scope `tools`, and `pictures` as well for the tool `picture`. Beside it,
-`GET /counts` says how many requests there were by path and by how they were met, and which tokens came along.
+`GET /counts` says how many requests there were by path and by how they were met, and which tokens came along;
+after `POST /refuse` those tokens are refused, as if they had expired; `POST /reset` forgets all that.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class Gate:
         self._address = address
         self._keys: jwt.PyJWKSet | None = None
         self._paths: Counter[str] = Counter()
-        self._outcomes: Counter[str] = Counter({"served": 0, "unauthorized": 0, "forbidden": 0})
+        self._outcomes: Counter[str] = Counter()
         self._tokens: dict[str, None] = {}
+        self._refused: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -74,7 +76,14 @@ class Gate:
         """What is said in place of the server."""
         path = request.url.path
         if path == "/counts":
-            return JSONResponse({"paths": self._paths, **self._outcomes, "tokens": list(self._tokens)})
+            return JSONResponse({"paths": self._paths, "outcomes": self._outcomes, "tokens": list(self._tokens)})
+        if path == "/refuse":
+            self._refused |= set(self._tokens)
+            return Response()
+        if path == "/reset":
+            for each in (self._paths, self._outcomes, self._tokens, self._refused):
+                each.clear()
+            return Response()
         self._paths[path] += 1
         if path == METADATA:
             return JSONResponse(
@@ -97,6 +106,8 @@ class Gate:
         if not token:
             return self._challenge(401, "unauthorized")
         self._tokens[token] = None
+        if token in self._refused:
+            return self._challenge(401, "unauthorized", error="invalid_token")
         try:
             claims = jwt.decode(
                 token,
