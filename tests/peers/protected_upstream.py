@@ -1,0 +1,157 @@
+"""An upstream server for tests that lets in who has a token: `protected_upstream.py ISSUER`.
+
+The tools of `upstream.py` over Streamable HTTP, on a free port that is told on standard error. A token is a JWT of that
+issuer for this server, with the scope `tools`, and `pictures` as well for the tool `picture`. Beside it,
+`GET /counts` says how many requests there were by path and by how they were met, and which tokens came along;
+after `POST /refuse` those tokens are refused, as if they had expired; `POST /reset` forgets all that.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import jwt
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.peers.upstream import http_app
+
+FURTHER = {"picture": "pictures"}
+"""Tools that need one more scope."""
+
+METADATA = "/.well-known/oauth-protected-resource/mcp"
+
+
+class Gate:
+    """Stands before a server, and lets in who has a token for it.
+
+    Args:
+        app: The server.
+        issuer: Whose tokens count.
+        address: Where the server listens.
+    """
+
+    def __init__(self, app: ASGIApp, issuer: str, address: str) -> None:
+        self._app = app
+        self._issuer = issuer
+        self._address = address
+        self._keys: jwt.PyJWKSet | None = None
+        self._paths: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
+        self._tokens: dict[str, None] = {}
+        self._refused: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        body = await request.body()
+        response = await self._answer(request, body)
+        if response is not None:
+            await response(scope, receive, send)
+            return
+
+        # What has been read is handed on.
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self._app(scope, again, send)
+
+    async def _answer(self, request: Request, body: bytes) -> Response | None:
+        """What is said in place of the server."""
+        path = request.url.path
+        if path == "/counts":
+            return JSONResponse({"paths": self._paths, "outcomes": self._outcomes, "tokens": list(self._tokens)})
+        if path == "/refuse":
+            self._refused |= set(self._tokens)
+            return Response()
+        if path == "/reset":
+            for each in (self._paths, self._outcomes, self._tokens, self._refused):
+                each.clear()
+            return Response()
+        self._paths[path] += 1
+        if path == METADATA:
+            return JSONResponse(
+                {
+                    "resource": f"{self._address}/mcp",
+                    "authorization_servers": [self._issuer],
+                    "scopes_supported": ["tools"],
+                    "bearer_methods_supported": ["header"],
+                }
+            )
+        if path != "/mcp":
+            return Response(status_code=404)
+        needed = {"tools"}
+        if request.method == "POST":
+            message: dict[str, Any] = json.loads(body)
+            further = FURTHER.get(message.get("params", {}).get("name"))
+            if further is not None:
+                needed.add(further)
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not token:
+            return self._challenge(401, "unauthorized")
+        self._tokens[token] = None
+        if token in self._refused:
+            return self._challenge(401, "unauthorized", error="invalid_token")
+        try:
+            claims = jwt.decode(
+                token,
+                await self._key(token),
+                algorithms=["ES256"],
+                audience=f"{self._address}/mcp",
+                issuer=self._issuer,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except jwt.InvalidTokenError:
+            return self._challenge(401, "unauthorized", error="invalid_token")
+        if not needed <= set(claims.get("scope", "").split()):
+            return self._challenge(403, "forbidden", error="insufficient_scope", scope=" ".join(sorted(needed)))
+        self._outcomes["served"] += 1
+        return None
+
+    def _challenge(self, status: int, outcome: str, **more: str) -> Response:
+        self._outcomes[outcome] += 1
+        said = {**more, "resource_metadata": f"{self._address}{METADATA}"}
+        header = ", ".join(f'{name}="{value}"' for name, value in said.items())
+        return JSONResponse({"error": outcome}, status, {"WWW-Authenticate": f"Bearer {header}"})
+
+    async def _key(self, token: str) -> jwt.PyJWK:
+        identity = jwt.get_unverified_header(token).get("kid")
+        if self._keys is None:
+            async with httpx2.AsyncClient() as client:
+                self._keys = jwt.PyJWKSet.from_dict((await client.get(f"{self._issuer}/jwks")).json())
+        for key in self._keys.keys:
+            if key.key_id == identity:
+                return key
+        raise jwt.InvalidTokenError
+
+
+def main() -> None:
+    """Serve until it is ended."""
+    (issuer,) = sys.argv[1:]
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    sys.stderr.write(f"serving {address}\n")
+    sys.stderr.flush()
+    config = uvicorn.Config(Gate(http_app(), issuer, address), log_config=None, timeout_graceful_shutdown=1)
+    anyio.run(lambda: uvicorn.Server(config).serve(sockets=[listener]))
+
+
+if __name__ == "__main__":
+    main()
