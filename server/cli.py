@@ -229,6 +229,15 @@ def _run(arguments: argparse.Namespace) -> int:
                 return list_clients(os.environ)
             folders, imports, prints = tuple(arguments.workspace), arguments.imports, arguments.print
             return install(replace(options, workspaces=folders, imports=imports, prints=prints), os.environ)
+        case "login" | "logout" as command:
+            report = _settings(arguments)
+            from server.console import login  # noqa: PLC0415
+
+            if command == "login" and arguments.list:
+                return login.list_logins(report, as_json=arguments.json)
+            if command == "logout":
+                return login.log_out(report, arguments.server, arguments.principal)
+            return login.log_in(report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser)
         case "doctor":
             overrides_of(arguments)  # what is wrong with the command itself is no finding
             from server.console.doctor import examine  # noqa: PLC0415
@@ -333,6 +342,15 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         without_effect += [("DIR", "with --list, which lists all folders")] if is_named else []
     if arguments.command == "undo" and arguments.forget and arguments.id is not None:
         without_effect += [("ID", "with --forget, which forgets all changes")]
+    if arguments.command == "login":
+        if arguments.list:
+            is_named = arguments.server is not None
+            without_effect += [("SERVER", "with --list, which lists all logins")] if is_named else []
+            without_effect += [("--no-browser", "with --list")] if arguments.no_browser else []
+        elif arguments.server is None:
+            command.error("which server? Name one of mcpServers, or give --list.")
+        elif arguments.json:
+            without_effect += [("--json", "without --list")]
     for option, why in without_effect:
         command.error(f"{option} has no effect {why}.")
     return arguments
@@ -440,6 +458,23 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     instead = trust.add_mutually_exclusive_group()
     instead.add_argument("--remove", action="store_true", help="trust the folder no more")
     instead.add_argument("--list", action="store_true", help="list the folders that are trusted")
+    login = command(
+        names,
+        "login",
+        "log in to a server behind this one",
+        "It opens a browser at the server's authorization server, and keeps the login on this machine. Running servers "
+        "take it up by themselves.",
+        is_shared=True,
+    )
+    logout = command(names, "logout", "end a login to a server behind this one", is_shared=True)
+    login.add_argument("server", nargs="?", metavar="SERVER", help="its alias in mcpServers")
+    logout.add_argument("server", metavar="SERVER", help="its alias in mcpServers")
+    login.add_argument("--no-browser", action="store_true", help="print the address, and take the one it leads back to")
+    login.add_argument("--list", action="store_true", help="list the logins that are kept")
+    login.add_argument("--json", action="store_true", help="with --list: answer as JSON")
+    for each in (login, logout):
+        what = "whose login: the name of a token in http.tokens (default: yours)"
+        each.add_argument("--as", dest="principal", default="", metavar="NAME", help=what)
     what = "list the changes of files that can be undone, of every client"
     changes = command(names, "changes", what, "Those of the working folder, or of --workspace.", is_shared=True)
     undo = command(

@@ -29,6 +29,8 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
 _LEVEL_KEY = "coretools-mcp/logLevel"
+TOKEN_KEY = "token:"  # noqa: S105 - what the keys of clients begin with that are told apart by their tokens
+LOGIN_KEY = "coretools-mcp/login"  # of the wish for a login in `inputRequests`, and of the answer to it
 
 
 def is_web_address(url: object) -> bool:
@@ -71,7 +73,7 @@ class Exchange:
     def input_responses(self) -> Json:
         """Answers to questions of upstreams, without those to questions of our own."""
         given = as_mapping(self.params.get("inputResponses"))
-        return {key: given[key] for key in given if key != QUESTION_KEY}
+        return {key: given[key] for key in given if key not in (QUESTION_KEY, LOGIN_KEY)}
 
     @property
     def log_level(self) -> str | None:

@@ -29,7 +29,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from server.client_request import Exchange
+from server.client_request import TOKEN_KEY, Exchange
 from server.file_uris import UriRefusedError, path_of_uri
 from server.sdk_seams import Connection, RequestContext, client_name, connection_of, sse_session
 from server.settings.files import real_path
@@ -187,7 +187,7 @@ def client_key(ctx: RequestContext) -> str | None:
     request = cast("Request", ctx.request)
     token = get_access_token()
     if token is not None:
-        return f"token:{token.client_id}"
+        return f"{TOKEN_KEY}{token.client_id}"
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return None
     # Not of `request.url`, which is built anew for each request.

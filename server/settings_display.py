@@ -112,8 +112,8 @@ def command_text(words: Sequence[Any]) -> str:
 
 
 _TRANSPORT_KEYS = ("command", "url", "httpUrl", "type")
-_ENVIRONMENT_KEYS = ("env", "headers", "inheritEnv")
-_DESCRIBED = (*_TRANSPORT_KEYS, *_ENVIRONMENT_KEYS, "args", "cwd", "trust", "enabled", "description")
+_PASSED_KEYS = ("env", "headers", "inheritEnv", "oauth")
+_DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled", "description")
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
@@ -134,7 +134,7 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
         args: Any = entry.get("args") or []
         words = cast("list[Any]", args) if isinstance(args, list) else [args]
         parts = [command_text([entry.get("command") or "", *words])]
-    given = {key: entry[key] for key in _ENVIRONMENT_KEYS if entry.get(key)}
+    given = {key: entry[key] for key in _PASSED_KEYS if entry.get(key)}
     if given:
         parts.append(f"with {as_text(shown_value(('mcpServers',), given) if hides else given)}")
     if entry.get("cwd"):

@@ -179,8 +179,7 @@ class Commands:
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
 
         report, shell = self._report, self._report.settings.shell
-        keeps_something = report.settings.undo.enabled or report.settings.proxy.catalogue
-        if keeps_something and report.state_folder is not None:
+        if report.state_folder is not None:
             with suppress(OSError):  # only what is there can be hidden from a command
                 os.makedirs(report.state_folder, 0o700, exist_ok=True)
         site = Site(

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName
-from server.settings.canonical_form import TRANSPORT_ALIASES
+from server.settings.canonical_form import adapt_servers
 from server.settings.document_edits import JsonDocument, MemberPath, toml_tree
 from server.settings.files import home_folder, parse, read_regular
-from server.settings.models import UpstreamSettings
+from server.settings.models import OAuthSettings, UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
 from server.settings.tree import Tree, table_at, value_at
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS
@@ -316,8 +316,11 @@ def _our_entry(
     for key in ("source", "env_http_headers", "bearer_token_env_var", "startup_timeout_sec", "tool_timeout_sec"):
         given.pop(key, None)
     for key, value in given.items():
-        if key == "type":
-            entry[key] = TRANSPORT_ALIASES.get(str(value), value)
+        if key == "oauth" and isinstance(value, dict):
+            login = cast("Tree", value)
+            entry[key] = {ours: login[ours] for ours in keys_of(OAuthSettings) if ours in login}
+            for other in sorted(login.keys() - entry[key].keys()):
+                diagnostics.warn(path, f"{dotted((name, key, other))} has no counterpart here and is left out.")
         elif key == "trust" and (client is None or not client.knows_trust):
             said = f"{dotted((name, key))} is left out: it would let its tools run without a question, and"
             whose = "a file that is named cannot say that" if client is None else f"{client.title} has no such key"
@@ -357,6 +360,7 @@ def _our_entry(
             told.add(f"{name} uses ${{{kind}}}, which is not known here; write the path there.")
         return match[0]
 
+    adapt_servers({"mcpServers": {name: entry}})
     entry |= {key: converted_texts(entry[key]) for key in EXPANDED_IN_SERVERS if key in entry}
     if headers:
         entry["headers"] = {**table_at(entry, "headers"), **headers}

@@ -343,7 +343,10 @@ async def check_upstreams(app: App, found: Findings) -> None:
         took = f"{UPSTREAM_SECONDS:g} s, which is as long as it is waited for" if scope.cancelled_caught else took
         key = f"mcpServers.{upstream.alias}"
         if upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION:
-            remedy = f"look at {key}. {WAYS_TO_AUTHENTICATE}"
+            login = (
+                f"Run: {upstream.login.command}. Or: " if upstream.wants_login and upstream.login is not None else ""
+            )
+            remedy = f"look at {key}. {login}{WAYS_TO_AUTHENTICATE}"
         elif upstream.entry.transport == "stdio":
             remedy = f"look at {key}, and run its command by hand"
         else:

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import cast
 
 from server.console import Failure, UsageError
@@ -118,20 +117,9 @@ def open_dashboard(environ: Mapping[str, str], pid: int | None, *, opens_browser
     how = "The link signs one browser in, once, within a minute. The page is there until the server ends."
     show(f"{whose} {how}", stream=sys.stderr)
     if opens_browser:
-        import webbrowser  # noqa: PLC0415 - only here
+        from server.console.browser import open_in_browser  # noqa: PLC0415 - only here
 
-        path = link_file(socket)
-        # Others see the arguments of programs, so the browser is given the link by a file that only we may read.
-        content = (
-            f'<!doctype html><title>coretools-mcp</title><meta http-equiv="refresh" content="0;url={said["link"]}">'
-        )
-        is_opened = False
-        with suppress(OSError):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(content)
-            is_opened = webbrowser.open(f"file://{path}")
-        if not is_opened:
+        if not open_in_browser(said["link"], link_file(socket)):
             note("no browser could be started here; open the link in one yourself")
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,17 +14,18 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from server.client_request import exchange_of
+from server.client_request import Exchange, exchange_of
 from server.clients import ClientTable, Contexts
 from server.consent.confirmers import AlreadyConsented, ClientConfirmer, Confirmers, with_marked_answer
 from server.json_rpc import ReadyList, as_mapping
 from server.protocol_mapping import LINKS_SINCE, DisplayPlace, result_to_wire, tool_to_wire
 from server.sdk_seams import RequestContext, is_open
 from server.tool_services import CustomTools
-from server.upstreams.call_relay import Relay
+from server.upstreams.call_relay import MOST_LOGINS, Relay
 from server.upstreams.catalog.apps import with_app_links
+from server.upstreams.catalog.names import full_name
 from server.upstreams.catalog.tools import DiscoveredMCPTool
-from server.upstreams.connection import Upstream
+from server.upstreams.connection import LOGIN_TOOL, Upstream
 from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.session.listing import TOOLS
 from server.upstreams.session.results import NEVER_CACHED, protocol_error, result_for_client
@@ -160,6 +161,11 @@ class ToolRequests:
             is_refused = tool is not None and self.flow.policy.why_not_offered(tool.traits) is not None
             if not is_refused:
                 owner = await self.relay.pool.when_known(call.name, owner)
+        if (owner.wants_login or "login" in exchange.carried) and not is_refused:
+            logged_in = await self._log_in(ctx, call, owner, exchange)
+            if not isinstance(logged_in, Exchange):
+                return logged_in
+            exchange = logged_in
         context = self.contexts.of_relayed(client, exchange)
         confirmer: Confirmer = AlreadyConsented()
         if not exchange.is_resumed:
@@ -191,6 +197,30 @@ class ToolRequests:
         if outcome.verbatim is not None and not outcome.note:
             return outcome.verbatim
         return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
+
+    async def _log_in(
+        self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
+    ) -> Exchange | Mapping[str, Any]:
+        """Have a person log in to the server of a call: the call to go on with, or what is answered instead."""
+        is_asked = self.relay.why_denied(owner.alias) == ""
+        for _ in range(MOST_LOGINS):
+            # One that a person has agreed to before goes on where it needs the login.
+            is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
+            if not is_asked or not (owner.wants_login or is_resumed):
+                break
+            try:
+                asked = await self.relay.log_in(owner, owner.login_needed(), ctx.method, exchange)
+            except ToolError as error:
+                return result_to_wire(call.name, ToolResult.failed(error), self.display, ctx.protocol_version)
+            if asked is not None:
+                return asked
+            exchange = replace(exchange, carried={}, is_resumed=False)
+        if call.name != full_name(owner.alias, LOGIN_TOOL) or owner.live_session is None:
+            return exchange
+        count = len(owner.offer.of(TOOLS))
+        done = ToolResult(f"The user is logged in to {owner.alias}, whose {count} tools are listed now.")
+        is_listed = self.registry.find(call.name) is not None  # it may have one of this name itself
+        return exchange if is_listed else result_to_wire(call.name, done, self.display, ctx.protocol_version)
 
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
         return await self._call(ctx, FunctionCall(params.name, params.arguments or {}))

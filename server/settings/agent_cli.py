@@ -20,8 +20,8 @@ from server.settings.canonical_form import (
     MODE_ALIASES,
     WRONG,
     Converters,
+    adapt_servers,
     convert_keys,
-    rename_transports,
 )
 from server.settings.files import home_folder
 from server.settings.layers import REFUSING
@@ -148,7 +148,7 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
         value = value_at(data, path)
         if value is not None and not (value == [] and path in _EMPTY_IS_ALL):
             set_default(result, path, value)
-    rename_transports(result)
+    adapt_servers(result)
     for name, entry in list(table_at(result, "mcpServers").items()):
         # Theirs know transports and keys that ours does not, and one server must not keep the others from starting.
         why = _why_unusable(entry)

@@ -106,7 +106,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         del data["approvalMode"]
         said = 'approvalMode "yolo" is ignored: it counts only on the command line, as --approval-mode yolo.'
         diagnostics.warn(source, said)
-    rename_transports(data)
+    adapt_servers(data)
     for path in _COMMAND_LINES:
         parent, line = parent_at(data, path), value_at(data, path)
         if parent is None or not (isinstance(line, str) or line == []):
@@ -191,12 +191,15 @@ def warn_of_difference(
     diagnostics.warn(source, said)
 
 
-def rename_transports(data: Tree) -> None:
-    """Give the types of the servers the names that they have here, in place."""
+def adapt_servers(data: Tree) -> None:
+    """Give the types of the servers the names that they have here, and make arrays of scopes in one text, in place."""
     for entry in table_at(data, "mcpServers").values():
         named: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
         if isinstance(named, str):
             entry["type"] = TRANSPORT_ALIASES.get(named, named)
+        scopes: Any = value_at(cast("Tree", entry), ("oauth", "scopes")) if isinstance(entry, dict) else None
+        if isinstance(scopes, str):
+            entry["oauth"]["scopes"] = scopes.split()
 
 
 def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:

@@ -16,6 +16,35 @@ from server.settings.section import DAY, CommandLine, Duration, Expected, Sectio
 from tools.contract.limits import ApprovalMode, MediaHandling
 
 
+class OAuthSettings(Section):
+    """How we log in to a server that is reached by its address (OAuth 2.1)."""
+
+    enabled: bool = True
+    """Whether we log in where the server wants it. Without oauth we do, unless headers has Authorization."""
+    client_id: Annotated[str | None, Field(repr=False)] = None
+    """The id by which the authorization server knows us; null registers us where it lets us. Variables are expanded."""
+    client_secret: Annotated[str | None, Field(repr=False)] = None
+    """The secret that goes with clientId. Variables are expanded."""
+    client_metadata_url: Annotated[str | None, Field(repr=False)] = None
+    """The https address of a document about us, which is our id for authorization servers that read it (Client ID \
+Metadata Documents). Variables are expanded."""
+    scopes: tuple[str, ...] | None = None
+    """What we ask for; null is what the server says. Variables are expanded."""
+    grant: Literal["authorization-code", "client-credentials"] = "authorization-code"
+    """Who logs in: a person in a browser, or this program by itself with a secret or a key."""
+    private_key: Annotated[str | None, Field(repr=False)] = None
+    """The private key (PEM) that we sign with in place of a clientSecret, for client-credentials alone. Variables are \
+expanded."""
+    signing_algorithm: Literal[
+        "ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA"
+    ] = "ES256"
+    """How we sign with privateKey."""
+    callback_port: Annotated[int | None, Field(ge=1, le=65_535)] = None
+    """The port of this machine to which the browser is sent back; null is proxy.loginPort."""
+    shared: bool = False
+    """Whether all clients over HTTP use the login of the person of this machine, and not each the one of its token."""
+
+
 class UpstreamSettings(Section):
     """One entry of `mcpServers`."""
 
@@ -37,6 +66,8 @@ class UpstreamSettings(Section):
     """The transport; null takes it from which of httpUrl, url and command is given, in this order."""
     headers: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """HTTP headers sent with every request to a remote server. Variables are expanded."""
+    oauth: OAuthSettings | None = None
+    """How we log in to a remote server; null logs in where the server wants it and headers has no Authorization."""
     enabled: bool = True
     """Whether the server is used."""
     description: str = ""
@@ -119,6 +150,11 @@ with what they put before it."""
     """Whether what servers list is kept for the next run, whose first list need not wait for them then."""
     prefix: Literal["alias", "none"] = "alias"
     """With none, the tools of all servers are published under their own names, whatever the servers' prefix says."""
+    login_port: Annotated[int, Field(ge=1, le=65_535)] = 18_809
+    """The port of this machine to which the browser is sent back after a login to a server."""
+    token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - no secret
+    """Where the secrets of logins to servers are kept: in private files of the user's state folder, or in the keyring \
+of the system, for which the extra keyring is needed."""
 
 
 class PermissionSettings(Section):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from types import NoneType
 from typing import Annotated, Any, Final, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -66,11 +67,10 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
     keys: dict[str, Key] = {}
     for name, model_field in section.model_fields.items():
         annotation = cast("Any", model_field.annotation)
-        parts = (annotation, *get_args(annotation)[-1:])  # of a table, the last is what its values are
+        parts = (annotation, *get_args(annotation))  # of a table, what its values are; of a section, perhaps null
         below = next((part for part in parts if isinstance(part, type) and issubclass(part, Section)), None)
-        keys[model_field.alias or name] = Key(
-            model_field, below, is_table=below is not None and below is not annotation
-        )
+        is_table = below is not None and below is not annotation and NoneType not in parts
+        keys[model_field.alias or name] = Key(model_field, below, is_table=is_table)
     return keys
 
 

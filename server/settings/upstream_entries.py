@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from server.settings.models import Settings, UpstreamSettings
+from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.section import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again (ours)
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a server that we start how many of us are above it
-EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers")  # whose texts have variables
+EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # with variables in texts
 MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops (ours)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # a token of RFC 6749, 3.3
+_CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "private_key")  # of `oauth`
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,15 @@ def resolve_entries(
             for key in ("command", "cwd", "url", "http_url"):
                 value: str | None = getattr(entry, key)
                 expanded[key] = expander.text(value, (*path, wire_name(key))) if value is not None else None
+            if (oauth := entry.oauth) is not None:
+                here = (*path, "oauth")
+                given: dict[str, str | None] = {key: getattr(oauth, key) for key in _CLIENT_TEXTS}
+                texts: dict[str, Any] = {
+                    key: expander.text(text, (*here, wire_name(key))) for key, text in given.items() if text is not None
+                }
+                if oauth.scopes is not None:
+                    texts["scopes"] = expander.texts(oauth.scopes, (*here, "scopes"))
+                expanded["oauth"] = oauth.model_copy(update=texts)
             entry = entry.model_copy(update=expanded)
             if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is left out. {HINT}"):
                 left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
@@ -109,8 +120,8 @@ def resolve_entries(
                 entry = entry.model_copy(update={"prefix": "none"})
             for problem in _problems_of(entry, path, settings.proxy.name_budget):
                 diagnostics.refuse(source_of(path), problem)
-            given = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
-            keys = [key for key, value in given.items() if value is not None]
+            ways = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
+            keys = [key for key, value in ways.items() if value is not None]
             if len(keys) > 1:
                 said = f"{dotted(path)} gives {' and '.join(keys)}; only {_transport_key(entry)} is used."
                 diagnostics.warn(source_of(path), said)
@@ -177,3 +188,34 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
             yield f"{dotted((*path, 'headers', name))} is not a name for an HTTP header."
         elif not _HEADER_VALUE.fullmatch(value):
             yield f"{dotted((*path, 'headers', name))} has to be printable ASCII on one line."
+    if entry.oauth is not None and entry.oauth.enabled:
+        yield from _problems_of_login(entry.oauth, f"{here}.oauth", is_remote=entry.transport != "stdio")
+
+
+def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> Iterator[str]:
+    """Why nobody could log in as an entry says it."""
+    if not is_remote:
+        yield f"{here} is for a server that is reached by its address; give a program what it needs by env."
+    texts: dict[str, str | None] = {key: getattr(oauth, key) for key in _CLIENT_TEXTS}
+    for key, text in texts.items():
+        if text is not None and not text.strip():
+            yield f"{here}.{wire_name(key)} is empty; give it, or leave it out."
+    is_for_person = oauth.grant == "authorization-code"
+    if oauth.client_id is None and (oauth.client_secret is not None or not is_for_person):
+        which = "clientSecret" if oauth.client_secret is not None else 'grant "client-credentials"'
+        yield f"{here}.clientId is missing, which {which} needs; the authorization server gives it out."
+    if oauth.private_key is not None and is_for_person:
+        yield f'{here}.privateKey is for the grant "client-credentials" alone; set grant to that, or leave the key out.'
+    if not is_for_person and oauth.private_key is None and oauth.client_secret is None:
+        yield f'{here} has neither clientSecret nor privateKey, one of which grant "client-credentials" needs.'
+    try:
+        parts = urlsplit(oauth.client_metadata_url or "https://host/path")
+        is_document = parts.scheme == "https" and bool(parts.hostname) and len(parts.path) > 1 and parts.port != 0
+        is_document = is_document and "@" not in parts.netloc and not parts.fragment
+    except ValueError:
+        is_document = False
+    if not is_document:
+        yield f"{here}.clientMetadataUrl has to be an address that begins with https:// and names a host and a path."
+    for index, scope in enumerate(oauth.scopes or ()):
+        if not _SCOPE.fullmatch(scope):
+            yield f"{here}.scopes[{index}] has to be one scope: printable ASCII without spaces, quotes and backslashes."

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
@@ -27,7 +27,7 @@ from server.json_rpc import Json
 from server.sealed_states import SealedStates
 from server.upstreams.catalog.resources import with_links
 from server.upstreams.catalog.tools import DiscoveredMCPTool
-from server.upstreams.connection import Upstream
+from server.upstreams.connection import LoginNeededError, Upstream
 from server.upstreams.extensions import TASKS, declares
 from server.upstreams.pool import UpstreamPool, bounded_gather
 from server.upstreams.session.questions import (
@@ -52,6 +52,7 @@ from server.upstreams.session.session import UpstreamSession
 from server.upstreams.tasks import FollowedTask, Tasks, as_task_client, knows_tasks, requires_tasks
 from server.upstreams.wire.peer import (
     Answer,
+    Challenge,
     ConnectionLostError,
     Expired,
     Notice,
@@ -61,12 +62,17 @@ from server.upstreams.wire.peer import (
     UpstreamError,
 )
 from tools.call.context import ToolContext
+from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import ToolResult
+
+if TYPE_CHECKING:
+    from server.upstreams.login_questions import LoginQuestions
 
 MOST_SUSPENDED = 256
 MOST_OF_ONE = MOST_SUSPENDED // 4  # calls suspended at once, of all clients and of one; further questions are refused
 
+MOST_LOGINS = 2  # in one call: one to get in, and one for more scopes (ours)
 MOST_ROUNDS = 10
 """Rounds of questions in one call that are driven for a client of the handshake era (the SDK client's number)."""
 
@@ -195,10 +201,12 @@ class Relay:
     ) -> None:
         self.pool = pool
         self.tasks = Tasks(pool, published_uri, why_denied)
+        self.why_denied = why_denied
         self.suspended = SuspendedCalls(question_seconds)
         self._seconds = question_seconds
         self._states = SealedStates(question_seconds)
         self._published_uri = published_uri
+        self._login_questions: LoginQuestions | None = None
 
     def resumed(self, method: str, exchange: Exchange) -> Exchange:
         """The exchange as one that goes on with an earlier round, if its state says so.
@@ -267,7 +275,74 @@ class Relay:
         return ToolResult(verbatim=with_links("tools/call", result, partial(self._published_uri, upstream)))
 
     async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
-        """Bring a request to its upstream, and give back the result, or one that carries questions."""
+        """Bring a request to its upstream, with a login where that wants one; the result, or one with questions."""
+        if "login" in exchange.carried:
+            needed = self._login_needed(upstream, exchange)
+            asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
+            if asked is not None:
+                return asked
+            exchange = replace(exchange, carried={}, is_resumed=False)
+        for _ in range(MOST_LOGINS):
+            try:
+                return await self._send_once(upstream, request, exchange)
+            except (LoginNeededError, UnusableAnswerError) as error:
+                challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
+                needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
+                could_help = needed is error or (challenge is not None and challenge.could_be_met)
+                if needed is None or not could_help or request.method not in _MAY_ASK:
+                    raise
+                if challenge is not None and challenge.wants_scopes:
+                    needed = _more_scopes_needed(needed, challenge)
+                    await needed.login.remember_scopes(challenge)
+                asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
+                if asked is not None:
+                    return asked
+                request.slot = None
+        return await self._send_once(upstream, request, exchange)
+
+    def _login_needed(self, upstream: Upstream, exchange: Exchange) -> LoginNeededError | None:
+        login = upstream.login_of(self.pool.principal_of(upstream, exchange))
+        return LoginNeededError(login) if login is not None and login.needs_person else None
+
+    async def log_in(
+        self,
+        upstream: Upstream,
+        needed: ToolError | None,
+        method: str,
+        exchange: Exchange,
+        target: str = "",
+        *,
+        is_consented: bool = False,
+    ) -> Json | None:
+        """Have a person log in, and the upstream come back; a result with the question, or `None` once that is so.
+
+        Raises:
+            ToolError: There is no login.
+        """
+        how, tasks = self.pool.logins, self.pool.tasks
+        if not isinstance(needed, LoginNeededError) or how is None or tasks is None:
+            return None
+        from server.upstreams.login_questions import LoginQuestions  # noqa: PLC0415 - with the first login
+
+        if self._login_questions is None:
+            self._login_questions = LoginQuestions(self._seconds, is_local=how.is_local)
+        if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
+            await upstream.come_back()  # somebody has logged in by the command
+            if not upstream.wants_login:
+                return None
+
+        def seal(carried: Json) -> str:
+            carried = {**carried, "target": target, "consented": is_consented}
+            return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
+
+        if how.has_principals and not needed.login.principal:
+            raise needed  # it would be used for everybody, so only the operator makes it
+        asked = await self._login_questions.ask(needed, exchange, tasks, seal)
+        if asked is None:
+            await upstream.come_back()
+        return asked
+
+    async def _send_once(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
         session, limit = await self.session_of(upstream, exchange), upstream.concurrency_limit
         name, is_stale = exchange.carried.get("suspended"), False
         # A suspended call that goes on has kept its slot.
@@ -280,7 +355,7 @@ class Relay:
                 if waiting.cancelled_caught:
                     raise BusyError(int(limit.total_tokens))
                 request.waited = anyio.current_time() - began
-                return await self._send(upstream, request, exchange)  # by now the session may be another one
+                return await self._send_once(upstream, request, exchange)  # by now the session may be another one
         if exchange.is_resumed:
             is_stale = exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:
@@ -490,6 +565,18 @@ class Relay:
         """A client is gone: its sessions are closed and its suspended calls cancelled."""
         self.suspended.forget(client_key)
         self.pool.forget(client_key)
+
+
+def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
+    """What is told of a call that needs more than the login may do; the next login asks for it, too."""
+    login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
+    if not login.wants_more(challenge):
+        raise ToolError(
+            ToolErrorType.UPSTREAM_UNAVAILABLE,
+            f"The server {login.alias} refuses this call for want of scopes ({scopes or 'not named'}), which the login "
+            f"was made with already. The user's account may lack that right; `{login.command}` makes a new login.",
+        )
+    return LoginNeededError(login, f"wants more scopes ({scopes or 'not named'}) for this call than the login has")
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -17,7 +18,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.client_request import Exchange
-from server.upstreams.connection import Audience, SessionKey, Upstream, failure_of
+from server.upstreams.connection import (
+    Audience,
+    LoginNeededError,
+    SessionKey,
+    Upstream,
+    UpstreamState,
+    failure_of,
+)
 from server.upstreams.session.era import Wanted
 from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
@@ -38,6 +46,7 @@ class _SessionSlot:
     closing: anyio.Event = field(default_factory=anyio.Event)
     session: UpstreamSession | None = None
     problem: str = ""
+    wants_login: bool = False
     last_used: float = 0.0
 
 
@@ -50,11 +59,13 @@ class ClientSessions:
         audience: Audience,
         tasks: TaskGroup,
         starter: ProcessStarter,
+        principal_of: Callable[[Exchange], str],
     ) -> None:
         self._upstream = upstream
         self._audience = audience
         self._tasks = tasks
         self._starter = starter
+        self._principal_of = principal_of
         self._held: dict[SessionKey, _SessionSlot] = {}
         self._may_shake_hands = True
 
@@ -65,7 +76,9 @@ class ClientSessions:
         """The session in which a client's request is to be brought; a `ToolError` where there is none."""
         upstream = self._upstream
         catalog = upstream.live_session
+        principal = self._principal_of(exchange)
         is_shared = self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key
+        is_shared = is_shared and not principal
         held = self._live(key_of(exchange)) if self._held and not is_shared else None
         if held is None:
             if catalog is None:
@@ -76,7 +89,7 @@ class ClientSessions:
             shakes_hands = entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands
             # Without a handshake a remote server keeps nothing by connection: no session of its own is needed.
             is_remote = transport is not None and transport.name != "stdio"
-            if not shakes_hands and catalog.era.is_modern and is_remote:
+            if not shakes_hands and catalog.era.is_modern and is_remote and not principal:
                 return catalog
             held = self._open(key_of(exchange), exchange, catalog)
         elif catalog is None:
@@ -85,6 +98,9 @@ class ClientSessions:
             await held.ready.wait()
         held.last_used = anyio.current_time()
         if held.session is None:
+            login = upstream.login_of(principal)
+            if held.wants_login and login is not None:
+                raise LoginNeededError(login)
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"A connection of your own to the server {self._upstream.alias} could not be opened: {held.problem}. "
@@ -118,7 +134,8 @@ class ClientSessions:
                 f"(mcpServers.{self._upstream.alias}.maxSessions). Try the call later, or go on without it.",
             )
         known = self._upstream.transport
-        transports = transports_to(self._upstream.alias, self._upstream.entry, self._starter)
+        login = self._upstream.login_of(self._principal_of(exchange))
+        transports = transports_to(self._upstream.alias, self._upstream.entry, self._starter, login=login)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
         # The client's revision where the upstream may know it, else that of the session that lists.
@@ -187,7 +204,8 @@ class ClientSessions:
             if held.session is None:
                 held.problem = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
-            _, held.problem = failure_of(error)
+            state, held.problem = failure_of(error)
+            held.wants_login = state is UpstreamState.NEEDS_AUTHENTICATION
             self._upstream.warn_once("has no session for a client", held.problem)
         finally:
             if self._held.get(key) is held:

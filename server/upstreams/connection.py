@@ -27,11 +27,19 @@ from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
 from server.upstreams.session.upstream_subscriptions import ChangeStream
 from server.upstreams.wire.http import NeedsAuthenticationError, UnreachableError
-from server.upstreams.wire.peer import Challenge, ConnectionLostError, ProgramEnd, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.peer import (
+    Challenge,
+    ConnectionLostError,
+    ProgramEnd,
+    UnusableAnswerError,
+    UpstreamError,
+)
 from server.upstreams.wire.transports import Transport, transports_to
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.permissions.tool_names import BETWEEN
 
 if TYPE_CHECKING:
+    from server.upstreams.login.login import Login
     from tools.shell.process import ProcessStarter
 
 logger = logging.getLogger(__name__)
@@ -67,10 +75,9 @@ class UpstreamState(StrEnum):
     LEFT_OUT = "left out"
 
 
-WAYS_TO_AUTHENTICATE = (
-    'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}"), or use a bridge that logs in, '
-    "such as npx mcp-remote, as its command."
-)
+WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
+LOGIN_TOOL = "login"  # published of a server that shows nothing before a login
+LOGIN_LOOK_SECONDS = 1.0  # between two looks at whether somebody has logged in by the command
 
 
 @dataclass(slots=True)
@@ -129,8 +136,9 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     for kind, state, why in _FAILURES:
         if isinstance(error, kind):
             return state, why
-    if isinstance(error, NeedsAuthenticationError):
-        why = f"it requires a token or a login (HTTP status {error.challenge.status})"
+    challenge = challenge_of(error)
+    if challenge is not None and (challenge.could_be_met or isinstance(error, NeedsAuthenticationError)):
+        why = f"it requires a token or a login (HTTP status {challenge.status})"
         return UpstreamState.NEEDS_AUTHENTICATION, why
     if isinstance(error, UnusableAnswerError):
         return UpstreamState.FAILED, f"it gave no usable answer: {error.why}"
@@ -149,6 +157,22 @@ def _cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
+
+
+class LoginNeededError(ToolError):
+    """A person has to log in to a server first; the message says how."""
+
+    def __init__(self, login: Login, why: str = "needs authentication") -> None:
+        if login.challenge is not None:
+            why += f" (HTTP status {login.challenge.status})"
+        told = (
+            f"The server {login.alias} {why}. A person has to log in: ask the user to run `{login.command}` in a "
+            "terminal, and try the call again after that; or go on without it."
+        )
+        if login.challenge is None or not login.challenge.schemes:
+            told += f" If it takes a token instead, the operator can give it one. {WAYS_TO_AUTHENTICATE}"
+        super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
+        self.login = login
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +196,7 @@ class Upstream:
         resource_updated: Told of a changed resource by its URI, and in whose own session it was said, if in one.
         prepare: Does what is heavy before a list is taken.
         store: Keeps what it lists, in a revision of the protocol, for the next run.
+        login_of: The login of a principal to it, where it is one that can be logged in to.
     """
 
     def __init__(
@@ -182,12 +207,15 @@ class Upstream:
         resource_updated: Callable[[Upstream, str, SessionKey | None], None],
         prepare: Callable[[Upstream, Kind, list[Json]], Awaitable[None]] | None = None,
         store: Callable[[Upstream, str], Awaitable[None]] | None = None,
+        login_of: Callable[[str], Login | None] = lambda _: None,
     ) -> None:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.entry = entry
         self.serial = next(_SERIALS)  # tells it from what was reached under the same alias before the entry was changed
         self.status = UpstreamStatus()
+        self.login_of = login_of
+        self.login = login_of("")  # of the person of this machine, with which it is listed
         self.offer = Offer()
         self.era: Era | None = None  # what it said when it was connected last
         self.known = anyio.Event()
@@ -200,6 +228,8 @@ class Upstream:
         most = entry.max_concurrent
         self.concurrency_limit = None if most is None else anyio.CapacityLimiter(most)
         """Of the calls that are in flight at once."""
+        self._outcome = anyio.Event()  # set with the end of the attempt to connect that comes next, whichever it is
+        self.is_login_offered = False  # whether its only tool is the one to log in
         self.is_withheld = False  # whether one of our kind was given a list without its tools of the last run
         self._prepare = prepare
         self._store = store
@@ -213,7 +243,7 @@ class Upstream:
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS
-        transports = transports_to(self.alias, self.entry, starter, self._program_ended)
+        transports = transports_to(self.alias, self.entry, starter, self._program_ended, self.login)
         while True:
             self.status.attempts += 1
             self._hurry = anyio.Event()  # here, since somebody may want it while its loss is still being cleared up
@@ -226,8 +256,12 @@ class Upstream:
                     if losses >= CRASHES:
                         self.status.change(UpstreamState.CRASHING, f"it ended {losses} times soon after its start")
                     break
-            self._withdraw_stored()
+            if self.wants_login:
+                await self._offer_login()
+            else:
+                self._withdraw_stored()
             self.settle()
+            self._tell_outcome()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
             # The next attempt comes at the end of the pause, or when the upstream is wanted. Even then
@@ -239,8 +273,25 @@ class Upstream:
             self._spared_until = time.monotonic() + respite
             with anyio.move_on_after(None if self.status.state is UpstreamState.LEFT_OUT else pause):
                 await anyio.sleep(respite)
-                await self._hurry.wait()
+                await self._until_wanted()
             pause = min(pause * 2, LAST_RETRY_SECONDS)
+
+    async def _until_wanted(self) -> None:
+        """Wait until somebody wants it, or has logged in to it."""
+        while not self._hurry.is_set():
+            with anyio.move_on_after(LOGIN_LOOK_SECONDS if self.wants_login else None):
+                await self._hurry.wait()
+            if self.wants_login and self.login is not None and await self.login.has_changed():
+                return
+
+    @property
+    def wants_login(self) -> bool:
+        """Whether a person could log in to it, and nothing but that is missing."""
+        is_refused, challenge = self.status.state is UpstreamState.NEEDS_AUTHENTICATION, self.status.challenge
+        login = self.login if is_refused else None
+        if login is None or challenge is None or not login.needs_person:
+            return False
+        return challenge.could_be_met and (not challenge.wants_scopes or login.wants_more(challenge))
 
     def _program_ended(self, end: ProgramEnd) -> None:
         self.status.program_end = end
@@ -321,6 +372,7 @@ class Upstream:
         if self._prepare is not None:
             await self._prepare(self, kind, items)
         self.offer.lists[kind.field] = items
+        self.is_login_offered = self.is_login_offered and is_stored
         if is_stored:
             self.offer.stored.add(kind.field)
         else:
@@ -337,6 +389,19 @@ class Upstream:
 
         await read_lists(last_run, KINDS, self.entry.list_timeout / 1000, take, self.offer)
 
+    async def _offer_login(self) -> None:
+        """Offer to log in, in place of tools that it does not show; what is known from the last run stays."""
+        if not self.offer.of(TOOLS):
+            description = (
+                f"The MCP server {self.alias} wants a login before it shows its tools. Call this to have the user log "
+                "in; the tools of the server are listed after that."
+            )
+            name = LOGIN_TOOL if self.entry.prefix == "alias" else f"{self.alias}{BETWEEN}{LOGIN_TOOL}"
+            schema: Json = {"type": "object", "properties": {}, "additionalProperties": False}
+            tool: Json = {"name": name, "title": f"Log in to {self.alias}", "description": description}
+            self.is_login_offered = True
+            await self._take(TOOLS, [{**tool, "inputSchema": schema}], is_said=True, is_stored=True)
+
     def _withdraw_stored(self) -> None:
         for kind in KINDS:
             if kind.field in self.offer.stored:
@@ -347,7 +412,12 @@ class Upstream:
     def _set_connected(self) -> None:
         self.status.change(UpstreamState.CONNECTED)
         self.status.attempts, self.status.challenge = 0, None
+        self._tell_outcome()
         self.tried.set()
+
+    def _tell_outcome(self) -> None:
+        self._outcome.set()
+        self._outcome = anyio.Event()
 
     def settle(self) -> None:
         """Nothing more is to be waited for."""
@@ -402,7 +472,9 @@ class Upstream:
             if era.instructions:
                 facts["instructions"] = era.instructions
         facts |= {kind.field: len(self.offer.of(kind)) for kind in KINDS}
-        if self.offer.stored:
+        if self.wants_login and self.login is not None:
+            facts["login"] = self.login.command
+        if self.offer.stored and not self.is_login_offered:
             facts["fromLastRun"] = [kind.field for kind in KINDS if kind.field in self.offer.stored]
         if self.offer.cut:
             facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.cut]
@@ -427,8 +499,24 @@ class Upstream:
         if self.status.state is not UpstreamState.LEFT_OUT:
             self._hurry.set()
 
+    def login_needed(self) -> LoginNeededError | None:
+        """What is told where the login with which it is listed is missing."""
+        return None if self.login is None else LoginNeededError(self.login)
+
+    async def come_back(self) -> None:
+        """Have it connected, or fail once more, for at most the time that this may take."""
+        is_pausing = self.status.state not in (UpstreamState.CONNECTED, UpstreamState.CONNECTING)
+        self.retry_now()
+        with anyio.move_on_after(self.entry.connect_timeout / 1000):
+            for _ in range(1 if is_pausing else 2):  # the end of what has begun before says nothing
+                if self.live_session is not None:
+                    return
+                await self._outcome.wait()
+
     def unavailable(self) -> ToolError:
         """What is told to whoever wants it while it is not connected; the connection is tried again at once."""
+        if self.wants_login and (needed := self.login_needed()) is not None:
+            return needed
         self.retry_now()
         status = self.status
         why = f": {status.problem}" if status.problem else ""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 from anyio.abc import TaskGroup
 
-from server.client_request import Exchange
+from server.client_request import TOKEN_KEY, Exchange
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.tools import ToolCatalog, UpstreamCall
 from server.upstreams.client_sessions import ClientSessions
@@ -24,6 +24,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.permissions.tool_names import BETWEEN
 
 if TYPE_CHECKING:
+    from server.upstreams.login.login import Login
     from tools.shell.brokered_starter import BrokeredStarter
 
 
@@ -60,6 +61,17 @@ async def bounded_gather(
     return done.is_set()
 
 
+@dataclass(frozen=True, slots=True)
+class LoginOptions:
+    """How logins to upstreams are made and kept."""
+
+    state_folder: str
+    storage: Literal["file", "keyring"] = "file"
+    port: int = 18_809  # for redirects, where an entry names no other
+    has_principals: bool = False  # whether several people are told apart, of whom each has logins of their own
+    is_local: bool = True  # whether a client's browser is on this machine, to which a login leads back
+
+
 class UpstreamPool:
     """Starts the upstreams and publishes their tools.
 
@@ -67,6 +79,7 @@ class UpstreamPool:
         entries: Alias to entry, in the order of the configuration.
         first_list_wait_seconds: How long after the start a list waits for those that are still connecting.
         on_offer: Told of each list that may be another one, and whether clients should hear of it.
+        logins: How people log in; `None` where nobody can.
     """
 
     def __init__(
@@ -80,7 +93,10 @@ class UpstreamPool:
         on_offer: Callable[[Kind, bool], None] = lambda _kind, _is_said: None,
         on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,
         left_out: Mapping[str, str] | None = None,
+        logins: LoginOptions | None = None,
     ) -> None:
+        self.logins = logins
+        self.tasks: TaskGroup | None = None  # where the upstreams run
         self.catalog = ToolCatalog(registry, name_budget)
         self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each upstream that is started
         self.left_out = left_out or {}
@@ -114,7 +130,7 @@ class UpstreamPool:
         What is `stored` of their lists is on offer until they tell them.
         """
         if self._audience is None:
-            self._audience, self._stored = audience, stored
+            self._audience, self._stored, self.tasks = audience, stored, tasks
             self.is_recalling = stored is not None and bool(self.upstreams)
             self._start(self.upstreams, tasks, audience)
 
@@ -156,9 +172,32 @@ class UpstreamPool:
             if kind is TOOLS:
                 await self.catalog.prepare(upstream.alias, items)
 
-        upstream = Upstream(alias, entry, self._changed, self._on_updated, prepare, self._store)
+        login_of = cache(partial(self._login_of, alias, entry))
+        upstream = Upstream(alias, entry, self._changed, self._on_updated, prepare, self._store, login_of)
         self._registry.declare_source(alias, upstream.known.wait)
         return upstream
+
+    def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
+        """The login of a principal to a server; `None` where that is a program, or is shown a token of the settings."""
+        oauth, how = entry.oauth, self.logins
+        has_token = any(name.lower() == "authorization" for name in entry.headers)
+        if entry.endpoint is None or how is None or (oauth is None and has_token):
+            return None
+        if oauth is not None and not oauth.enabled:
+            return None
+        from server.settings.models import OAuthSettings  # noqa: PLC0415 - with the first remote server
+        from server.upstreams.login.login import Login  # noqa: PLC0415
+        from server.upstreams.login.token_store import TokenStore  # noqa: PLC0415
+
+        store = TokenStore(how.state_folder, how.storage)
+        return Login(store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port)
+
+    def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:
+        """Whose login a client's requests are brought with; empty for that of the person of this machine."""
+        oauth = upstream.entry.oauth
+        is_shared = upstream.login is None or (oauth is not None and oauth.shared)
+        is_named = self.logins is not None and self.logins.has_principals and not is_shared
+        return exchange.client_key.removeprefix(TOKEN_KEY) if is_named else ""
 
     def _key_of(self, upstream: Upstream, audience: Audience) -> str:
         wanted = wanted_for(upstream.entry.protocol, client_is_modern=audience.is_modern)
@@ -223,7 +262,9 @@ class UpstreamPool:
 
                     starter = self._starter = BrokeredStarter(is_shared=True)
                 async with anyio.create_task_group() as tasks:
-                    self.sessions[upstream] = ClientSessions(upstream, audience, tasks, starter)
+                    self.sessions[upstream] = ClientSessions(
+                        upstream, audience, tasks, starter, partial(self.principal_of, upstream)
+                    )
                     await upstream.run(starter, audience)
         finally:
             self.sessions.pop(upstream, None)
@@ -374,5 +415,6 @@ class UpstreamPool:
             call = self._calls.get(upstream)
             if call is None:
                 call = self._calls[upstream] = self._call_of(upstream)
-            self.catalog.set_listed(upstream.alias, offer.of(TOOLS), call, is_stored=kind.field in offer.stored)
+            is_stored, is_ours = kind.field in offer.stored, upstream.is_login_offered
+            self.catalog.set_listed(upstream.alias, offer.of(TOOLS), call, is_stored=is_stored, is_ours=is_ours)
         self._on_offer(kind, is_said and not self.is_recalling)

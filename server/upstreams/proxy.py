@@ -34,7 +34,7 @@ from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriE
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.extensions import RELAYED_EXTENSIONS, TASKS
 from server.upstreams.extensions import SKILLS as SKILLS_EXTENSION
-from server.upstreams.pool import UpstreamPool, bounded_gather
+from server.upstreams.pool import LoginOptions, UpstreamPool, bounded_gather
 from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.session.listing import PROMPTS, RESOURCES, SKILLS, TEMPLATES, IsThisServerError, Kind, read_list
 from server.upstreams.session.results import NEVER_CACHED, protocol_error, protocol_error_for, result_for_client
@@ -124,6 +124,20 @@ class Dependencies:
     changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
 
 
+def _login_options(report: SettingsReport, served_over: Literal["stdio", "network"]) -> LoginOptions | None:
+    settings, folder = report.settings, report.state_folder
+    if folder is None:
+        return None
+    is_network = served_over == "network"
+    return LoginOptions(
+        folder,
+        settings.proxy.token_storage,
+        settings.proxy.login_port,
+        has_principals=is_network and len(settings.http.tokens) > 1,
+        is_local=not is_network or settings.http.host in ("127.0.0.1", "localhost", "::1"),
+    )
+
+
 class Proxy:
     """The servers behind us."""
 
@@ -147,6 +161,7 @@ class Proxy:
             on_offer=self._on_offer,
             on_updated=self._on_updated,
             left_out=report.left_out,
+            logins=_login_options(report, dependencies.served_over),
         )
         self.pool.written = report.written
         folder = report.state_folder

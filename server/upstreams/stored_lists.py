@@ -31,7 +31,7 @@ from server.upstreams.wire.own_meta import chain_of, remove_own_keys
 from tools.contract.errors import ExhaustedError
 from tools.contract.secrets import RANDOM, is_secret_name, without_userinfo
 from tools.contract.threads import THREADS
-from tools.files.change.writer import PRIVATE_MODE, rename_in, temporary_in
+from tools.files.change.writer import replace_private_file
 from tools.files.opener import Folder, is_ours, open_private_folder
 
 logger = logging.getLogger(__name__)
@@ -141,15 +141,7 @@ class StoredLists:
                     with suppress(FileNotFoundError):
                         os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
                 else:
-                    with temporary_in(folder, PRIVATE_MODE) as temporary:
-                        if temporary.descriptor is None:
-                            return
-                        left = memoryview(content)
-                        while left:
-                            left = left[os.write(temporary.descriptor, left) :]
-                        if os.name == "nt":
-                            temporary.close()  # an open file cannot be renamed there
-                        rename_in(folder, temporary.name, key + _ENDING, replacing=True)
+                    replace_private_file(folder, key + _ENDING, content)
                 _prune(folder)
             self._written[key] = digest
         except OSError as error:

@@ -58,14 +58,15 @@ def test_the_example_shows_every_key_with_its_default(report: SettingsReport) ->
     shown = example()
     for key in key_descriptions():
         if key.path.startswith("mcpServers.NAME."):
-            name = key.path.rpartition(".")[2]
+            path = key.path.removeprefix("mcpServers.NAME.")
+            name = path.partition(".")[0]
             entries = {alias: entry for alias, entry in shown["mcpServers"].items() if name in entry}
             assert entries, f"no upstream of the example shows {name}"
             for alias, entry in entries.items():
                 if name not in NOT_THE_DEFAULT[alias]:
-                    assert entry[name] == key.default, f"mcpServers.{alias}.{name}"
+                    assert value_at(entry, path) == key.default, f"mcpServers.{alias}.{path}"
                 else:
-                    assert entry[name] != key.default, f"mcpServers.{alias}.{name} is the default by now"
+                    assert value_at(entry, path) != key.default, f"mcpServers.{alias}.{path} is the default by now"
         elif key.path != "mcpServers" and "NAME" not in key.path:
             assert value_at(shown, key.path) == key.default, key.path
 

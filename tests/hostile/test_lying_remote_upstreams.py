@@ -36,7 +36,7 @@ async def test_a_server_that_lets_nobody_in_needs_authentication(
 @pytest.mark.parametrize(
     ("deed", "said"),
     [
-        ("status:401", "it requires a token or a login (HTTP status 401)"),
+        ("status:401", "needs authentication (HTTP status 401)"),
         ("status:404", "HTTP status 404"),
         ("status:500", "HTTP status 500"),
         ("redirect", "another address"),

@@ -80,6 +80,7 @@ def test_capabilities_era_and_our_version_are_in_the_key(tmp_path: Path, monkeyp
         (STDIO | {"args": ["--api-key=a1"]}, STDIO | {"args": ["--api-key=b2"]}),
         (STDIO | {"args": ["ghp_" + "a1" * 18]}, STDIO | {"args": ["ghp_" + "b2" * 18]}),
         (REMOTE, REMOTE | {"headers": {"authorization": "Basic x"}}),
+        (REMOTE, REMOTE | {"oauth": {"clientId": "x", "clientSecret": "${SECRET}"}}),
         (REMOTE, REMOTE | {"httpUrl": "https://${HOST}/mcp?key=another"}),
         (REMOTE, REMOTE | {"httpUrl": "https://me:secret@${HOST}/mcp"}),
     ],

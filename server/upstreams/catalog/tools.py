@@ -387,18 +387,24 @@ class ToolCatalog:
         return _Prepared(definition, digest_of(definition), tool_with_visible_texts(definition))
 
     def set_listed(
-        self, alias: str, definitions: Iterable[Definition], call: UpstreamCall, *, is_stored: bool = False
+        self,
+        alias: str,
+        definitions: Iterable[Definition],
+        call: UpstreamCall,
+        *,
+        is_stored: bool = False,
+        is_ours: bool = False,
     ) -> None:
         """Publish what an upstream lists now, in place of what it listed before; of two with one name the first.
 
-        It may be stored, which is what it listed in the last run.
+        It may be stored, which is what it listed in the last run; or ours, which is the one to log in.
         """
         entry = self._entries[alias]
         kept: dict[str, Definition] = {}
         for definition in definitions:
             name = definition["name"]
             others = (full_name(alias, name), *([entry.rename[name]] if name in entry.rename else []))
-            if is_included(name, entry.include_tools, entry.exclude_tools, others):
+            if is_ours or is_included(name, entry.include_tools, entry.exclude_tools, others):
                 kept.setdefault(name, definition)
         digests = {name: self._prepared_of(alias, each).digest for name, each in kept.items()}
         is_first, before = alias in self._stored, self.names

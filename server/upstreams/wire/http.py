@@ -40,7 +40,7 @@ from server.json_rpc import (
 )
 from server.sdk_seams import ReadStream, WriteStream
 from server.transports.lines import STDIO_BACKPRESSURE
-from server.upstreams.wire.peer import MESSAGE_BYTES, Challenge, Inbox, messages_in, unusable
+from server.upstreams.wire.peer import MESSAGE_BYTES, Challenge, Credentials, Inbox, LoginError, messages_in, unusable
 from tools.contract.threads import lend_threads
 
 logger = logging.getLogger(__name__)
@@ -101,8 +101,9 @@ class NoEndpointError(Exception):
 class CarefulTransport(httpx2.AsyncBaseTransport):
     """Fails a request by an answer instead of an exception, and knows how the server has behaved."""
 
-    def __init__(self, on_doubt: Callable[[], None]) -> None:
+    def __init__(self, on_doubt: Callable[[], None], login: Credentials | None = None) -> None:
         self._on_doubt = on_doubt
+        self._login = login
         self.challenge: Challenge | None = None  # of the latest answer, where it was 401 or 403
         self.is_unreachable = False
         lend_threads()
@@ -118,7 +119,9 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             has_answer = {"id", "method"} <= as_mapping(json.loads(request.content)).keys()
         try:
             with anyio.fail_after(None if has_answer else ACCEPT_SECONDS):
-                response = await self._inner.handle_async_request(request)
+                response = await self._exchange(request)
+        except LoginError as error:
+            return _refused(request, f"its login cannot be used now: {error.why}")
         except TimeoutError:
             logger.info("an upstream did not accept in time what has no answer")
             return _refused(request, "it did not accept this in time")
@@ -134,10 +137,12 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         status, stream = response.status_code, response.stream
         self.is_unreachable, self.challenge = False, None
         if status in _LOCKED:
-            schemes = response.headers.get_list("www-authenticate")
-            self.challenge = Challenge(status, tuple(each[:CHALLENGE_CHARS] for each in schemes[:MOST_CHALLENGES]))
+            self.challenge = _challenge_of(response)
+            if self._login is not None:
+                self._login.challenge = self.challenge
         # By GET nothing is known of the session: a server may have no stream of its own.
-        if is_post and (self.challenge is not None or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers)):
+        is_closed = self.challenge is not None and not self.challenge.wants_scopes
+        if is_post and (is_closed or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers)):
             self._on_doubt()
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
@@ -161,8 +166,38 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             why = f"it requires a token or a login (HTTP status {status})"
         return _refused(request, why, status, self.challenge)
 
+    async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, with the token of the login where there is one, and once more with a renewed one."""
+        login = self._login
+        if login is None:
+            return await self._inner.handle_async_request(request)
+        header = await login.header()
+        for is_last in (False, True):
+            if header is not None:
+                request.headers["authorization"] = header
+            response = await self._inner.handle_async_request(request)
+            if is_last or response.status_code not in _LOCKED:
+                break
+            challenge = _challenge_of(response)
+            # A person is not asked here: only a token that has expired, or is a program's, is renewed.
+            is_renewable = not login.needs_person or (header is not None and not challenge.wants_scopes)
+            if not is_renewable or (challenge.status == HTTPStatus.FORBIDDEN and not challenge.wants_scopes):
+                break
+            login.challenge = challenge
+            renewed = await login.renew(header)
+            if renewed is None:
+                break
+            await response.aclose()
+            header = renewed
+        return response
+
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _challenge_of(response: httpx2.Response) -> Challenge:
+    schemes = response.headers.get_list("www-authenticate")
+    return Challenge(response.status_code, tuple(each[:CHALLENGE_CHARS] for each in schemes[:MOST_CHALLENGES]))
 
 
 def _refused(
@@ -206,10 +241,10 @@ class _CarefulStream(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def _careful_client(
-    headers: Mapping[str, str], on_doubt: Callable[[], None]
+    headers: Mapping[str, str], on_doubt: Callable[[], None], login: Credentials | None
 ) -> AsyncGenerator[httpx2.AsyncClient]:
     """A client whose end tells what is known of the server: `NeedsAuthenticationError`, or `UnreachableError`."""
-    transport = CarefulTransport(on_doubt)
+    transport = CarefulTransport(on_doubt, login)
     # No read limit: a stream may be silent, a call has its own deadline, and a limit here would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     try:
@@ -223,7 +258,7 @@ async def _careful_client(
 
 @asynccontextmanager
 async def streamable_streams(
-    url: str, headers: Mapping[str, str], on_doubt: Callable[[], None]
+    url: str, headers: Mapping[str, str], on_doubt: Callable[[], None], login: Credentials | None = None
 ) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
     """Speak Streamable HTTP. `on_doubt` is called when the session seems to be gone."""
     leaving, left = anyio.Event(), anyio.Event()
@@ -239,7 +274,7 @@ async def streamable_streams(
         finally:
             left.set()
 
-    async with _careful_client(headers, on_doubt) as client, anyio.create_task_group() as tasks:
+    async with _careful_client(headers, on_doubt, login) as client, anyio.create_task_group() as tasks:
         reading, writing = await tasks.start(hold, client)
         try:
             yield SdkReader(reading), SdkWriter(writing)
@@ -290,7 +325,7 @@ class SdkWriter:
 
 @asynccontextmanager
 async def sse_streams(
-    url: str, headers: Mapping[str, str], on_doubt: Callable[[], None]
+    url: str, headers: Mapping[str, str], on_doubt: Callable[[], None], login: Credentials | None = None
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
     inbox = Inbox()
@@ -320,7 +355,7 @@ async def sse_streams(
             raise NoEndpointError
 
     async with (
-        _careful_client(headers, on_doubt) as client,
+        _careful_client(headers, on_doubt, login) as client,
         sse_within_origin(client, url, max_event_size=MESSAGE_BYTES) as events,
         anyio.create_task_group() as tasks,
     ):

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
@@ -80,6 +81,50 @@ class Challenge:
 
     status: int
     schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, as they came
+
+    def parameter(self, name: str) -> str | None:
+        """A parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` where it is not named."""
+        pattern = re.compile(rf'(?:^|[\s,]){name}\s*=\s*(?:"([^"]*)"|([^\s,"]+))', re.IGNORECASE)
+        found = next((match for each in self.schemes if (match := pattern.search(each))), None)
+        return None if found is None else found[1] if found[1] is not None else found[2]
+
+    @property
+    def could_be_met(self) -> bool:
+        """Whether a login could help: a server that forbids all without saying how to get in wants something else."""
+        return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
+
+    @property
+    def wants_scopes(self) -> bool:
+        """Whether the token is a good one that lacks scopes (RFC 6750, 3.1)."""
+        return self.status == HTTPStatus.FORBIDDEN and self.parameter("error") == "insufficient_scope"
+
+
+class LoginError(Exception):
+    """A login cannot go on. `why` is a clause of a sentence; `code` is the error of RFC 6749, where there is one."""
+
+    def __init__(self, why: str, code: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.code = code
+
+
+class Credentials(Protocol):
+    """What a remote server is shown in each request: the token of a login."""
+
+    challenge: Challenge | None  # what the server said last when it wanted a login, or more of one
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether a person has to log in where a token cannot be renewed."""
+        ...
+
+    async def header(self) -> str | None:
+        """The `Authorization` of a request, if there is one; a `LoginError` where it cannot be used now."""
+        ...
+
+    async def renew(self, used: str | None) -> str | None:
+        """Another one in place of one that was refused, if there is one; a `LoginError` where it cannot be had now."""
+        ...
 
 
 class UnusableAnswerError(RelayError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from server.settings import UpstreamSettings
 from server.settings.upstream_entries import ABOVE_VARIABLE, servers_above
 from server.upstreams.wire.http import sdk_streams, sse_streams, streamable_streams
-from server.upstreams.wire.peer import MessageReader, MessageWriter, ProgramEnd
+from server.upstreams.wire.peer import Credentials, MessageReader, MessageWriter, ProgramEnd
 
 if TYPE_CHECKING:
     from tools.shell.process import ProcessStarter  # loaded with the first upstream
@@ -36,15 +36,19 @@ class Transport:
 
 
 def transports_to(
-    alias: str, entry: UpstreamSettings, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None = None
+    alias: str,
+    entry: UpstreamSettings,
+    starter: ProcessStarter,
+    on_end: Callable[[ProgramEnd], None] | None = None,
+    login: Credentials | None = None,
 ) -> list[Transport]:
     """The transports to try, in order: a bare `url` means Streamable HTTP first, then SSE.
 
-    How a program ends is told by `on_end`.
+    How a program ends is told by `on_end`; a remote server is shown the token of the `login`.
     """
     url, headers = entry.endpoint or "", entry.headers
-    http = Transport("http", lambda on_doubt: streamable_streams(url, headers, on_doubt))
-    sse = Transport("sse", lambda on_doubt: sse_streams(url, headers, on_doubt))
+    http = Transport("http", lambda on_doubt: streamable_streams(url, headers, on_doubt, login))
+    sse = Transport("sse", lambda on_doubt: sse_streams(url, headers, on_doubt, login))
     match entry.transport:
         case "http":
             return [http]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -242,6 +243,21 @@ def test_servers_of_zed_and_windsurf_become_ours(tmp_path: Path) -> None:
     assert read_servers(str(zed), CLIENTS["zed"], Diagnostics()) == {"a": {"command": "x", "args": ["y"]}}
     expected = {"a": {"url": "https://example.org/", "excludeTools": ["b"]}}
     assert read_servers(str(windsurf), CLIENTS["windsurf"], Diagnostics()) == expected
+
+
+@pytest.mark.requirement("login.settings")
+@pytest.mark.parametrize("client", ["claude-code", "qwen", "gemini"])
+def test_the_login_of_a_server_is_taken_as_far_as_it_is_known_here(client: str, tmp_path: Path) -> None:
+    file, diagnostics = tmp_path / "settings.json", Diagnostics()
+    known = {"clientId": "app", "clientSecret": "${SECRET}", "callbackPort": 8123, "scopes": "read write"}
+    login = known | {"tokenUrl": "https://h/token", "authServerMetadataUrl": "https://h/.well-known"}
+    file.write_text(json.dumps({"mcpServers": {"a": {"url": "https://h/mcp", "oauth": login}}}))
+    expected = {"url": "https://h/mcp", "oauth": known | {"scopes": ["read", "write"]}}
+    assert read_servers(str(file), CLIENTS[client], diagnostics) == {"a": expected}
+    assert diagnostics.warnings == [
+        f"{file}: a.oauth.{key} has no counterpart here and is left out."
+        for key in ("authServerMetadataUrl", "tokenUrl")
+    ]
 
 
 @pytest.mark.requirement("install.table")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.settings_display import shown_value
+from server.settings_display import describe_entry, shown_value
 from tools.contract.secrets import HIDDEN
 
 ARGS = ("mcpServers", "docs", "args")
@@ -60,6 +60,17 @@ def test_variables_that_hold_passwords_are_known_by_their_names() -> None:
     given: dict[str, Any] = {"MYSQL_PWD": "hunter2", "PGPASS": "hunter2", "X_PW": "hunter2", "PWD": "/srv"}
     hidden = dict.fromkeys(("MYSQL_PWD", "PGPASS", "X_PW"), HIDDEN)
     assert shown_value(("shell", "env"), given) == {**hidden, "PWD": "/srv"}
+
+
+@pytest.mark.requirement("login.settings")
+def test_the_secrets_of_a_login_are_hidden_and_its_other_texts_are_not() -> None:
+    given = {"clientId": "app", "clientSecret": "hunter2", "privateKey": "-----BEGIN\nx", "scopes": ["read"]}
+    hidden = {**given, "clientSecret": HIDDEN, "privateKey": HIDDEN}
+    assert shown_value(("mcpServers", "a", "oauth"), given) == hidden
+    described = describe_entry({"url": "https://h/mcp", "oauth": given})
+    assert '"clientId": "app"' in described
+    assert "hunter2" not in described
+    assert "BEGIN" not in described
 
 
 @pytest.mark.requirement("cli.config.show")

@@ -49,6 +49,21 @@ def test_such_a_server_in_a_file_of_ours_is_an_error(environ: dict[str, str], fi
 
 
 @both
+@pytest.mark.requirement("login.settings")
+def test_the_login_of_a_server_is_read_in_every_file(
+    machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName
+) -> None:
+    login = {"enabled": True, "clientId": "$WORD", "clientSecret": "$${WORD}", "scopes": "read write"}
+    content = {"mcpServers": {"a": {"httpUrl": "https://example.org/mcp", "oauth": login}}}
+    environ = {**machine, "WORD": "app"}
+    for report in (load_cli(tmp_path / "home", cli, content, environ), load(file, content, environ)):
+        oauth = report.upstreams["a"].oauth
+        assert oauth is not None
+        assert (oauth.client_id, oauth.client_secret, oauth.scopes) == ("app", "${WORD}", ("read", "write"))
+        assert report.warnings == ()
+
+
+@both
 @pytest.mark.parametrize("written", ["streamable-http", "streamableHttp", "streamable_http"])
 @pytest.mark.requirement("settings.key-aliases")
 def test_every_spelling_of_streamable_http_is_read_in_every_file(

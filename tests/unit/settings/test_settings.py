@@ -86,7 +86,14 @@ DEFAULTS: Mapping[str, Any] = {
         "allowedOrigins": [],
         "sessionIdle": 1800000,
     },
-    "proxy": {"firstListWait": 3000, "nameBudget": 48, "catalogue": True, "prefix": "alias"},
+    "proxy": {
+        "firstListWait": 3000,
+        "nameBudget": 48,
+        "catalogue": True,
+        "prefix": "alias",
+        "loginPort": 18809,
+        "tokenStorage": "file",
+    },
     "log": {"level": "warning", "audit": None},
 }
 
@@ -99,6 +106,7 @@ ENTRY_DEFAULTS: Mapping[str, Any] = {
     "httpUrl": None,
     "type": None,
     "headers": {},
+    "oauth": None,
     "enabled": True,
     "description": "",
     "trust": False,
@@ -249,7 +257,7 @@ def test_unknown_keys_are_warned_of_with_file_and_path_and_the_nearest_key(envir
         "mcpservers": {},
         "zzz": 1,
         "http": {"prot": 1},
-        "mcpServers": {"a": {"command": "x", "oauth": {"clientSecret": "hunter2"}, "includetools": []}},
+        "mcpServers": {"a": {"command": "x", "auth": {"clientSecret": "hunter2"}, "includetools": []}},
         "confirmation": {"time-out": 1},
     }
     report = load(file, content, environ)
@@ -259,7 +267,7 @@ def test_unknown_keys_are_warned_of_with_file_and_path_and_the_nearest_key(envir
             "mcpservers is not a known key and is ignored. Did you mean mcpServers?",
             "zzz is not a known key and is ignored.",
             "http.prot is not a known key and is ignored. Did you mean http.port?",
-            "mcpServers.a.oauth is not a known key and is ignored.",
+            "mcpServers.a.auth is not a known key and is ignored. Did you mean mcpServers.a.oauth?",
             "mcpServers.a.includetools is not a known key and is ignored. Did you mean mcpServers.a.includeTools?",
             "confirmation.time-out is not a known key and is ignored. Did you mean confirmation.timeout?",
         )

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.settings import SettingsError, SettingsReport, UpstreamSettings, load_settings
+from server.settings.models import OAuthSettings
 from server.settings.upstream_entries import alias_of
 
 
@@ -377,3 +378,113 @@ def test_a_server_far_down_a_chain_of_its_like_starts_no_others(file: Path, abov
     assert ("a" in report.upstreams) is is_used
     assert "remote" in report.upstreams
     assert is_used or "loop" in str(left_out(report)["a"])
+
+
+# --- Logins ----------------------------------------------------------------------------------------------------------
+
+REMOTE = {"url": "https://h/mcp"}
+
+
+@pytest.mark.requirement("login.settings")
+def test_an_entry_without_oauth_says_nothing_of_logins_and_null_is_the_same(file: Path) -> None:
+    report = load(file, {"mcpServers": {"a": REMOTE, "b": REMOTE | {"oauth": None}, "c": REMOTE | {"oauth": {}}}})
+    assert [entry.oauth for entry in report.upstreams.values()] == [None, None, OAuthSettings()]
+    assert report.warnings == ()
+
+
+@pytest.mark.requirement("login.settings")
+def test_variables_are_expanded_in_the_texts_of_oauth_and_stay_by_name_in_the_written_entry(file: Path) -> None:
+    texts = {"clientId": "id-$V", "clientSecret": "${V}", "clientMetadataUrl": "https://h/$V", "scopes": ["a", "$V"]}
+    key = {"grant": "client-credentials", "clientId": "x", "privateKey": "$KEY", "signingAlgorithm": "RS256"}
+    report = load(
+        file, {"mcpServers": {"a": REMOTE | {"oauth": texts}, "b": REMOTE | {"oauth": key}}}, V="v", KEY="-----BEGIN"
+    )
+    a, b = (report.upstreams[alias].oauth for alias in "ab")
+    assert a is not None
+    assert b is not None
+    assert (a.client_id, a.client_secret, a.client_metadata_url, a.scopes) == ("id-v", "v", "https://h/v", ("a", "v"))
+    assert (b.private_key, b.signing_algorithm, b.grant) == ("-----BEGIN", "RS256", "client-credentials")
+    written = report.written["a"].oauth
+    assert written is not None
+    assert written.client_secret == "${V}"
+    assert report.warnings == ()
+
+
+@pytest.mark.requirement("login.settings")
+def test_a_variable_of_oauth_that_is_not_set_leaves_the_server_out(file: Path) -> None:
+    report = load(file, {"mcpServers": {"a": REMOTE | {"oauth": {"clientId": "x", "clientSecret": "$MISSING"}}}})
+    assert left_out(report) == {"a": "The environment variable MISSING is not set."}
+    assert "mcpServers.a.oauth.clientSecret names the environment variable MISSING" in report.warnings[0]
+
+
+@pytest.mark.requirement("login.settings")
+@pytest.mark.parametrize(
+    ("oauth", "said"),
+    [
+        ({"clientSecret": "hunter2"}, "oauth.clientId is missing, which clientSecret needs; the authorization server"),
+        ({"clientId": "  "}, "oauth.clientId is empty; give it, or leave it out."),
+        ({"clientId": "x", "clientSecret": "$EMPTY"}, "oauth.clientSecret is empty; give it, or leave it out."),
+        (
+            {"grant": "client-credentials", "privateKey": "hunter2"},
+            'oauth.clientId is missing, which grant "client-credentials" needs; the authorization server gives it out.',
+        ),
+        ({"grant": "client-credentials", "clientId": "x"}, "oauth has neither clientSecret nor privateKey, one of"),
+        (
+            {"clientId": "x", "privateKey": "hunter2"},
+            'oauth.privateKey is for the grant "client-credentials" alone; set grant to that, or leave the key out.',
+        ),
+        ({"clientMetadataUrl": "http://h/x"}, "oauth.clientMetadataUrl has to be an address that begins with https://"),
+        ({"clientMetadataUrl": "https://h"}, "oauth.clientMetadataUrl has to be an address"),
+        ({"clientMetadataUrl": "https://h/"}, "oauth.clientMetadataUrl has to be an address"),
+        ({"clientMetadataUrl": "https://h:99999/x"}, "oauth.clientMetadataUrl has to be an address"),
+        ({"clientMetadataUrl": "https://hunter2@h/x"}, "oauth.clientMetadataUrl has to be an address"),
+        ({"clientMetadataUrl": "https://h/x#y"}, "oauth.clientMetadataUrl has to be an address"),
+        ({"scopes": ["read", "a b"]}, "oauth.scopes[1] has to be one scope: printable ASCII without spaces, quotes"),
+        ({"scopes": [""]}, "oauth.scopes[0] has to be one scope"),
+        ({"scopes": ['"']}, "oauth.scopes[0] has to be one scope"),
+        ({"signingAlgorithm": "HS256"}, 'oauth.signingAlgorithm is "HS256", but has to be one of "ES256", "ES384",'),
+        ({"signingAlgorithm": "none"}, 'oauth.signingAlgorithm is "none", but has to be one of'),
+        ({"callbackPort": 0}, "oauth.callbackPort is 0, but has to be an integer from 1 to 65535, or null."),
+        ({"clientSecret": 5}, "oauth.clientSecret is a number, but has to be a string, or null."),
+        ({"scopes": 5}, "oauth.scopes is 5, but has to be an array of strings, or null."),
+        ("hunter2", "oauth is a string, but has to be an object, or null."),
+    ],
+    ids=json.dumps,
+)
+def test_what_nobody_could_log_in_with_is_an_error(file: Path, oauth: Any, said: str) -> None:
+    told = refusal(file, REMOTE | {"oauth": oauth}, EMPTY="")
+    assert told.startswith(f"{file}: mcpServers.a.{said}")
+    assert "hunter2" not in told
+
+
+@pytest.mark.requirement("login.settings")
+def test_a_program_is_not_logged_in_to(file: Path) -> None:
+    said = f"{file}: mcpServers.a.oauth is for a server that is reached by its address; give a program what it needs"
+    assert refusal(file, {"command": "x", "oauth": {}}).startswith(said)
+    for harmless in ({"command": "x", "oauth": {"enabled": False}}, {"command": "$NONE", "oauth": {"scopes": ["a b"]}}):
+        load(file, {"mcpServers": {"a": harmless}})
+
+
+@pytest.mark.requirement("login.settings")
+def test_another_login_is_another_connection(file: Path) -> None:
+    entries = [REMOTE, *(REMOTE | {"oauth": oauth} for oauth in ({}, {"clientId": "x"}, {"scopes": ["y"]}))]
+    settings = [load(file, {"mcpServers": {"a": entry}}).upstreams["a"] for entry in entries]
+    for entry in settings:
+        assert [entry.is_reached_like(other) for other in settings] == [other is entry for other in settings]
+
+
+@pytest.mark.requirement("login.settings")
+def test_oauth_of_other_clients_is_taken_as_far_as_it_is_known_here(file: Path) -> None:
+    theirs = {
+        "enabled": True,
+        "clientId": "x",
+        "scopes": "read  write",
+        "authorizationUrl": "https://h",
+        "audience": "",
+    }
+    report = load(file, {"mcpServers": {"a": REMOTE | {"oauth": theirs}}})
+    assert report.upstreams["a"].oauth == OAuthSettings(client_id="x", scopes=("read", "write"))
+    unknown = "is not a known key and is ignored."
+    assert report.warnings == tuple(
+        f"{file}: mcpServers.a.oauth.{key} {unknown}" for key in ("authorizationUrl", "audience")
+    )

@@ -308,6 +308,30 @@ NEW_FILE_MODE = 0o666  # mode of a created file before the umask
 PRIVATE_MODE = 0o600
 
 
+def replace_private_file(
+    folder: Folder, name: str, content: bytes, disk: Disk = REAL_DISK, *, waits: bool = False
+) -> None:
+    """Write a whole file of our own into a private folder, in place of what has its name there; blocking.
+
+    `waits` is whether a crash of the machine must not take it afterwards, for which the disk is waited for. An
+    `OSError` says that it was not written; what was there is whole then.
+    """
+    with temporary_in(folder, PRIVATE_MODE) as temporary:
+        descriptor = temporary.descriptor
+        assert descriptor is not None  # noqa: S101 - nobody has closed it yet
+        left = memoryview(content)
+        while left:
+            left = left[disk.write(descriptor, left) :]
+        if waits:
+            disk.sync(descriptor)
+        if os.name == "nt":
+            temporary.close()  # an open file cannot be renamed there
+        disk.rename(folder, temporary.name, name, True)
+    if waits and folder.descriptor is not None:
+        with suppress(OSError):  # not every file system can
+            disk.sync(folder.descriptor)  # its new name
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     identity: FileIdentity

@@ -1,0 +1,244 @@
+"""`coretools-mcp login` and `logout`: a person logs in to a server behind us, and out again."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from urllib.parse import urlsplit
+
+import anyio
+
+from server.app import App
+from server.console import EXIT_FAILED, Failure, UsageError, nearest
+from server.console.browser import open_in_browser
+from server.console.terminal import Spinner, note, show, show_table
+from server.console.upstream_waits import quiet_log, show_failure, wait_for
+from server.run_server import until_signal
+from server.settings import SettingsReport
+from server.settings.models import OAuthSettings, UpstreamSettings
+from server.upstreams.connection import Upstream
+from server.upstreams.login.login import Login, LoginAttempt
+from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError
+from server.upstreams.wire.peer import LoginError
+from tools.contract.display import visible_line
+from tools.contract.threads import THREADS
+
+REFUSALS = 2  # logins of one run: another where the authorization server turns out to have forgotten us
+
+
+def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
+    """Log in to a server, and tell how many tools it has then."""
+    entry = _entry(report, alias)
+    if entry.endpoint is None:
+        raise UsageError(
+            f"{alias} is a program on this machine, which is given its credentials by its environment: set them in "
+            f"mcpServers.{alias}.env. There is nothing to log in to."
+        )
+    quiet_log(report.settings.log.level)
+    only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))
+
+    async def run() -> int:
+        app, spinner = App(only, "stdio"), Spinner()
+        async with app.running():
+            async with spinner.running():
+                app.start_upstreams()
+                await wait_for(app.pool.upstreams, spinner)
+            (upstream,) = app.pool.upstreams
+            login = upstream.login_of(principal)
+            if login is None:
+                raise Failure(
+                    f"{alias} is shown the Authorization header of mcpServers.{alias}.headers, or its logins are "
+                    "switched off (oauth.enabled), so there is no login to make."
+                )
+            if not login.needs_person:
+                return _tell(upstream, f"{alias} is logged in to with the client credentials of its entry")
+            if await login.is_complete():
+                again = f"To log in as somebody else: coretools-mcp logout {alias}"
+                return _tell(upstream, f"Already logged in to {alias}", again)
+            if principal and upstream.login is not None:
+                login.challenge = upstream.login.challenge
+            for count in range(REFUSALS):
+                attempt = await _begin(app, login)
+                if attempt is not None:
+                    await _finish(login, attempt, opens_browser=opens_browser)
+                    if attempt.is_forgotten and count + 1 < REFUSALS:
+                        note("the authorization server did not know this program any more; once more, please")
+                        continue
+                    if attempt.problem:
+                        raise Failure(f"the login to {alias} has failed: {visible_line(attempt.problem)}.")
+                break
+            if principal:
+                sys.stdout.write(f"Logged in to {alias} as {principal}\n")
+                return 0
+            await upstream.come_back()
+            return _tell(upstream, f"Logged in to {alias}")
+
+    return anyio.run(until_signal, run)
+
+
+def _entry(report: SettingsReport, alias: str) -> UpstreamSettings:
+    found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
+    if found is None:
+        like = nearest(alias, [each.alias for each in report.entries])
+        raise UsageError(
+            f"there is no server {visible_line(alias)} in the settings."
+            + (f" Did you mean {like}?" if like else " coretools-mcp config add adds one.")
+        )
+    if found.left_out is not None:
+        raise Failure(f"{alias} is not used: {found.left_out}")
+    return found.settings
+
+
+async def _begin(app: App, login: Login) -> LoginAttempt | None:
+    spinner = Spinner()
+    try:
+        async with spinner.running():
+            spinner.say(f"preparing a login to {login.alias}")
+            if app.pool.tasks is None:
+                raise AssertionError("the servers were started")
+            return await login.begin(app.pool.tasks, spinner.say)
+    except LoginError as error:
+        raise Failure(
+            f"there is no login to {login.alias}: {visible_line(error.why)}. If it wants a token instead, put that "
+            f"into mcpServers.{login.alias}.headers."
+        ) from None
+
+
+async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -> None:
+    """Bring the person to the authorization server, and wait until they have come back."""
+    callback = attempt.request.redirect_uri
+    show(f"To log in to {login.alias}, open this address in a browser:", stream=sys.stderr)
+    sys.stdout.write(f"{attempt.url}\n")
+    sys.stdout.flush()
+    folder: tempfile.TemporaryDirectory[str] | None = None
+    async with anyio.create_task_group() as pasting:
+        try:
+            is_opened = False
+            if opens_browser:
+                folder = tempfile.TemporaryDirectory(prefix="coretools-mcp-")
+                open_it = partial(open_in_browser, attempt.url, os.path.join(folder.name, "login.html"))
+                is_opened = await THREADS.run(open_it)
+                if not is_opened:
+                    note("no browser could be started here; open the address in one yourself")
+            if not is_opened:
+                port = urlsplit(callback).port
+                show(
+                    f"Where the browser is on another machine, paste here the address that it ends at, which begins "
+                    f"with {callback} (or forward the port before: ssh -L {port}:127.0.0.1:{port}).",
+                    stream=sys.stderr,
+                )
+                pasting.start_soon(_take_pasted, attempt)
+            await attempt.done.wait()
+            pasting.cancel_scope.cancel()
+        finally:
+            if folder is not None:
+                folder.cleanup()
+
+
+async def _take_pasted(attempt: LoginAttempt) -> None:
+    """Read addresses from standard input until one is that of the redirect."""
+    while line := await THREADS.run(sys.stdin.readline):
+        if not line.strip():
+            continue
+        try:
+            attempt.paste(line)
+        except ValueError:
+            note(f"that is not the address of this login, which begins with {attempt.request.redirect_uri}")
+        else:
+            return
+
+
+def _tell(upstream: Upstream, what: str, more: str = "") -> int:
+    if upstream.live_session is None:
+        show_failure(f"{what}, but it is not there", upstream)
+        return EXIT_FAILED
+    count = len(upstream.offer.lists.get("tools", ()))
+    sys.stdout.write(f"{what}: {count} {'tool' if count == 1 else 'tools'}\n")
+    if more:
+        show(more, stream=sys.stderr)
+    return 0
+
+
+def log_out(report: SettingsReport, alias: str, principal: str) -> int:
+    """Forget a login here, and have its tokens ended at the authorization server where that is possible."""
+    entry = next((each.settings for each in report.entries if each.alias == alias), None)
+    folder = report.state_folder
+    found = [
+        each
+        for each in ([] if folder is None else TokenStore(folder, report.settings.proxy.token_storage).all())
+        if isinstance(each, StoredLogin) and each.alias == alias and each.principal == principal
+    ]
+    whose = f" as {principal}" if principal else ""
+    url = entry.endpoint if entry is not None else None
+    if folder is None or (not found and url is None):
+        sys.stdout.write(f"There is no login to {visible_line(alias)}{whose}.\n")
+        return 0
+    store = TokenStore(folder, report.settings.proxy.token_storage)
+
+    async def run() -> int:
+        is_removed = False
+        resources = [each.resource for each in found] or [url or ""]
+        for resource in resources:
+            oauth = entry.oauth if entry is not None and entry.oauth is not None else OAuthSettings()
+            login = Login(store, alias, resource, oauth, principal, report.settings.proxy.login_port)
+            try:
+                is_removed |= await login.end()
+            except TokenStoreError as error:
+                raise Failure(str(error)) from None
+            except LoginError as error:
+                is_removed = True
+                note(f"the tokens could not be ended at their authorization server: {visible_line(error.why)}")
+        told = f"Logged out of {alias}{whose}." if is_removed else f"There is no login to {alias}{whose}."
+        sys.stdout.write(f"{told}\n")
+        return 0
+
+    return anyio.run(until_signal, run)
+
+
+def list_logins(report: SettingsReport, *, as_json: bool) -> int:
+    """Every login that is kept here; those that cannot be read are told of."""
+    folder = report.state_folder
+    found = [] if folder is None else TokenStore(folder, report.settings.proxy.token_storage).all()
+    logins = [each for each in found if isinstance(each, StoredLogin)]
+    if as_json:
+        facts = [
+            {
+                "server": each.alias,
+                **({"principal": each.principal} if each.principal else {}),
+                "address": each.resource,
+                "issuer": each.issuer,
+                "scopes": (each.scopes or "").split(),
+                "state": _state_of(each),
+                **({"expiresAt": each.expires_at} if each.expires_at is not None else {}),
+            }
+            for each in logins
+        ]
+        sys.stdout.write(f"{json.dumps(facts, indent=2)}\n")
+    elif logins:
+        rows = [
+            (each.alias, each.principal or "you", urlsplit(each.issuer).netloc, _state_of(each), each.resource)
+            for each in logins
+        ]
+        show_table(
+            ("SERVER", "WHO", "LOGGED IN AT", "STATE", "ADDRESS"), [tuple(map(visible_line, row)) for row in rows]
+        )
+    else:
+        sys.stdout.write("There are no logins.\n")
+    for each in found:
+        if isinstance(each, TokenStoreError):
+            note(str(each))
+    return 0
+
+
+def _state_of(login: StoredLogin) -> str:
+    if login.token is None:
+        return "not logged in"
+    if login.expires_at is None or login.expires_at > time.time():
+        return "valid"
+    # Where the secrets are in the keyring, nothing is known of a refresh token.
+    return "expired" if "access_token" in login.token and "refresh_token" not in login.token else "renewed when used"

@@ -1,0 +1,416 @@
+"""The authorization server of an upstream: found by what the upstream says, registered with, asked for tokens.
+
+The order of the search is that of the MCP specification of 2026-07-28; the rules of RFC 6749, 7591, 8414, 8707, 9207
+and 9728 stand where they are followed. No redirect is followed, so what is secret goes to the address that the
+authorization server has named itself, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from ipaddress import ip_address
+from typing import Any, cast
+from urllib.parse import quote, urlencode, urlsplit
+
+import anyio
+import httpx2
+from mcp.client.auth.utils import (
+    build_oauth_authorization_server_metadata_discovery_urls,
+    build_protected_resource_metadata_discovery_urls,
+    union_scopes,
+)
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
+from pydantic import AnyUrl, ValidationError
+
+from server.json_rpc import Json, as_mapping
+from server.settings.models import OAuthSettings
+from server.upstreams.wire.peer import Challenge, LoginError
+from tools.contract.display import visible_line
+from tools.contract.threads import lend_threads
+
+logger = logging.getLogger(__name__)
+
+REQUEST_SECONDS = 10.0  # how long one answer of an authorization server may take (ours)
+ANSWER_BYTES = 1 << 20  # a longer answer is not taken (ours)
+TOKEN_CHARS = 32_768  # a longer token is not taken, which no HTTP header would carry (ours)
+
+_PKCE = "S256"
+_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523, 2.2
+ASSERTION_SECONDS = 60.0  # how long a signed assertion of ours counts (ours)
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other words of the server are not passed on
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_SECRET_METHODS = ("client_secret_basic", "client_secret_post")
+
+
+class AuthorizationServerDownError(LoginError):
+    """The authorization server, or the way to it, is down: nothing is known of the login, which is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationServer:
+    """One authorization server, for one upstream.
+
+    Attributes:
+        issuer: Its identifier, as it came.
+        metadata: Its metadata (RFC 8414); of one that publishes none, the addresses of the 2025-03-26 revision.
+        resource: What tokens are asked for (RFC 8707), as the upstream names itself; `None` where it does not.
+        scopes: The scopes that the upstream supports, separated by spaces; `None` where it names none.
+    """
+
+    issuer: str
+    metadata: OAuthMetadata
+    resource: str | None = None
+    scopes: str | None = None
+
+    @property
+    def host(self) -> str:
+        return visible_line(urlsplit(self.issuer).netloc)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRequest:
+    """What a person is sent to the authorization server with, and what of it must come back."""
+
+    url: str
+    state: str
+    verifier: str = field(repr=False)
+    redirect_uri: str
+
+
+def canonical(url: str) -> str:
+    """Under which address an upstream is known to logins: canonical, without a fragment."""
+    return resource_url_from_server_url(url)
+
+
+class AuthorizationServerClient:
+    """Speaks with authorization servers for one upstream. Each request has a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._is_local = _is_local(url)
+
+    async def discover(self, challenge: Challenge | None) -> AuthorizationServer:
+        """Find the authorization server; a `LoginError` where there is none that may be used."""
+        named = challenge.parameter("resource_metadata") if challenge is not None else None
+        for place in build_protected_resource_metadata_discovery_urls(named, self._url):
+            about = await self._get(place, "the server")
+            issuers = _list_of(about, "authorization_servers")
+            if isinstance(resource := about.get("resource"), str) and issuers:
+                break
+        else:
+            return await self._discover_by_origin()
+        if not check_resource_allowed(canonical(self._url), resource):
+            raise LoginError(
+                f"the server says that it is {visible_line(resource)}, which is not its address, so a token for it "
+                "could be meant for somebody else"
+            )
+        issuer = issuers[0]
+        if not isinstance(issuer, str):
+            raise LoginError("the server does not name its authorization server by an address")
+        self._check(issuer)
+        for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, self._url):
+            said = await self._get(place, "its authorization server")
+            if said:
+                scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
+                return AuthorizationServer(issuer, self._metadata(said, issuer), resource, scopes)
+        raise LoginError(f"its authorization server {visible_line(issuer)} does not describe itself (RFC 8414)")
+
+    async def _discover_by_origin(self) -> AuthorizationServer:
+        """The authorization server of the 2025-03-26 revision: at the upstream's own origin, perhaps undescribed."""
+        parts = urlsplit(canonical(self._url))
+        origin = f"{parts.scheme}://{parts.netloc}"
+        self._check(origin)
+        said = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
+        if said:
+            issuer = origin if said.get("issuer") == origin else f"{origin}/"
+            return AuthorizationServer(issuer, self._metadata(said, issuer))
+        ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
+        addresses = {name: f"{origin}/{end}" for name, end in ends.items()}
+        challenges = {"code_challenge_methods_supported": [_PKCE]}  # demanded of every server by that revision
+        return AuthorizationServer(origin, OAuthMetadata.model_validate({"issuer": origin, **addresses, **challenges}))
+
+    def _metadata(self, said: Json, issuer: str) -> OAuthMetadata:
+        host = visible_line(urlsplit(issuer).netloc)
+        # Byte for byte (RFC 8414, 3.3), so before any model has made it canonical.
+        if said.get("issuer") != issuer:
+            raise LoginError(f"its authorization server {host} describes another one, and is not to be trusted")
+        try:
+            found = OAuthMetadata.model_validate(said)
+        except ValidationError:
+            raise LoginError(f"its authorization server {host} describes itself wrongly (RFC 8414)") from None
+        for address in (found.authorization_endpoint, found.token_endpoint, found.registration_endpoint):
+            if address is not None:
+                self._check(str(address))
+        return found
+
+    def _check(self, address: str) -> None:
+        """Refuse an address without TLS, but on this machine for a server of this machine."""
+        if urlsplit(address).scheme != "https" and not (self._is_local and _is_local(address)):
+            raise LoginError(f"its authorization server is at {visible_line(address)}, which is not an https address")
+
+    async def register(
+        self, server: AuthorizationServer, redirect_uri: str, scopes: str | None
+    ) -> OAuthClientInformationFull:
+        """Become known to an authorization server (RFC 7591)."""
+        endpoint = server.metadata.registration_endpoint
+        if endpoint is None:
+            raise LoginError(
+                f"its authorization server {server.host} lets no program register by itself: register one there with "
+                f"the callback address {redirect_uri}, and give oauth.clientId, and oauth.clientSecret if there is one"
+            )
+        methods = server.metadata.token_endpoint_auth_methods_supported or ["none"]
+        method = next((each for each in ("none", *_SECRET_METHODS) if each in methods), None)
+        wanted = OAuthClientMetadata.model_validate(
+            {
+                "client_name": "coretools-mcp",
+                "redirect_uris": [redirect_uri],
+                "grant_types": ["authorization_code", "refresh_token"],
+                "response_types": ["code"],
+                "token_endpoint_auth_method": method,
+                "application_type": "native",
+                "software_id": "coretools-mcp",
+                "software_version": metadata.version("coretools-mcp"),
+                "scope": scopes,
+            }
+        )
+        sent = wanted.model_dump(mode="json", exclude_none=True)
+        status, said = await self._exchange(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+        try:
+            known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **said})
+        except ValidationError:
+            known = None
+        if known is None or status not in (200, 201):
+            raise LoginError(
+                f"its authorization server {server.host} did not register this program{_told(status, said)}"
+            )
+        if known.token_endpoint_auth_method in _SECRET_METHODS and not known.client_secret:
+            raise LoginError(
+                f"its authorization server {server.host} registered this program without the secret it wants"
+            )
+        if known.token_endpoint_auth_method not in ("none", *_SECRET_METHODS):
+            raise LoginError(
+                f"its authorization server {server.host} wants a kind of proof that this program cannot give"
+            )
+        return known
+
+    def authorization_request(
+        self,
+        server: AuthorizationServer,
+        client: OAuthClientInformationFull,
+        redirect_uri: str,
+        scopes: str | None,
+    ) -> AuthorizationRequest:
+        """Where a person is sent to (RFC 6749, 4.1.1; RFC 7636)."""
+        if _PKCE not in (server.metadata.code_challenge_methods_supported or ()):
+            raise LoginError(
+                f"its authorization server {server.host} does not say that it supports PKCE with {_PKCE}, without "
+                "which a code could be used by whoever sees it"
+            )
+        verifier, state = secrets.token_urlsafe(64), secrets.token_urlsafe(32)
+        digest = hashlib.sha256(verifier.encode()).digest()
+        asked = {
+            "response_type": "code",
+            "client_id": client.client_id,
+            "redirect_uri": redirect_uri,
+            "state": state,
+            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge_method": _PKCE,
+        }
+        if server.resource is not None:
+            asked["resource"] = server.resource
+        if scopes:
+            asked["scope"] = scopes
+            if "offline_access" in scopes.split():
+                asked["prompt"] = "consent"  # OpenID Connect Core, 11: else the scope is passed over
+        endpoint = str(server.metadata.authorization_endpoint)
+        url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
+        return AuthorizationRequest(url, state, verifier, redirect_uri)
+
+    async def redeem(
+        self, server: AuthorizationServer, client: OAuthClientInformationFull, request: AuthorizationRequest, code: str
+    ) -> OAuthToken:
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": request.redirect_uri}
+        return await self._token(server, client, {**form, "code_verifier": request.verifier})
+
+    async def refresh(
+        self, server: AuthorizationServer, client: OAuthClientInformationFull, before: OAuthToken
+    ) -> OAuthToken:
+        """A token in place of one that has expired; where no new refresh token came, the old one counts on."""
+        form = {"grant_type": "refresh_token", "refresh_token": before.refresh_token or ""}
+        token = await self._token(server, client, form)
+        kept = {"refresh_token": token.refresh_token or before.refresh_token, "scope": token.scope or before.scope}
+        return token.model_copy(update=kept)
+
+    async def client_credentials(
+        self, server: AuthorizationServer, client: OAuthClientInformationFull, oauth: OAuthSettings, scopes: str | None
+    ) -> OAuthToken:
+        """A token for this program itself, without a person (RFC 6749, 4.4)."""
+        form = {"grant_type": "client_credentials"} | ({"scope": scopes} if scopes else {})
+        if oauth.private_key is not None:
+            form |= {"client_assertion_type": _ASSERTION, "client_assertion": _assertion(server, oauth)}
+        return await self._token(server, client, form)
+
+    async def revoke(self, server: AuthorizationServer, client: OAuthClientInformationFull, token: OAuthToken) -> None:
+        """Have tokens ended (RFC 7009); where that is not offered they end by themselves."""
+        if (endpoint := server.metadata.revocation_endpoint) is None:
+            return
+        self._check(str(endpoint))
+        what = "refresh_token" if token.refresh_token is not None else "access_token"
+        form = {"token": token.refresh_token or token.access_token, "token_type_hint": what}
+        status, said = await self._post(str(endpoint), form, server, client)
+        if status != 200:
+            raise LoginError(f"its authorization server {server.host} did not end them{_told(status, said)}")
+
+    async def _token(
+        self, server: AuthorizationServer, client: OAuthClientInformationFull, form: Mapping[str, str]
+    ) -> OAuthToken:
+        resource = {"resource": server.resource} if server.resource is not None else {}
+        status, said = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
+        code = said.get("error")
+        if status != 200 or code is not None:  # some answer errors with 200
+            known = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
+            raise LoginError(f"its authorization server {server.host} gave no token{_told(status, said)}", known)
+        try:
+            token = OAuthToken.model_validate(said)
+        except ValidationError:
+            token = None
+        if token is None or not all(
+            each is None or (len(each) <= TOKEN_CHARS and _TOKEN.fullmatch(each))
+            for each in (token.access_token, token.refresh_token)
+        ):
+            raise LoginError(f"its authorization server {server.host} sent what is not a bearer token")
+        return token
+
+    async def _post(
+        self, address: str, form: Mapping[str, str], server: AuthorizationServer, client: OAuthClientInformationFull
+    ) -> tuple[int, Json]:
+        """Post a form with the proof of who we are (RFC 6749, 2.3)."""
+        sent, headers = dict(form), {"accept": "application/json"}
+        secret, method = client.client_secret, client.token_endpoint_auth_method
+        if method == "client_secret_basic" and secret:
+            pair = f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}"  # RFC 6749, 2.3.1
+            headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        else:
+            sent["client_id"] = client.client_id
+            if method == "client_secret_post" and secret:
+                sent["client_secret"] = secret
+        return await self._exchange(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
+
+    async def _get(self, address: str, who: str) -> Json:
+        """An object at an address; an empty one where there is none: many answer with a page whatever is asked."""
+        self._check(address)
+        status, said = await self._exchange(httpx2.Request("GET", address, headers={"accept": "application/json"}), who)
+        return said if status == 200 else {}
+
+    async def _exchange(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
+        """The status of an answer, and the object in it, which is empty where it holds something else."""
+        who = who if " " in who else f"its authorization server {who}"
+        lend_threads()
+        try:
+            with anyio.fail_after(REQUEST_SECONDS):
+                async with httpx2.AsyncClient(timeout=REQUEST_SECONDS, follow_redirects=False) as http:
+                    response = await http.send(request, stream=True)
+                    content = b""
+                    async for chunk in response.aiter_bytes():
+                        content += chunk
+                        if len(content) > ANSWER_BYTES:
+                            raise LoginError(f"{who} sent an answer of more than {ANSWER_BYTES:,} bytes")
+                    await response.aclose()
+        except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+            logger.info("an authorization server could not be asked (%s)", type(error).__name__)
+            raise AuthorizationServerDownError(f"{who} could not be reached") from None
+        if response.status_code >= 500 or response.status_code == 429:
+            raise AuthorizationServerDownError(f"{who} answered with HTTP status {response.status_code}")
+        try:
+            return response.status_code, as_mapping(json.loads(content))
+        except (ValueError, RecursionError):
+            return response.status_code, {}
+
+
+def wanted_scopes(
+    server: AuthorizationServer, oauth: OAuthSettings, challenge: Challenge | None, before: str | None
+) -> str | None:
+    """Which scopes are asked for: those configured, else those of the challenge, else all that the upstream supports.
+
+    What was asked for `before` is asked for again, so that one call does not lose what another has gained.
+    """
+    if oauth.scopes is not None:
+        wanted = " ".join(oauth.scopes) or None
+    else:
+        named = challenge.parameter("scope") if challenge is not None else None
+        wanted = union_scopes(before, named if named is not None else server.scopes)
+    supported = server.metadata.scopes_supported or ()
+    if wanted and oauth.grant == "authorization-code" and "offline_access" in supported:
+        wanted = union_scopes(wanted, "offline_access")  # else some give no refresh token
+    return wanted
+
+
+def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAuthClientInformationFull | None:
+    """How the operator has made us known there; `None` where we are to register by ourselves."""
+    if oauth.client_id is not None:
+        methods = server.metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
+        usable = [each for each in _SECRET_METHODS if each in methods] or list(_SECRET_METHODS)
+        method = usable[0] if oauth.client_secret is not None else "none"
+        known = {"client_id": oauth.client_id, "client_secret": oauth.client_secret}
+        return OAuthClientInformationFull.model_validate({**known, "token_endpoint_auth_method": method})
+    if oauth.client_metadata_url is not None and server.metadata.client_id_metadata_document_supported:
+        return OAuthClientInformationFull(client_id=oauth.client_metadata_url, token_endpoint_auth_method="none")  # noqa: S106
+    return None
+
+
+def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str) -> bool:
+    """Whether a registration of ours is one for this callback address, and has not ended."""
+    ends = client.client_secret_expires_at
+    return AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
+
+
+def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:
+    """Who we are, signed (RFC 7523, 3)."""
+    import jwt  # noqa: PLC0415 - few log in with a key
+
+    now = time.time()
+    claims = {
+        "iss": oauth.client_id,
+        "sub": oauth.client_id,
+        "aud": server.issuer,
+        "iat": int(now),
+        "exp": int(now + ASSERTION_SECONDS),
+        "jti": secrets.token_urlsafe(16),
+    }
+    try:
+        return jwt.encode(claims, oauth.private_key or "", algorithm=oauth.signing_algorithm)
+    except (ValueError, TypeError, jwt.PyJWTError):
+        raise LoginError(
+            f"oauth.privateKey is not a private key (PEM) for the algorithm {oauth.signing_algorithm}"
+        ) from None
+
+
+def _told(status: int, said: Json) -> str:
+    """What an answer says of a failure, as far as it can be said on."""
+    code = said.get("error")
+    if isinstance(code, str) and _ERROR_CODE.fullmatch(code):
+        return f": {code}"
+    return f" (HTTP status {status}{'' if said else ', not JSON'})"
+
+
+def _list_of(said: Json, name: str) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value := said.get(name), list) else []
+
+
+def _is_local(address: str) -> bool:
+    """Whether an address is on this machine."""
+    try:
+        host = urlsplit(address).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,212 @@
+"""The address of this machine to which an authorization server sends a person back (RFC 8252, 7.3).
+
+Its port is always the same one, for some authorization servers compare it; and whoever listens there is the one process
+that logs in: the system gives a port to nobody else, and takes it back from a process that was killed. Who comes second
+asks there which logins are open, and waits for their tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import html
+import json
+import logging
+import socket
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+
+from server.json_rpc import as_mapping
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"  # not `localhost`, which some systems resolve to another address first (RFC 8252, 8.3)
+CALLBACK = "/callback"
+OPEN_LOGINS = "/coretools-mcp-logins"  # where other processes are told which logins are open
+REQUEST_BYTES = 1 << 16  # of a request and its headers; codes have hundreds
+REQUEST_SECONDS = 10.0  # how long a request may take to come; browsers open connections that they never use
+PAGE_SECONDS = 40.0  # how long a browser waits for the end of the login: two answers of an authorization server
+MAX_CONNECTIONS = 32
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Connection": "close",
+}
+NOT_OURS = "This is not the answer to a login that is open here: it was answered already, or its time is over."
+
+
+class PortTakenError(Exception):
+    """Another process listens at the port. `logins` are those that are open there; `None` where it is not ours."""
+
+    def __init__(self, logins: frozenset[str] | None) -> None:
+        super().__init__("the callback port is in use")
+        self.logins = logins
+
+
+@dataclass(eq=False, slots=True)
+class Redirect:
+    """What one login waits for."""
+
+    login: str  # which one, as other processes are told it
+    parameters: dict[str, str] = field(default_factory=dict[str, str])
+    arrived: anyio.Event = field(default_factory=anyio.Event)
+    page: str = "The login is not finished."  # what the person reads in the browser at the end
+    is_over: anyio.Event = field(default_factory=anyio.Event)
+    is_shown: anyio.Event = field(default_factory=anyio.Event)  # once the page has gone out
+
+
+class CallbackListener:
+    """Takes redirects in, each for the login whose secret `state` it carries. One for each port of this process."""
+
+    _open: ClassVar[dict[int, CallbackListener]] = {}
+
+    def __init__(self, port: int) -> None:
+        self.uri = f"http://{HOST}:{port}{CALLBACK}"
+        self._port = port
+        self._users = 0
+        self._redirects: dict[str, Redirect] = {}
+        self._connections = 0
+        self._server: asyncio.Server | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, port: int) -> AsyncGenerator[CallbackListener]:
+        """Listen at a port, together with the other logins of this process.
+
+        Raises:
+            PortTakenError: Another process does.
+        """
+        listener = cls._open.get(port)
+        if listener is None:
+            listener = cls(port)
+            try:
+                listener._server = await asyncio.start_server(listener._answer, sock=_bound(port), limit=REQUEST_BYTES)
+            except OSError as error:
+                if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                    raise
+                raise PortTakenError(await _logins_at(port)) from None
+            cls._open[port] = listener
+        listener._users += 1
+        try:
+            yield listener
+        finally:
+            listener._users -= 1
+            if not listener._users:
+                del cls._open[port]
+                if listener._server is not None:
+                    listener._server.close()
+
+    @asynccontextmanager
+    async def expect(self, login: str, state: str) -> AsyncGenerator[Redirect]:
+        """Let one redirect in. The page that its browser shows is what `page` says when this is left."""
+        redirect = self._redirects[state] = Redirect(login)
+        try:
+            yield redirect
+        finally:
+            self._redirects.pop(state, None)
+            redirect.is_over.set()
+            if redirect.arrived.is_set():
+                with anyio.move_on_after(1, shield=True):  # before the port is closed
+                    await redirect.is_shown.wait()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            with anyio.move_on_after(REQUEST_SECONDS + PAGE_SECONDS):
+                status, kind, text, redirect = await self._answer_to(reader)
+                fields = {
+                    "Content-Type": f"{kind}; charset=utf-8",
+                    "Content-Length": str(len(text.encode())),
+                    **HEADERS,
+                }
+                head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+                writer.write(f"HTTP/1.1 {status}\r\n{head}\r\n{text}".encode())
+                await writer.drain()
+                if redirect is not None:
+                    redirect.is_shown.set()
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+            logger.info("a connection to the callback port came to nothing")
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    async def _answer_to(self, reader: asyncio.StreamReader) -> tuple[str, str, str, Redirect | None]:
+        """Status, kind and text of an answer, and the redirect that has come by it, if one has."""
+        if self._connections > MAX_CONNECTIONS:
+            return "503 Service Unavailable", "text/plain", "Too many connections.", None
+        with anyio.fail_after(REQUEST_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+        method, target, *_ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
+        parts = urlsplit(target)
+        if method != "GET":
+            return "405 Method Not Allowed", "text/plain", "Only GET is answered.", None
+        if parts.path == OPEN_LOGINS:
+            logins = sorted(redirect.login for redirect in self._redirects.values())
+            return "200 OK", "application/json", json.dumps({"coretoolsLogins": logins}), None
+        if parts.path != CALLBACK:
+            return "404 Not Found", "text/plain", "There is nothing at this address.", None
+        parameters = dict(parse_qsl(parts.query, max_num_fields=50))
+        redirect = self._redirects.pop(parameters.get("state", ""), None)
+        if redirect is None:
+            return "400 Bad Request", "text/html", _page(NOT_OURS), None
+        redirect.parameters = parameters
+        redirect.arrived.set()
+        with anyio.move_on_after(PAGE_SECONDS):
+            await redirect.is_over.wait()
+        return "200 OK", "text/html", _page(redirect.page), redirect
+
+
+def _bound(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if sys.platform == "win32":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # there others could share it
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended do not count
+        listener.bind((HOST, port))
+        listener.listen()
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+async def _logins_at(port: int) -> frozenset[str] | None:
+    """Which logins are open in the process that listens at a port; `None` where that is not one of ours."""
+    with suppress(OSError, ValueError, TimeoutError, asyncio.LimitOverrunError), anyio.fail_after(2):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        try:
+            writer.write(f"GET {OPEN_LOGINS} HTTP/1.1\r\nHost: {HOST}:{port}\r\nConnection: close\r\n\r\n".encode())
+            said = await reader.read(REQUEST_BYTES)
+        finally:
+            writer.close()
+        logins = as_mapping(json.loads(said.partition(b"\r\n\r\n")[2])).get("coretoolsLogins")
+        if isinstance(logins, list):
+            return frozenset(map(str, cast("list[Any]", logins)))
+    return None
+
+
+def parameters_of(address: str, uri: str) -> Mapping[str, str]:
+    """What an address that a person has pasted carries; a `ValueError` if it is not one that leads back to `uri`."""
+    parts = urlsplit(address.strip())
+    if f"{parts.scheme}://{parts.netloc}{parts.path}" != uri:
+        raise ValueError("not the callback address")
+    return dict(parse_qsl(parts.query, max_num_fields=50))
+
+
+def _page(text: str) -> str:
+    style = "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:4rem auto;padding:0 1rem}"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>coretools-mcp</title><style>{style}</style>'
+        f"<h1>coretools-mcp</h1><p>{html.escape(text)}</p></html>"
+    )

@@ -1,0 +1,486 @@
+"""The login of one principal to one upstream: its token, renewed before a person is asked, and the asking itself.
+
+Calls only ever wait for a token that is being renewed. One process renews it, or logs in, and the others take what it
+has got: a refresh token that is used twice is taken for a stolen one, and all that came of it ends (RFC 9700, 4.14.2).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken
+from pydantic import AnyUrl
+
+from server.settings.models import OAuthSettings
+from server.upstreams.login.authorization_server import (
+    AuthorizationRequest,
+    AuthorizationServer,
+    AuthorizationServerClient,
+    AuthorizationServerDownError,
+    canonical,
+    configured_client,
+    may_be_reused,
+    wanted_scopes,
+)
+from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
+from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError, key_of
+from server.upstreams.wire.peer import Challenge, LoginError
+from tools.contract.threads import THREADS
+
+logger = logging.getLogger(__name__)
+
+LOGIN_SECONDS = 300.0  # how long a person has at the authorization server (FastMCP's time)
+EARLY_SECONDS = 30.0  # so long before its end a token is renewed, or at four fifths of a shorter life (ours)
+TURN_SECONDS = 30.0  # how long another process may take to renew a token (ours)
+RENEW_SECONDS = 25.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
+POLL_SECONDS = 0.1  # between two looks at what another process does
+AGAIN_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more (ours)
+
+StoredT = TypeVar("StoredT")
+LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made anew (ours)
+_FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that say this of a client
+
+
+@dataclass(eq=False, slots=True)
+class LoginAttempt:
+    """A login that is open for a person."""
+
+    request: AuthorizationRequest
+    redirect: Redirect
+    done: anyio.Event = field(default_factory=anyio.Event)
+    problem: str = "this server has ended"  # why it has failed, once it is done; empty where it has not
+    is_forgotten: bool = False  # whether that is because the authorization server does not know us any more
+    is_asked: bool = False  # whether a person has the question, or has agreed to it
+    ended: float | None = None  # when it was done, in seconds of the monotonic clock
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    @property
+    def url(self) -> str:
+        return self.request.url
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is over for longer than a client may take to tell of it."""
+        return self.ended is not None and time.monotonic() > self.ended + LOGIN_SECONDS
+
+    def paste(self, address: str) -> None:
+        """Take the address that the person was sent back to; a `ValueError` if it is another one."""
+        parameters = parameters_of(address, self.request.redirect_uri)
+        if parameters.get("state") != self.request.state:
+            raise ValueError("another login's")
+        self.redirect.parameters = dict(parameters)
+        self.redirect.arrived.set()
+
+
+class Login:
+    """The login of one principal to one upstream.
+
+    Args:
+        store: Where it is kept.
+        alias: What the upstream is called.
+        url: Its address.
+        oauth: What its entry says of logging in.
+        principal: Whose login it is; empty for the person of this machine.
+        port: The port for redirects.
+    """
+
+    def __init__(
+        self, store: TokenStore, alias: str, url: str, oauth: OAuthSettings, principal: str, port: int
+    ) -> None:
+        self.alias = alias
+        self.principal = principal
+        self.oauth = oauth
+        self.challenge: Challenge | None = None  # what the server said last when it wanted a login, or more scopes
+        self._store = store
+        self._resource = canonical(url)
+        self._port = oauth.callback_port or port
+        self._servers = AuthorizationServerClient(url)
+        self._record: StoredLogin | None = None
+        self._stamp: object | None = None
+        self._looked = time.monotonic()
+        self._is_read = False
+        self._is_unsaved = False  # whether what this process knows could not be written down
+        self._turn, self._beginning = anyio.Lock(), anyio.Lock()
+        self._renewed = float("-inf")  # when a token came last, in seconds of the monotonic clock
+        self._attempt: LoginAttempt | None = None
+
+    @property
+    def needs_person(self) -> bool:
+        return self.oauth.grant == "authorization-code"
+
+    @property
+    def command(self) -> str:
+        """What a person runs at a terminal to log in."""
+        return f"coretools-mcp login {self.alias}" + (f" --as {self.principal}" if self.principal else "")
+
+    @property
+    def digest(self) -> str:
+        """Which login it is, for other processes."""
+        return key_of(self._resource, self.principal)
+
+    async def header(self) -> str | None:
+        """The `Authorization` of a request; `None` where there is no token.
+
+        Raises:
+            LoginError: There is one, which cannot be used now.
+        """
+        record = self._record
+        if record is None or record.token is None:
+            if not self._is_read or await self.has_changed():
+                await self._read()
+            record = self._record
+            if record is None or record.token is None:
+                return None if self.needs_person else await self.renew(None)
+        if _is_old(record):
+            return await self.renew(_header_of(record))
+        if time.monotonic() > self._looked + LOOK_SECONDS:  # it may have been ended, or made anew
+            self._looked = time.monotonic()
+            if await self.has_changed():
+                await self._read()
+                return await self.header()
+        return _header_of(record)
+
+    async def renew(self, used: str | None) -> str | None:
+        """Another `Authorization` in place of one that has expired or was refused; `None` where a person has to log in.
+
+        Raises:
+            LoginError: It cannot be had now.
+        """
+        async with self._turn:
+            if (record := self._record) is not None and not _is_old(record) and _header_of(record) not in (None, used):
+                return _header_of(record)  # another call has got it
+            # The answer to a refresh must not be lost by a call that is cancelled.
+            with anyio.move_on_after(RENEW_SECONDS, shield=True):
+                async with self._alone():
+                    return await self._renew_alone(used)
+            raise AuthorizationServerDownError("its authorization server took too long")
+
+    async def _renew_alone(self, used: str | None) -> str | None:
+        record = await self._read()
+        if record is not None and not _is_old(record) and _header_of(record) not in (None, used):
+            return _header_of(record)  # another process has got it
+        if time.monotonic() < self._renewed + AGAIN_SECONDS and (record is None or not _is_old(record)):
+            return None
+        if not self.needs_person:
+            return await self._renew_for_program(record)
+        before = None if record is None or record.token is None else OAuthToken.model_validate(record.token)
+        if record is None or before is None or before.refresh_token is None:
+            return None
+        server, before_asked = _server_of(record), (record.token or {}).get(_ASKED)
+        client = configured_client(server, self.oauth) or OAuthClientInformationFull.model_validate(record.client)
+        try:
+            token = await self._servers.refresh(server, client, before)
+        except AuthorizationServerDownError:
+            raise
+        except LoginError as error:
+            logger.warning("the login to %s cannot be renewed: %s", self.alias, error.why)
+            if error.code in _FORGOTTEN:
+                await self._write(replace(record, token=None, expires_at=None, client={}))
+            elif error.code == "invalid_grant":
+                await self._write(replace(record, token=None, expires_at=None))
+            return None
+        return await self._take(record, token, before_asked)
+
+    async def _renew_for_program(self, record: StoredLogin | None) -> str:
+        server = _server_of(record) if record is not None and self.challenge is None else None
+        if server is None or self.challenge is not None:
+            server = await self._servers.discover(self.challenge)
+        before = record.scopes if record is not None and record.issuer == server.issuer else None
+        scopes = wanted_scopes(server, self.oauth, self.challenge, before)
+        if (client := configured_client(server, self.oauth)) is None:
+            raise LoginError("oauth.clientId is missing, by which its authorization server knows this program")
+        token = await self._servers.client_credentials(server, client, self.oauth, scopes)
+        return await self._take(self._record_for(server, client, scopes, None), token, scopes)
+
+    async def _take(self, record: StoredLogin, token: OAuthToken, asked: str | None) -> str:
+        """Use a token from now on; `asked` are the scopes that it was asked for with."""
+        expires_at = None if token.expires_in is None else time.time() + token.expires_in
+        as_json = {**token.model_dump(mode="json", exclude_none=True), _ASKED: asked}
+        self._renewed = time.monotonic()
+        self.challenge = None
+        await self._write(replace(record, alias=self.alias, token=as_json, expires_at=expires_at))
+        return f"Bearer {token.access_token}"
+
+    def wants_more(self, challenge: Challenge) -> bool:
+        """Whether another login could satisfy a server that wants scopes: not where this one has asked for them."""
+        named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
+        return named is None or token is None or not set(named.split()) <= set((token.get(_ASKED) or "").split())
+
+    async def has_changed(self) -> bool:
+        """Whether another process has written since this one has read."""
+        stamp = await THREADS.run(partial(self._store.stamp, self._resource, self.principal))
+        return stamp != self._stamp
+
+    async def begin(self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None) -> LoginAttempt | None:
+        """Open a login for a person; `None` where another process has logged in meanwhile.
+
+        While others log in at the same port it is waited for; `on_wait` is told so.
+
+        Raises:
+            LoginError: It cannot be opened.
+        """
+        async with self._beginning:
+            if self._attempt is not None and not self._attempt.done.is_set():
+                return self._attempt
+            before = await self._read_usable()
+            had = None if before is None else _header_of(before)
+            deadline = anyio.current_time() + LOGIN_SECONDS
+            while True:
+                try:
+                    self._attempt = await tasks.start(self._run, had, name=f"login to {self.alias}")
+                except PortTakenError as error:
+                    if error.logins is None:
+                        raise LoginError(
+                            f"the port {self._port}, to which the browser is sent back, is used by another program: "
+                            "end that, or give another port by oauth.callbackPort or proxy.loginPort"
+                        ) from None
+                    which = "this" if self.digest in error.logins else "another"
+                    on_wait(
+                        f"{which} login is open in another process; it goes on when that is finished in the browser"
+                    )
+                else:
+                    return self._attempt
+                if anyio.current_time() > deadline:
+                    raise LoginError("a login is open in another process, and was not finished in time")
+                await anyio.sleep(POLL_SECONDS)
+                record = await self._read_usable() if await self.has_changed() else None
+                if record is not None and _header_of(record) not in (None, had):
+                    return None
+
+    async def _run(self, had: str | None, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
+        """Hold the port until the person has come back, or the time is over."""
+        attempt: LoginAttempt | None = None
+        record: StoredLogin | None = None
+        try:
+            async with CallbackListener.at(self._port) as listener:
+                record = await self._read_usable()
+                if record is not None and _header_of(record) not in (None, had):
+                    task_status.started(None)  # another process was faster
+                    return
+                server = await self._servers.discover(self.challenge)
+                if record is not None and record.issuer != server.issuer:
+                    record = None  # what is known of one authorization server is nothing for another
+                scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
+                client = configured_client(server, self.oauth)
+                if client is None and record is not None and record.client:
+                    known = OAuthClientInformationFull.model_validate(record.client)
+                    client = known if may_be_reused(known, listener.uri) else None
+                if client is None:
+                    client = await self._servers.register(server, listener.uri, scopes)
+                    client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
+                request = self._servers.authorization_request(server, client, listener.uri, scopes)
+                record = self._record_for(server, client, scopes, record)
+                await self._write(record)
+                async with listener.expect(self.digest, request.state) as redirect:
+                    attempt = LoginAttempt(request, redirect)
+                    task_status.started(attempt)
+                    with attempt.scope:
+                        attempt.problem = await self._finish(attempt, server, client, record)
+                    if attempt.scope.cancelled_caught:
+                        attempt.problem = "it was given up"
+                    done = f"You are logged in to {self.alias}. You can close this window."
+                    failed = f"The login to {self.alias} has failed: {attempt.problem}."
+                    redirect.page = failed if attempt.problem else done
+        except LoginError as error:
+            if attempt is None:
+                raise
+            attempt.problem = error.why
+        finally:
+            if attempt is not None:
+                attempt.ended = time.monotonic()
+                attempt.done.set()
+
+    async def _finish(
+        self,
+        attempt: LoginAttempt,
+        server: AuthorizationServer,
+        client: OAuthClientInformationFull,
+        record: StoredLogin,
+    ) -> str:
+        """Wait for the person, and redeem the code; why it has failed, if it has."""
+        forgotten = replace(record, client={})
+        try:
+            with anyio.fail_after(LOGIN_SECONDS):
+                await attempt.redirect.arrived.wait()
+            code = _code_of(attempt.redirect.parameters, server)
+            # A code counts once: its answer must not be lost.
+            with anyio.move_on_after(RENEW_SECONDS, shield=True) as scope:
+                async with self._alone():
+                    token = await self._servers.redeem(server, client, attempt.request, code)
+                    await self._take(record, token, record.scopes)
+        except TimeoutError:
+            # Perhaps since the authorization server has forgotten us, and has shown the person an error.
+            await self._write(forgotten)
+            return f"nobody came back from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
+        except LoginError as error:
+            if error.code in _FORGOTTEN:
+                await self._write(forgotten)
+                attempt.is_forgotten = True
+            elif error.code == "invalid_scope":
+                await self._write(replace(record, scopes=None))
+            return error.why
+        return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
+
+    def _record_for(
+        self,
+        server: AuthorizationServer,
+        client: OAuthClientInformationFull,
+        scopes: str | None,
+        before: StoredLogin | None,
+    ) -> StoredLogin:
+        """What is kept of a login; a secret that the settings hold is not."""
+        is_configured = configured_client(server, self.oauth) is not None
+        secret = {"client_secret"} if is_configured else set[str]()
+        return StoredLogin(
+            resource=self._resource,
+            principal=self.principal,
+            alias=self.alias,
+            issuer=server.issuer,
+            metadata={
+                **server.metadata.model_dump(mode="json", exclude_none=True),
+                _RESOURCE: server.resource,
+            },
+            client=client.model_dump(mode="json", exclude_none=True, exclude=secret),
+            scopes=scopes,
+            token=before.token if before is not None else None,
+            expires_at=before.expires_at if before is not None else None,
+        )
+
+    async def is_complete(self) -> bool:
+        """Whether there is a login that can be used, with all the scopes that calls have wanted."""
+        try:
+            header, record = await self.header(), self._record
+        except LoginError as error:
+            logger.info("the login to %s cannot be used: %s", self.alias, error.why)
+            return False
+        asked = set(((record.token or {}).get(_ASKED) or "").split()) if record is not None else set[str]()
+        return header is not None and record is not None and set((record.scopes or "").split()) <= asked
+
+    async def end(self) -> bool:
+        """Forget the login, whether or not it can be read; whether there was one.
+
+        Raises:
+            TokenStoreError: It cannot be removed.
+            LoginError: It is forgotten here, but its tokens count on at the authorization server.
+        """
+        record = await self._read_usable()
+        is_removed = await THREADS.run(partial(self._store.remove, self._resource, self.principal))
+        if record is not None and record.token is not None:
+            server = _server_of(record)
+            client = configured_client(server, self.oauth) or OAuthClientInformationFull.model_validate(record.client)
+            await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
+        return is_removed
+
+    async def remember_scopes(self, challenge: Challenge) -> None:
+        """Ask for these scopes, too, in the next login, whoever opens it."""
+        named, record = challenge.parameter("scope"), self._record
+        if named is not None and record is not None:
+            scopes = " ".join(dict.fromkeys([*(record.scopes or "").split(), *named.split()]))
+            await self._write(replace(record, scopes=scopes))
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        """Keep other processes from renewing this login."""
+        release: Callable[[], None] | None = None
+        try:
+            with anyio.fail_after(TURN_SECONDS):
+                while release is None:
+                    with anyio.CancelScope(shield=True):  # else it would be held by nobody
+                        release = await self._stored(partial(self._store.try_lock, self._resource, self.principal))
+                    if release is None:
+                        await anyio.sleep(POLL_SECONDS)
+            yield
+        except TimeoutError:
+            raise AuthorizationServerDownError(
+                "another process renews this login, and does not come to an end"
+            ) from None
+        finally:
+            if release is not None:
+                release()
+
+    async def _read(self) -> StoredLogin | None:
+        resource, principal = self._resource, self.principal
+        stamp = await THREADS.run(partial(self._store.stamp, resource, principal))
+        if self._is_unsaved and stamp == self._stamp:
+            return self._record
+        self._stamp, self._is_unsaved = stamp, False
+        record = await self._stored(partial(self._store.read, resource, principal))
+        self._is_read = True
+        configured = self.oauth.client_id
+        if record is not None and configured is not None and record.client.get("client_id") != configured:
+            record = None  # it was made for another client, whose tokens these are
+        self._record = record
+        return record
+
+    async def _read_usable(self) -> StoredLogin | None:
+        """What is kept, if it can be read: a new login takes the place of what cannot."""
+        try:
+            return await self._read()
+        except LoginError as error:
+            logger.warning("the login to %s that is kept cannot be used: %s", self.alias, error.why)
+            return None
+
+    async def _write(self, record: StoredLogin) -> None:
+        """Keep it. What cannot be written down still counts in this process."""
+        self._record, self._is_unsaved = record, False
+        try:
+            await THREADS.run(partial(self._store.write, record))
+        except TokenStoreError as error:
+            self._is_unsaved = True
+            logger.error("the login to %s counts until this server ends: %s", self.alias, error)  # noqa: TRY400
+        self._stamp = await THREADS.run(partial(self._store.stamp, self._resource, self.principal))
+
+    @staticmethod
+    async def _stored(work: Callable[[], StoredT]) -> StoredT:
+        try:
+            return await THREADS.run(work)
+        except TokenStoreError as error:
+            raise LoginError(str(error)) from None
+
+
+_ASKED = "coretools-mcp/asked"  # beside a token: the scopes that it was asked for with
+_RESOURCE = "coretools-mcp/resource"  # beside the metadata: what the upstream calls itself in requests for tokens
+
+
+def _server_of(record: StoredLogin) -> AuthorizationServer:
+    resource = record.metadata.get(_RESOURCE)
+    return AuthorizationServer(record.issuer, OAuthMetadata.model_validate(record.metadata), resource)
+
+
+def _header_of(record: StoredLogin) -> str | None:
+    return None if record.token is None else f"Bearer {record.token.get('access_token')}"
+
+
+def _is_old(record: StoredLogin) -> bool:
+    """Whether a token is at its end, or will be before an answer is there."""
+    if record.expires_at is None or record.token is None:
+        return False
+    life = record.token.get("expires_in")
+    early = min(EARLY_SECONDS, life / 5) if isinstance(life, int) else EARLY_SECONDS
+    return record.expires_at - early <= time.time()
+
+
+def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
+    """The code of a redirect, once it is clear who has sent it (RFC 9207, 2.4)."""
+    issuer = parameters.get("iss")
+    if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
+        raise LoginError(f"the answer does not say that it comes from {server.host}, as that promises")
+    if issuer is not None and issuer != server.issuer:
+        raise LoginError(f"the answer comes from another authorization server than {server.host}; it was not used")
+    if "error" in parameters:
+        code = parameters["error"]
+        if code == "access_denied":
+            raise LoginError(f"it was refused at {server.host}", code)
+        known = code if code.isascii() and code.replace("_", "").isalpha() and len(code) <= 40 else "an error"
+        raise LoginError(f"{server.host} answered {known}", known)
+    if not (code := parameters.get("code")):
+        raise LoginError(f"{server.host} sent the browser back without a code")
+    return code

@@ -1,0 +1,146 @@
+"""How the person behind a client is asked to log in: by an address that the client opens, or by a command.
+
+The address is that of the authorization server, so nothing secret passes through the client; and it leads back to this
+machine, so only a browser of this machine can finish it. To accept means to open it; that the login is done is another
+thing, which the call waits for.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import anyio
+from anyio.abc import TaskGroup
+
+from server.client_request import LOGIN_KEY, Exchange, NotAskedError
+from server.json_rpc import Json, as_mapping
+from server.upstreams.connection import LoginNeededError
+from server.upstreams.login.login import Login, LoginAttempt
+from server.upstreams.wire.peer import LoginError
+from tools.contract.display import visible_line
+from tools.contract.errors import ToolError, ToolErrorType
+
+MOST_ATTEMPTS = 64  # of which clients may still have the question
+PULSE_SECONDS = 5.0  # between two words of progress while the person is at it; clients give up calls that say nothing
+
+
+class LoginQuestions:
+    """Asks clients to send people to an authorization server. `is_local` says whether those are on this machine."""
+
+    def __init__(self, seconds: float, *, is_local: bool) -> None:
+        self._seconds = seconds
+        self._is_local = is_local
+        self._attempts: dict[str, LoginAttempt] = {}
+
+    async def ask(
+        self, needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
+    ) -> Json | None:
+        """Have a person log in, in one round of 2026-07-28, or while the client waits.
+
+        Args:
+            needed: Whose login, and what is told where nobody can be asked.
+            exchange: The request that needs it.
+            tasks: Where the login goes on, also when the client no longer waits.
+            seal: Makes the state of a round.
+
+        Returns:
+            The result that carries the question; `None` once there is a login.
+
+        Raises:
+            ToolError: There is none, for the reason that it tells.
+        """
+        login, name = needed.login, str(exchange.carried.get("login", ""))
+        attempt = self._attempts.pop(name, None)
+        if attempt is not None:
+            action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
+            await self._until_done(login, attempt, action, exchange)
+            return None
+        asked: Json = {"mode": "url", "url": "https://localhost", "message": ""}
+        if not self._is_local or not exchange.can_be_asked("elicitation/create", asked):
+            raise needed
+        waiting: list[str] = []
+        try:
+            async with anyio.create_task_group() as pulse:
+                pulse.start_soon(
+                    _pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}"
+                )
+                attempt = await login.begin(tasks, waiting.append)
+                pulse.cancel_scope.cancel()
+        except LoginError as error:
+            raise _failed(login, error.why) from None
+        if attempt is None:
+            return None
+        asked |= {"url": attempt.url, "message": _message(login, attempt)}
+        if not exchange.can_be_asked("elicitation/create", asked):
+            attempt.scope.cancel()
+            raise _failed(login, "its authorization server has an address that cannot be shown to a person as it is")
+        if exchange.is_modern:
+            self._attempts = {key: each for key, each in self._attempts.items() if not each.is_stale}
+            if len(self._attempts) >= MOST_ATTEMPTS:
+                raise needed
+            name = secrets.token_hex(12)
+            self._attempts[name] = attempt
+            request = {"method": "elicitation/create", "params": asked}
+            return {
+                "resultType": "input_required",
+                "inputRequests": {LOGIN_KEY: request},
+                "requestState": seal({"login": name}),
+            }
+        if attempt.is_asked:  # another call of the client has the question
+            await self._until_done(login, attempt, "accept", exchange)
+            return None
+        identity = secrets.token_hex(12)
+        attempt.is_asked = True
+        try:
+            answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self._seconds)
+        except NotAskedError:
+            answer = {}
+        finally:
+            attempt.is_asked = False
+        try:
+            attempt.is_asked = answer.get("action") == "accept"
+            await self._until_done(login, attempt, answer.get("action"), exchange)
+        finally:
+            if attempt.done.is_set():
+                await exchange.notify("notifications/elicitation/complete", {"elicitationId": identity})
+        return None
+
+    async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
+        if action != "accept" and not attempt.done.is_set():
+            attempt.scope.cancel()
+            what_next = f"Go on without it, or ask them to run `{login.command}` in a terminal."
+            raise ToolError(
+                ToolErrorType.EXECUTION_DENIED, f"The user did not log in to the server {login.alias}. {what_next}"
+            )
+        async with anyio.create_task_group() as pulse:
+            pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
+            await attempt.done.wait()
+            pulse.cancel_scope.cancel()
+        if attempt.problem:
+            raise _failed(login, attempt.problem)
+
+
+def _message(login: Login, attempt: LoginAttempt) -> str:
+    host = visible_line(urlsplit(attempt.url).netloc)
+    return (
+        f"The MCP server {login.alias} wants you to log in at {host}. coretools-mcp then keeps the login on this "
+        "machine, for this server alone."
+    )
+
+
+def _failed(login: Login, why: str) -> ToolError:
+    return ToolError(
+        ToolErrorType.UPSTREAM_UNAVAILABLE,
+        f"The login to the server {login.alias} has failed: {why}. Try the call again, go on without it, or ask the "
+        f"user to run `{login.command}` in a terminal.",
+    )
+
+
+async def _pulse(exchange: Exchange, text: Callable[[], str]) -> None:
+    count = 0
+    while True:
+        await anyio.sleep(PULSE_SECONDS)
+        count += 1
+        await exchange.progress({"progress": count, "message": text()})
