@@ -6,6 +6,7 @@ the servers of ours are as many as a test starts.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -27,13 +28,16 @@ from tests.background_servers import background_server
 from tests.conformance.fetch import AUTHORIZATION_SERVER_FOLDER
 from tests.conformance.login_client import free_port
 from tests.fork_server import forked
-from tests.harness import MODERN, PEERS, command_line, server_arguments, speaking, write_config
+from tests.harness import LAUNCHER, MODERN, PEERS, command_line, server_arguments, speaking, write_config
 from tests.waiting import CEILING
 
 BROWSER = Path(__file__).resolve().parents[2] / "browser_person.py"
 
 HANDSHAKE = "2025-11-25"
 ERAS = (HANDSHAKE, MODERN)
+
+LIFE = 3
+"""Seconds that a token lives whose end is waited for: long enough for a busy machine to use it once."""
 
 ALIAS = "up"
 LOGIN = f"{ALIAS}__login"
@@ -195,6 +199,21 @@ class Scene:
         """A command line of ours with these settings."""
         return command_line(*arguments, "--config", str(self.config))
 
+    @asynccontextmanager
+    async def killed(self, *arguments: str) -> AsyncGenerator[None]:
+        """Run a command of ours in a process of its own, which is killed at the end. One that serves has a client."""
+        command = [sys.executable, "-P", str(LAUNCHER), *arguments, "--config", str(self.config)]
+        async with await anyio.open_process(command, env=self.environment, cwd=self._folder) as process:
+            assert process.stdin is not None
+            params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+            asked = [{"id": 1, "method": "initialize", "params": params}, {"method": "notifications/initialized"}]
+            for message in (*asked, {"id": 2, "method": "tools/list"}):
+                await process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            yield
+            assert process.returncode is None
+            process.kill()
+            await process.wait()
+
     async def run(self, *arguments: str) -> CompletedProcess[str]:
         """Run a command of ours to its end."""
         with anyio.fail_after(CEILING):
@@ -211,7 +230,7 @@ class Scene:
     @asynccontextmanager
     async def serving(self, revision: str, person: Person | None = None, **callbacks: Any) -> AsyncGenerator[Client]:
         """A client of a server of its own over stdio, whose person may be shown addresses."""
-        arguments = forked(server_arguments(None, self.config, "--no-builtin-tools"))
+        arguments = forked(server_arguments(self._folder, self.config))
         parameters = StdioServerParameters(
             command=sys.executable, args=arguments, env=self.environment, cwd=self._folder
         )
@@ -226,10 +245,10 @@ class Scene:
                 self.heard.append(log.read())
 
     async def tools(self, client: Client) -> set[str]:
-        """The names of the tools that a client sees."""
+        """The names of the tools of other servers that a client sees."""
         listed = await client.list_tools()
         self.heard.append(listed.model_dump_json())
-        return {tool.name for tool in listed.tools}
+        return {tool.name for tool in listed.tools if "__" in tool.name}
 
     async def until_listed(self, client: Client, name: str) -> None:
         """Wait until a client sees a tool."""

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import anyio
 import pytest
 
-from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LOGIN, Person, Scene, text_of
+from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, LOGIN, Person, Scene, text_of
 from tests.interaction.raw_clients import wait_until_past
 from tests.waiting import until
 
@@ -50,10 +50,10 @@ async def test_persons_of_several_servers_are_shown_one_address(scene: Scene) ->
 
 @pytest.mark.requirement("login.processes")
 async def test_servers_that_start_at_the_same_time_with_an_expired_token_renew_it_once(scene: Scene) -> None:
-    scene.server.switch(seconds=1)
+    scene.server.switch(seconds=LIFE)
     await scene.log_in()
     scene.server.switch(seconds=600)
-    wait_until_past(time.time() + 1)
+    wait_until_past(time.time() + LIFE)
     texts: list[str] = []
 
     async def serve() -> None:
@@ -89,10 +89,8 @@ async def test_servers_that_run_take_what_one_of_them_has_renewed(scene: Scene) 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_login_that_is_killed_leaves_a_next_one_that_works(step: str, scene: Scene) -> None:
     scene.server.switch(delays={step: 600_000})
-    async with await anyio.open_process(scene.command("login", ALIAS), env=scene.environment) as process:
+    async with scene.killed("login", ALIAS):
         await until(lambda: scene.server.requests(step))
-        process.kill()
-        await process.wait()
     scene.server.switch(delays={})
     await scene.log_in()
     assert len(scene.tabs) == (1 if step in STEPS[:2] else 2)
@@ -102,20 +100,17 @@ async def test_a_login_that_is_killed_leaves_a_next_one_that_works(step: str, sc
 
 @pytest.mark.requirement("login.killed")
 async def test_a_server_that_is_killed_while_it_renews_leaves_a_next_login_that_works(scene: Scene) -> None:
-    scene.server.switch(seconds=1)
+    scene.server.switch(seconds=LIFE)
     await scene.log_in()
-    wait_until_past(time.time() + 1)
+    wait_until_past(time.time() + LIFE)
     scene.server.switch(seconds=600, delays={"/token": 600_000})
-    command = scene.command("call", ECHO, "text=hello")
-    async with await anyio.open_process(command, env=scene.environment) as process:
+    async with scene.killed("serve"):
         await until(lambda: scene.server.requests("/token") == 2)
-        process.kill()
-        await process.wait()
     scene.server.switch(delays={})
     await until(lambda: scene.server.refreshes == 1)  # whose answer nobody has got
     async with scene.serving(HANDSHAKE) as client:
-        assert await scene.tools(client) == {LOGIN}
-        await scene.log_in()
-        await until(lambda: scene.server.grants("authorization_code") == 2)
+        assert f"coretools-mcp login {ALIAS}" in text_of(await scene.call(client))
+    await scene.log_in()
+    assert scene.server.grants("authorization_code") == 2
     async with scene.serving(HANDSHAKE) as client:
         assert text_of(await scene.call(client)) == "hello"

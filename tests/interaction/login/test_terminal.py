@@ -97,6 +97,7 @@ async def test_a_client_is_told_that_the_tools_have_changed_by_a_login(scene: Sc
 
     async with scene.serving(HANDSHAKE, message_handler=hear) as client:
         assert await scene.tools(client) == {LOGIN}
+        heard.clear()
         await scene.log_in()
         await until(lambda: any(isinstance(each, types.ToolListChangedNotification) for each in heard))
-        assert ECHO in await scene.tools(client)
+        await scene.until_listed(client, ECHO)

@@ -26,7 +26,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
     "another issuer": ({"issuer": "https://example.org"}, "another authorization server", 1),
     "a page for its metadata": ({"html": METADATA}, "does not describe itself", 0),
     "a page for a registration": ({"html": ["/reg"]}, "did not register", 0),
-    "a page for a token": ({"html": ["/token"]}, "gave no token", 1),
+    "a page for a token": ({"html": ["/token"]}, "not JSON", 1),
     "no answer": ({"delays": {"/reg": 600_000}}, "could not be reached", 0),
 }
 """What is wrong with the authorization server, what is said of it, and how many tabs were opened."""
