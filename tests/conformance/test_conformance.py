@@ -12,7 +12,15 @@ import pytest
 
 from tests.background_servers import background_server
 from tests.conformance.fetch import SERVER_FOLDER, is_fetched
-from tests.conformance.suite import TASKS, failures, failures_of_scenario, failures_of_tasks, scored_scenarios
+from tests.conformance.suite import (
+    TASKS,
+    failures,
+    failures_of_logins,
+    failures_of_scenario,
+    failures_of_tasks,
+    login_scenarios,
+    scored_scenarios,
+)
 from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.skills import skill_server
@@ -144,3 +152,18 @@ def test_an_upstream_with_tasks_passes_every_scenario_of_tasks_behind_the_proxy(
     assert [why.split(": ")[1] for why in skipped] == ["SKIPPED"]
     assert not found, _told(found)
     assert len(TASKS) == 10
+
+
+LOGIN_CLIENT = Path(__file__).with_name("login_client.py")
+
+
+@pytest.mark.requirement("login.conformance")
+@pytest.mark.parametrize(
+    ("revision", "count"), [("2025-03-26", 2), ("2025-11-25", 14), ("2026-07-28", 25), ("extension", 2)]
+)
+def test_a_login_passes_every_scenario_of_logins(revision: str, count: int, root: Path, tmp_path: Path) -> None:
+    server = [sys.executable, *forked(server_arguments(root, None, "--no-builtin-tools"))]
+    client = [sys.executable, *forked([str(LOGIN_CLIENT), *server])]
+    found = failures_of_logins(client, revision, tmp_path / "results")
+    assert not found, _told(found)
+    assert len(login_scenarios(revision)) == count
