@@ -165,7 +165,7 @@ def make_call(
         if message:
             spinner.say(message)
 
-    async def ask(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    async def ask(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
         del context
         spinner.pause()
         try:
@@ -294,9 +294,12 @@ def _exit_code(result: types.CallToolResult) -> int:
     return code if isinstance(code, int) else 0
 
 
-async def _ask(params: types.ElicitRequestParams, *, is_sure: bool) -> types.ElicitResult:
+async def _ask(params: types.ElicitRequestParams, *, is_sure: bool) -> types.ElicitResult | types.ErrorData:
     if not isinstance(params, types.ElicitRequestFormParams):
-        return types.ElicitResult(action="decline")
+        if not sys.stdin.isatty():
+            return types.ErrorData(code=types.INVALID_REQUEST, message="Nobody is here to open an address.")
+        show(question_text(params.message), f"Open it in a browser: {params.url}", stream=sys.stderr)
+        return types.ElicitResult(action="accept")
     if is_sure and is_consent(params.requested_schema):
         return types.ElicitResult(action="accept", content={DECISION: Decision.ONCE.value})
     if not sys.stdin.isatty():

@@ -96,7 +96,8 @@ class LoginQuestions:
         try:
             answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self._seconds)
         except NotAskedError:
-            answer = {}
+            attempt.scope.cancel()
+            raise needed from None
         finally:
             attempt.is_asked = False
         try:

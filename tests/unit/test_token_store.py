@@ -487,3 +487,19 @@ def test_a_login_that_is_kept_otherwise_than_the_settings_say_is_told_and_loggin
     assert store.remove(*KEY)
     assert list(secrets.iterdir()) == []
     assert store.all() == []
+
+
+@pytest.mark.requirement("login.store_keyring")
+def test_a_login_that_is_kept_in_a_file_from_now_on_leaves_no_secret_in_the_keyring(
+    tmp_path: Path, secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_keyring, in_file = TokenStore(str(tmp_path), "keyring"), TokenStore(str(tmp_path))
+    for backend, count in (("FileKeyring", 0), ("LockedKeyring", 1)):
+        use(monkeypatch, "tests.peers.file_keyring.FileKeyring")
+        in_keyring.write(LOGIN)
+        use(monkeypatch, f"tests.peers.file_keyring.{backend}")
+        in_file.write(LOGIN)
+        assert in_file.read(*KEY) == LOGIN
+        assert len(list(secrets.iterdir())) == count
+    assert in_file.remove(*KEY)
+    assert not in_keyring.remove(*KEY), "where there is nothing, the keyring is not asked"

@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from types import ModuleType
@@ -165,10 +165,14 @@ class TokenStore:
         content = json.dumps(asdict(_Record(_VERSION, self._storage, shown))).encode()
         try:
             with open_private_folder(self._folder, makes=True) as folder:
+                was_in_keyring = self._storage == "file" and self._storage_of(folder, key) == "keyring"
                 replace_private_file(folder, key + _ENDING, content, self._disk, waits=True)
         except OSError as error:
             why = error.strerror or "its disk fails"
             raise TokenStoreError(f"The login to {login.alias} cannot be kept in the state folder ({why}).") from None
+        if was_in_keyring:
+            with suppress(TokenStoreError):
+                _remove_from_keyring(key)
 
     def remove(self, resource: str, principal: str) -> bool:
         """Forget a login, also one that cannot be used, wherever its secrets are; whether there was one.
@@ -179,14 +183,10 @@ class TokenStore:
         key = key_of(resource, principal)
         try:
             with open_private_folder(self._folder, makes=False) as folder:
-                try:
-                    storage = _read(folder, key).storage
-                except TokenStoreError:
-                    storage = self._storage
-                if storage == "keyring":
-                    with _keyring() as keyring:
-                        if keyring.get_password(SERVICE, key) is not None:
-                            keyring.delete_password(SERVICE, key)
+                if folder.stat(key + _ENDING) is None:
+                    return False
+                if self._storage_of(folder, key) == "keyring":
+                    _remove_from_keyring(key)
                 os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
         except FileNotFoundError:
             return False
@@ -241,6 +241,13 @@ class TokenStore:
             os.close(descriptor)
             return None
         return partial(_unlock, descriptor)
+
+    def _storage_of(self, folder: Folder, key: str) -> Literal["file", "keyring"]:
+        """Where the secrets of a login are; of one that cannot be read, or is not there, where they should be."""
+        try:
+            return _read(folder, key).storage
+        except (FileNotFoundError, TokenStoreError):
+            return self._storage
 
     def _login(self, folder: Folder, key: str) -> StoredLogin:
         """What a file holds, if it was written as these settings want it."""
@@ -299,6 +306,12 @@ def _unlock(descriptor: int) -> None:
 
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that is just being started
     os.close(descriptor)
+
+
+def _remove_from_keyring(key: str) -> None:
+    with _keyring() as keyring:
+        if keyring.get_password(SERVICE, key) is not None:
+            keyring.delete_password(SERVICE, key)
 
 
 @contextmanager
