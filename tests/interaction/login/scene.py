@@ -53,14 +53,15 @@ class Peer:
 
     def __init__(self, base: str) -> None:
         self.base = base
+        self._http = httpx2.Client(base_url=base, timeout=CEILING, verify=False)
 
     def get(self, path: str) -> Any:
         """What it says of itself."""
-        return httpx2.get(f"{self.base}{path}", timeout=CEILING).json()
+        return self._http.get(path).json()
 
     def post(self, path: str, said: Mapping[str, Any] | None = None) -> None:
         """Tell it something."""
-        httpx2.post(f"{self.base}{path}", json=said or {}, timeout=CEILING).raise_for_status()
+        self._http.post(path, json=said or {}).raise_for_status()
 
 
 class AuthorizationServer(Peer):
@@ -254,6 +255,12 @@ class Scene:
         """Wait until a client sees a tool."""
         with anyio.fail_after(CEILING):
             while name not in await self.tools(client):  # noqa: ASYNC110 - a list is only ever asked for
+                await anyio.sleep(0.05)
+
+    async def until_called(self, client: Client) -> None:
+        """Wait until a call succeeds: a server that comes back is not there at once."""
+        with anyio.fail_after(CEILING):
+            while (await self.call(client)).is_error:  # noqa: ASYNC110 - as above
                 await anyio.sleep(0.05)
 
     async def call(self, client: Client, name: str = ECHO, **arguments: Any) -> types.CallToolResult:
