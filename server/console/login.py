@@ -96,17 +96,17 @@ def _entry(report: SettingsReport, alias: str) -> UpstreamSettings:
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:
     spinner = Spinner()
-    try:
-        async with spinner.running():
-            spinner.say(f"preparing a login to {login.alias}")
-            if app.pool.tasks is None:
-                raise AssertionError("the servers were started")
+    async with spinner.running():
+        spinner.say(f"preparing a login to {login.alias}")
+        if app.pool.tasks is None:
+            raise AssertionError("the servers were started")
+        try:
             return await login.begin(app.pool.tasks, spinner.say)
-    except LoginError as error:
-        raise Failure(
-            f"there is no login to {login.alias}: {visible_line(error.why)}. If it wants a token instead, put that "
-            f"into mcpServers.{login.alias}.headers."
-        ) from None
+        except LoginError as error:
+            raise Failure(
+                f"there is no login to {login.alias}: {visible_line(error.why)}. If it wants a token instead, put that "
+                f"into mcpServers.{login.alias}.headers."
+            ) from None
 
 
 async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -> None:

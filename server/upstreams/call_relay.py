@@ -292,6 +292,8 @@ class Relay:
                 if needed is None or not could_help or request.method not in _MAY_ASK:
                     raise
                 if challenge is not None and challenge.wants_scopes:
+                    if await needed.login.is_renewed_elsewhere():
+                        continue  # somebody has logged in by the command
                     needed = _more_scopes_needed(needed, challenge)
                     await needed.login.remember_scopes(challenge)
                 asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)

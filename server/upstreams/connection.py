@@ -251,7 +251,8 @@ class Upstream:
             for transport in transports:
                 if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
                     transports, pause = [transport], FIRST_RETRY_SECONDS
-                    is_soon = anyio.current_time() - began < SOON_SECONDS
+                    is_refused = self.status.state is UpstreamState.NEEDS_AUTHENTICATION
+                    is_soon = anyio.current_time() - began < SOON_SECONDS and not is_refused
                     losses = self.status.losses = self.status.losses + 1 if is_soon else 0
                     if losses >= CRASHES:
                         self.status.change(UpstreamState.CRASHING, f"it ended {losses} times soon after its start")
@@ -301,6 +302,7 @@ class Upstream:
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
         established = False
+        refusal: Challenge | None = None
         options = SessionOptions(
             self.alias,
             wanted_for(self.entry.protocol, client_is_modern=audience.is_modern),
@@ -332,12 +334,16 @@ class Upstream:
                                 group.start_soon(self.change_stream.run)
                             await session.lost.wait()
                             group.cancel_scope.cancel()
+                        refusal = session.refusal
                     finally:
                         self.connected = anyio.Event()
                     if time.perf_counter() > began + SOON_SECONDS:
                         self._warned.clear()
             state, reason = UpstreamState.FAILED, "it closed the connection"
-            if not established:
+            if refusal is not None:
+                status.challenge = refusal
+                state, reason = failure_of(NeedsAuthenticationError(refusal))
+            elif not established:
                 reason = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             state, reason = failure_of(error)

@@ -276,6 +276,10 @@ class AuthorizationServerClient:
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
         status, said = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
+        if not said:  # of whoever stands before it, such as the page of a network that wants to be signed in to
+            raise AuthorizationServerDownError(
+                f"its authorization server {server.host} answered with what is not JSON (HTTP status {status})"
+            )
         code = said.get("error")
         if status != 200 or code is not None:  # some answer errors with 200
             known = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
@@ -368,10 +372,13 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
     return None
 
 
-def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str) -> bool:
-    """Whether a registration of ours is one for this callback address, and has not ended."""
+def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes: str | None) -> bool:
+    """Whether a registration of ours is one for this callback address and these scopes, and has not ended."""
     ends = client.client_secret_expires_at
-    return AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
+    is_wide_enough = client.scope is None or set((scopes or "").split()) <= set(client.scope.split())
+    return (
+        is_wide_enough and AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
+    )
 
 
 def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:

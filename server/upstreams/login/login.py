@@ -272,13 +272,16 @@ class Login:
                 client = configured_client(server, self.oauth)
                 if client is None and record is not None and record.client:
                     known = OAuthClientInformationFull.model_validate(record.client)
-                    client = known if may_be_reused(known, listener.uri) else None
+                    client = known if may_be_reused(known, listener.uri, scopes) else None
                 if client is None:
                     client = await self._servers.register(server, listener.uri, scopes)
                     client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
                 request = self._servers.authorization_request(server, client, listener.uri, scopes)
-                record = self._record_for(server, client, scopes, record)
-                await self._write(record)
+                before, record = record, self._record_for(server, client, scopes, record)
+                if (
+                    before is None or before.token is None
+                ):  # else that login counts, with its client, until this is done
+                    await self._write(record)
                 async with listener.expect(self.digest, request.state) as redirect:
                     attempt = LoginAttempt(request, redirect)
                     task_status.started(attempt)
@@ -306,7 +309,6 @@ class Login:
         record: StoredLogin,
     ) -> str:
         """Wait for the person, and redeem the code; why it has failed, if it has."""
-        forgotten = replace(record, client={})
         try:
             with anyio.fail_after(LOGIN_SECONDS):
                 await attempt.redirect.arrived.wait()
@@ -318,14 +320,14 @@ class Login:
                     await self._take(record, token, record.scopes)
         except TimeoutError:
             # Perhaps since the authorization server has forgotten us, and has shown the person an error.
-            await self._write(forgotten)
+            await self._forget(client, is_certain=False)
             return f"nobody came back from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
         except LoginError as error:
             if error.code in _FORGOTTEN:
-                await self._write(forgotten)
+                await self._forget(client, is_certain=True)
                 attempt.is_forgotten = True
             elif error.code == "invalid_scope":
-                await self._write(replace(record, scopes=None))
+                await self._want_scopes(lambda _: None)
             return error.why
         return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
 
@@ -379,12 +381,31 @@ class Login:
             await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
         return is_removed
 
+    async def _forget(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
+        """Use a registration no longer, nor what was got by it; unless it is certain, only where that is nothing."""
+        async with self._alone():
+            record = await self._read_usable()
+            is_this = record is not None and record.client.get("client_id") == client.client_id
+            if record is not None and is_this and (is_certain or record.token is None):
+                await self._write(replace(record, client={}, token=None, expires_at=None))
+
+    async def is_renewed_elsewhere(self) -> bool:
+        """Whether another process has got a token since this one has read; it is used from now on."""
+        used = None if self._record is None else _header_of(self._record)
+        record = await self._read() if await self.has_changed() else None
+        return record is not None and _header_of(record) not in (None, used)
+
     async def remember_scopes(self, challenge: Challenge) -> None:
         """Ask for these scopes, too, in the next login, whoever opens it."""
-        named, record = challenge.parameter("scope"), self._record
-        if named is not None and record is not None:
-            scopes = " ".join(dict.fromkeys([*(record.scopes or "").split(), *named.split()]))
-            await self._write(replace(record, scopes=scopes))
+        named = challenge.parameter("scope")
+        if named is not None:
+            await self._want_scopes(lambda before: " ".join(dict.fromkeys([*(before or "").split(), *named.split()])))
+
+    async def _want_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
+        async with self._alone():  # for what is written goes along with a token, which others renew
+            record = await self._read_usable()
+            if record is not None:
+                await self._write(replace(record, scopes=scopes(record.scopes)))
 
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[None]:

@@ -19,7 +19,15 @@ from server.upstreams.session.era import ENVELOPE_KEYS, Era, envelope, greet, he
 from server.upstreams.session.questions import QUESTIONS, BoundedTasks, MessageLimit, Questions, SessionOptions
 from server.upstreams.session.upstream_subscriptions import ResourceSubscriptions
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, chained
-from server.upstreams.wire.peer import MessageWriter, Notice, Peer, PendingRequest, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.peer import (
+    Challenge,
+    MessageWriter,
+    Notice,
+    Peer,
+    PendingRequest,
+    UnusableAnswerError,
+    UpstreamError,
+)
 from server.upstreams.wire.transports import Transport
 from tools.contract.display import visible_line
 
@@ -50,9 +58,10 @@ class UpstreamSession:
         self.log = logging.LoggerAdapter(logger, {"upstream": self.alias})
         self.serial = next(_SERIALS)  # tells it from every other one
         self.era = Era("", {}, is_modern=False)  # what the upstream said when it was greeted
-        self.peer = Peer(writer, self._on_request, self._on_notification)
+        self.peer = Peer(writer, self._on_request, self._on_notification, self._on_refusal)
         self.tasks = tasks
         self.lost = lost
+        self.refusal: Challenge | None = None  # why it has gone, where the server lets nobody in any more
         self.on_lost: Callable[[], None] | None = None  # called when it has gone
         self.task_ends = set[Callable[[], None]]()  # one for each task that we follow in it; called when it has gone
         self.wanted_until = float("-inf")  # when its tasks need it no longer, in the loop's time
@@ -100,6 +109,11 @@ class UpstreamSession:
         with anyio.fail_after(seconds):
             async with aclosing(await self.start(method, params, exchange)) as pending:
                 return await pending.result()
+
+    def _on_refusal(self, challenge: Challenge) -> None:
+        if self.is_greeted:
+            self.refusal = challenge
+            self.lost.set()
 
     async def set_level(self, level: str) -> None:
         """Tell an upstream of the handshake era which log messages its client wants; others hear it in each call."""

@@ -141,8 +141,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             if self._login is not None:
                 self._login.challenge = self.challenge
         # By GET nothing is known of the session: a server may have no stream of its own.
-        is_closed = self.challenge is not None and not self.challenge.wants_scopes
-        if is_post and (is_closed or (status == HTTPStatus.NOT_FOUND and _SESSION in request.headers)):
+        if is_post and status == HTTPStatus.NOT_FOUND and _SESSION in request.headers:
             self._on_doubt()
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()

@@ -347,7 +347,8 @@ class Peer:
     """Sends to an upstream, and sorts what comes from it.
 
     `on_request` is told of requests of the upstream, which are answered by `answer` and `refuse`, and `on_notification`
-    of notifications that are not progress of an open request.
+    of notifications that are not progress of an open request. `on_refusal` is told that the server lets nobody in, once
+    whoever waited for the only open request has been.
     """
 
     def __init__(
@@ -355,10 +356,12 @@ class Peer:
         writer: MessageWriter,
         on_request: Callable[[RequestId, str, Json], None],
         on_notification: Callable[[str, Json], None],
+        on_refusal: Callable[[Challenge], None] = lambda _: None,
     ) -> None:
         self.writer = writer
         self._on_request = on_request
         self._on_notification = on_notification
+        self._on_refusal = on_refusal
         self._next_id = 0
         self._pending: dict[int, PendingRequest] = {}  # the requests whose answers are waited for
         self._abandoned: dict[int, tuple[str, float]] = {}
@@ -396,7 +399,11 @@ class Peer:
                     if is_result:
                         pending.put(Answer(said))
                     elif _UNUSABLE in as_mapping(said.get("data")):
-                        pending.put(Answer({}, _unusable_answer(said)))
+                        unusable_answer = _unusable_answer(said)
+                        pending.put(Answer({}, unusable_answer))
+                        challenge = unusable_answer.challenge
+                        if challenge is not None and not challenge.wants_scopes and not self._pending:
+                            self._on_refusal(challenge)
                     else:
                         pending.put(Answer({}, UpstreamError(said)))
                 case Request(identity, method, params):

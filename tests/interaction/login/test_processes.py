@@ -1,0 +1,116 @@
+"""Several processes of one person, and some that are killed."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AsyncExitStack
+
+import anyio
+import pytest
+
+from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, LOGIN, Person, Scene, text_of
+from tests.interaction.raw_clients import wait_until_past
+from tests.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+COUNT = 5
+
+STEPS = ("/.well-known/oauth-authorization-server", "/reg", "/interaction/ID", "/token")
+
+
+@pytest.mark.requirement("login.processes")
+async def test_logins_at_the_same_time_open_one_tab_and_register_once(scene: Scene) -> None:
+    codes: list[int] = []
+
+    async def log_in() -> None:
+        codes.append((await scene.run("login", ALIAS)).returncode)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(COUNT):
+            tasks.start_soon(log_in)
+    assert codes == [0] * COUNT
+    assert len(scene.tabs) == scene.server.registrations == scene.server.grants("authorization_code") == 1
+
+
+@pytest.mark.requirement("login.processes")
+async def test_persons_of_several_servers_are_shown_one_address(scene: Scene) -> None:
+    person = Person()
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(scene.serving(HANDSHAKE, person)) for _ in range(COUNT)]
+        for client in clients:
+            assert await scene.tools(client) == {LOGIN}
+        async with anyio.create_task_group() as tasks:
+            for client in clients:
+                tasks.start_soon(scene.call, client, LOGIN)
+        for client in clients:
+            assert text_of(await scene.call(client)) == "hello"
+    assert len(person.shown) == scene.server.registrations == scene.server.grants("authorization_code") == 1
+
+
+@pytest.mark.requirement("login.processes")
+async def test_servers_that_start_at_the_same_time_with_an_expired_token_renew_it_once(scene: Scene) -> None:
+    scene.server.switch(seconds=LIFE)
+    await scene.log_in()
+    scene.server.switch(seconds=600)
+    wait_until_past(time.time() + LIFE)
+    texts: list[str] = []
+
+    async def serve() -> None:
+        async with scene.serving(HANDSHAKE) as client:
+            assert ECHO in await scene.tools(client)
+            texts.append(text_of(await scene.call(client)))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(COUNT):
+            tasks.start_soon(serve)
+    assert texts == ["hello"] * COUNT
+    assert (scene.server.refreshes, scene.server.reuses) == (1, 0)
+    assert len(scene.tabs) == 1
+
+
+@pytest.mark.requirement("login.processes")
+async def test_servers_that_run_take_what_one_of_them_has_renewed(scene: Scene) -> None:
+    await scene.log_in()
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(scene.serving(HANDSHAKE)) for _ in range(COUNT)]
+        for client in clients:
+            assert text_of(await scene.call(client)) == "hello"
+        scene.upstream.post("/refuse")
+        async with anyio.create_task_group() as tasks:
+            for client in clients:
+                tasks.start_soon(scene.call, client)
+        for client in clients:
+            assert text_of(await scene.call(client)) == "hello"
+    assert (scene.server.refreshes, scene.server.reuses) == (1, 0)
+
+
+@pytest.mark.requirement("login.killed")
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_login_that_is_killed_leaves_a_next_one_that_works(step: str, scene: Scene) -> None:
+    scene.server.switch(delays={step: 600_000})
+    async with scene.killed("login", ALIAS):
+        await until(lambda: scene.server.requests(step))
+    scene.server.switch(delays={})
+    await scene.log_in()
+    assert len(scene.tabs) == (1 if step in STEPS[:2] else 2)
+    async with scene.serving(HANDSHAKE) as client:
+        assert text_of(await scene.call(client)) == "hello"
+
+
+@pytest.mark.requirement("login.killed")
+async def test_a_server_that_is_killed_while_it_renews_leaves_a_next_login_that_works(scene: Scene) -> None:
+    scene.server.switch(seconds=LIFE)
+    await scene.log_in()
+    wait_until_past(time.time() + LIFE)
+    scene.server.switch(seconds=600, delays={"/token": 600_000})
+    async with scene.killed("serve"):
+        await until(lambda: scene.server.requests("/token") == 2)
+    scene.server.switch(delays={})
+    await until(lambda: scene.server.refreshes == 1)  # whose answer nobody has got
+    async with scene.serving(HANDSHAKE) as client:
+        assert f"coretools-mcp login {ALIAS}" in text_of(await scene.call(client))
+    await scene.log_in()
+    assert scene.server.grants("authorization_code") == 2
+    async with scene.serving(HANDSHAKE) as client:
+        assert text_of(await scene.call(client)) == "hello"

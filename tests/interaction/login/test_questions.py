@@ -1,0 +1,102 @@
+"""A client that can show an address: its person logs in while a call waits."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import pytest
+
+from tests.harness import stdio_upstream
+from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Person, Scene, text_of
+from tests.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+PICTURE = f"{ALIAS}__picture"
+
+
+@pytest.mark.requirement("login.question")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_person_logs_in_at_the_address_that_the_client_is_given(revision: str, scene: Scene) -> None:
+    person = Person()
+    async with scene.serving(revision, person) as client:
+        assert await scene.tools(client) == {LOGIN}
+        assert not (await scene.call(client, LOGIN)).is_error
+        assert ECHO in await scene.tools(client)
+        assert text_of(await scene.call(client)) == "hello"
+    assert [urlsplit(url).netloc for url in person.shown] == [urlsplit(scene.server.base).netloc]
+    assert scene.tabs == []
+    assert scene.server.registrations == 1
+
+
+@pytest.mark.requirement("login.question")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_who_declines_is_asked_again_by_the_next_call(revision: str, scene: Scene) -> None:
+    person = Person("decline", visits=False)
+    async with scene.serving(revision, person) as client:
+        assert await scene.tools(client) == {LOGIN}
+        refused = await scene.call(client, LOGIN)
+        assert refused.is_error
+        assert f"coretools-mcp login {ALIAS}" in text_of(refused)
+        assert scene.server.requests("/token") == 0
+        person.action, person.visits = "accept", True
+        assert not (await scene.call(client, LOGIN)).is_error
+    assert len(person.shown) == 2
+    assert scene.server.registrations == 1
+
+
+@pytest.mark.requirement("login.question")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_calls_at_the_same_time_share_one_login(revision: str, scene: Scene) -> None:
+    person = Person()
+    async with scene.serving(revision, person) as client:
+        assert await scene.tools(client) == {LOGIN}
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(scene.call, client, LOGIN)
+        assert text_of(await scene.call(client)) == "hello"
+    assert len({parse_qs(urlsplit(url).query)["state"][0] for url in person.shown}) == 1
+    assert scene.server.registrations == scene.server.grants("authorization_code") == 1
+
+
+@pytest.mark.requirement("login.scopes")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_tool_that_needs_a_further_scope_asks_for_it_and_goes_on(revision: str, scene: Scene) -> None:
+    await scene.log_in()
+    person = Person()
+    async with scene.serving(revision, person) as client:
+        assert text_of(await scene.call(client)) == "hello"
+        assert person.shown == []
+        assert not (await scene.call(client, PICTURE)).is_error
+        assert not (await scene.call(client, PICTURE)).is_error
+        assert text_of(await scene.call(client)) == "hello"
+    (shown,) = person.shown
+    assert {"tools", "pictures"} <= set(parse_qs(urlsplit(shown).query)["scope"][0].split())
+
+
+@pytest.mark.requirement("login.scopes")
+async def test_a_further_scope_without_a_person_who_can_be_asked_is_got_by_the_command(scene: Scene) -> None:
+    await scene.log_in()
+    async with scene.serving(HANDSHAKE) as client:
+        refused = await scene.call(client, PICTURE)
+        assert refused.is_error
+        assert f"coretools-mcp login {ALIAS}" in text_of(refused)
+        assert text_of(await scene.call(client)) == "hello"
+        await scene.log_in()
+        await until(lambda: scene.server.grants("authorization_code") == 2)
+        assert not (await scene.call(client, PICTURE)).is_error
+
+
+@pytest.mark.requirement("login.others")
+async def test_other_servers_go_on_while_one_does_not_find_out_how_to_log_in(scene: Scene) -> None:
+    scene.others = {"honest": stdio_upstream(trust=True)}
+    scene.server.switch(delays={"/.well-known/oauth-authorization-server": 600_000})
+    person = Person()
+    async with scene.serving(HANDSHAKE, person) as client, anyio.create_task_group() as tasks:
+        assert {LOGIN, "honest__echo"} <= await scene.tools(client)
+        tasks.start_soon(scene.call, client, LOGIN)
+        await until(lambda: scene.server.requests("/.well-known/oauth-authorization-server"))
+        assert text_of(await scene.call(client, "honest__echo")) == "hello"
+        scene.server.switch(delays={})
+    assert len(person.shown) == 1

@@ -1,0 +1,101 @@
+"""Tokens that end are renewed without a person, once for all who use them."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import pytest
+
+from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LIFE, Scene, text_of
+from tests.interaction.raw_clients import wait_until_past
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("login.restart")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_server_that_starts_with_an_expired_token_renews_it_and_opens_no_browser(
+    revision: str, scene: Scene
+) -> None:
+    scene.server.switch(seconds=LIFE)
+    await scene.log_in()
+    scene.server.switch(seconds=600)
+    wait_until_past(time.time() + LIFE)
+    scene.upstream.post("/reset")
+    async with scene.serving(revision) as client:
+        assert ECHO in await scene.tools(client)
+        assert text_of(await scene.call(client)) == "hello"
+    assert len(scene.tabs) == scene.server.registrations == scene.server.requests("/auth") == 1
+    assert (scene.server.refreshes, scene.server.reuses) == (1, 0)
+    assert set(scene.upstream.get("/counts")["outcomes"]) == {"served"}
+
+
+@pytest.mark.requirement("login.renewal")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_calls_whose_token_is_refused_go_on_with_one_that_is_renewed_once_for_all(
+    revision: str, scene: Scene
+) -> None:
+    await scene.log_in()
+    async with scene.serving(revision) as client:
+        assert text_of(await scene.call(client)) == "hello"
+        scene.upstream.post("/refuse")
+        texts: list[str] = []
+
+        async def call() -> None:
+            texts.append(text_of(await scene.call(client)))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(call)
+        assert texts == ["hello"] * 20
+    assert (scene.server.refreshes, scene.server.reuses) == (1, 0)
+    assert len(scene.tabs) == 1
+
+
+@pytest.mark.requirement("login.renewal")
+async def test_each_refresh_token_is_used_once(scene: Scene) -> None:
+    scene.server.switch(seconds=LIFE)
+    await scene.log_in()
+    for _ in range(3):
+        wait_until_past(time.time() + LIFE)
+        async with scene.serving(HANDSHAKE) as client:
+            assert text_of(await scene.call(client)) == "hello"
+    assert scene.server.refreshes >= 3
+    assert scene.server.reuses == 0
+    assert len(scene.tabs) == 1
+
+
+@pytest.mark.requirement("login.renewal")
+async def test_a_login_outlasts_an_authorization_server_that_answers_with_a_page(scene: Scene) -> None:
+    await scene.log_in()
+    async with scene.serving(HANDSHAKE) as client:
+        assert text_of(await scene.call(client)) == "hello"
+        scene.upstream.post("/refuse")
+        scene.server.switch(html=["/token"])
+        failed = await scene.call(client)
+        assert failed.is_error
+        scene.server.switch(html=[])
+        assert text_of(await scene.call(client)) == "hello"
+    assert len(scene.tabs) == scene.server.grants("authorization_code") == 1
+
+
+@pytest.mark.requirement("login.ended")
+@pytest.mark.parametrize("forgotten", ["Grant", "Client"])
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_login_that_was_ended_there_wants_a_person_and_the_next_one_works(
+    revision: str, forgotten: str, scene: Scene
+) -> None:
+    await scene.log_in()
+    async with scene.serving(revision) as client:
+        assert text_of(await scene.call(client)) == "hello"
+        scene.upstream.post("/refuse")
+        scene.server.switch(forget=forgotten)
+        refused = await scene.call(client)
+        assert refused.is_error
+        assert f"coretools-mcp login {ALIAS}" in text_of(refused)
+        assert len(scene.tabs) == 1
+        await scene.log_in()
+        assert text_of(await scene.call(client)) == "hello"
+    assert len(scene.tabs) == 2
+    assert scene.server.registrations == (2 if forgotten == "Client" else 1)

@@ -1,0 +1,69 @@
+"""What is secret in a login stays in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.interaction.login.scene import ALIAS, ERAS, LOGIN, Person, Scene, text_of
+from tests.processes import needs_root
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.requirement("login.secrets")
+async def test_no_token_is_in_anything_that_the_programs_write_but_the_login_itself(scene: Scene) -> None:
+    for html in (["/reg"], ["/token"], []):
+        scene.server.switch(html=html)
+        await scene.run("login", ALIAS)
+    for revision in ERAS:
+        async with scene.serving(revision, Person()) as client:
+            await scene.tools(client)
+            assert text_of(await scene.call(client)) == "hello"
+            scene.upstream.post("/refuse")
+            assert text_of(await scene.call(client)) == "hello"
+            await scene.run("status", "--json")
+            scene.heard.append((await client.read_resource("coretools://upstreams")).model_dump_json())
+            scene.upstream.post("/refuse")
+            scene.server.switch(forget="Grant")
+            scene.server.switch(html=["/token"])
+            await scene.call(client)
+            await scene.call(client, LOGIN)
+            scene.server.switch(html=[])
+            await scene.call(client, LOGIN)
+    for arguments in (["login", "--list"], ["login", "--list", "--json"], ["config", "show"], ["logout", ALIAS]):
+        await scene.run(*arguments)
+    secrets = scene.server.secrets
+    assert len(secrets) >= 8
+    heard = "\n".join(scene.heard)
+    assert [secret for secret in secrets if secret in heard] == []
+    folder = Path(os.environ["XDG_STATE_HOME"])
+    for path in folder.rglob("*"):
+        if path.is_file() and "logins" not in path.parts:
+            content = path.read_bytes()
+            assert [secret for secret in secrets if secret.encode() in content] == [], path
+
+
+@pytest.mark.requirement("login.secrets")
+async def test_the_server_sees_the_access_tokens_alone(scene: Scene) -> None:
+    await scene.log_in()
+    async with scene.serving(ERAS[0]) as client:
+        assert text_of(await scene.call(client)) == "hello"
+        scene.upstream.post("/refuse")
+        assert text_of(await scene.call(client)) == "hello"
+    counts = scene.upstream.get("/counts")
+    assert set(counts["paths"]) <= {"/mcp", "/.well-known/oauth-protected-resource/mcp"}
+    assert all(token.count(".") == 2 for token in counts["tokens"])  # of all that is given away, JWTs alone
+
+
+@needs_root
+@pytest.mark.requirement("login.secrets")
+async def test_a_login_is_private_to_the_user(scene: Scene) -> None:
+    await scene.log_in()
+    files = [path for path in Path(os.environ["XDG_STATE_HOME"]).rglob("*") if "logins" in path.parts]
+    assert files
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files if path.is_file()} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files if path.is_dir()} == {0o700}

@@ -1,0 +1,141 @@
+"""Authorization servers and redirects that are not as they should be."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import anyio
+import anyio.abc
+import httpx2
+import pytest
+
+from tests.interaction.login.scene import ALIAS, Scene, authorization_server, protected_upstream, redirect_of, visit
+from tests.waiting import CEILING
+
+pytestmark = pytest.mark.anyio
+
+METADATA = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
+
+FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
+    "without PKCE": ({"withoutPkce": True}, "PKCE", 0),
+    "another issuer": ({"issuer": "https://example.org"}, "another authorization server", 1),
+    "a page for its metadata": ({"html": METADATA}, "does not describe itself", 0),
+    "a page for a registration": ({"html": ["/reg"]}, "did not register", 0),
+    "a page for a token": ({"html": ["/token"]}, "not JSON", 1),
+    "no answer": ({"delays": {"/reg": 600_000}}, "could not be reached", 0),
+}
+"""What is wrong with the authorization server, what is said of it, and how many tabs were opened."""
+
+
+@pytest.mark.requirement("login.faults")
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_faulty_authorization_server_is_told_of_in_a_sentence_and_the_next_login_works(
+    fault: str, scene: Scene
+) -> None:
+    switches, told, tabs = FAULTS[fault]
+    scene.server.switch(**switches)
+    done = await scene.run("login", ALIAS)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(scene.tabs) == tabs
+    if fault == "another issuer":
+        assert scene.server.requests("/token") == 0
+    scene.server.switch(withoutPkce=False, issuer=None, html=[], delays={})
+    await scene.log_in()
+
+
+@pytest.mark.requirement("login.faults")
+async def test_an_authorization_server_that_is_gone_is_told_of_in_a_sentence(scene: Scene) -> None:
+    with authorization_server() as gone:
+        pass
+    with protected_upstream(gone.base) as upstream:
+        scene.entry["httpUrl"] = f"{upstream.base}/mcp"
+        done = await scene.run("login", ALIAS)
+    assert done.returncode == 1
+    assert "could not be reached" in done.stderr
+    assert scene.tabs == []
+
+
+@asynccontextmanager
+async def _login(scene: Scene) -> AsyncGenerator[tuple[anyio.abc.Process, str]]:
+    """A login that waits for a redirect, and where a browser would be sent."""
+    command = scene.command("login", ALIAS, "--no-browser")
+    async with await anyio.open_process(command, env=scene.environment, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        said = b""
+        with anyio.fail_after(CEILING):
+            while not (found := re.search(rb"(http://\S+/auth\?\S+)\s", said)):
+                said += await process.stdout.receive()
+        try:
+            yield process, await redirect_of(found[1].decode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+async def _status_of(url: str) -> int:
+    """The status of an address; 0 where nobody answers."""
+    try:
+        return (await visit(url)).status_code
+    except httpx2.HTTPError:
+        return 0
+
+
+@pytest.mark.requirement("login.redirect")
+async def test_the_redirect_of_a_stranger_is_refused_and_the_login_stays_open(scene: Scene) -> None:
+    async with _login(scene) as (process, address):
+        callback = address.partition("?")[0]
+        for query in ("code=x&state=y&iss=z", "code=x", "error=access_denied", ""):
+            assert await _status_of(f"{callback}?{query}") == 400
+        assert await _status_of(f"{callback}/other?{urlsplit(address).query}") == 404
+        assert scene.server.requests("/token") == 0
+        assert await _status_of(address) == 200
+        with anyio.fail_after(CEILING):
+            assert await process.wait() == 0
+
+
+@pytest.mark.requirement("login.redirect")
+async def test_a_redirect_that_comes_twice_counts_once(scene: Scene) -> None:
+    statuses: list[int] = []
+
+    async def come(address: str) -> None:
+        statuses.append(await _status_of(address))
+
+    async with _login(scene) as (process, address):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(come, address)
+            tasks.start_soon(come, address)
+        with anyio.fail_after(CEILING):
+            assert await process.wait() == 0
+    assert statuses.count(200) == 1
+    assert scene.server.requests("/token") == 1
+
+
+@pytest.mark.requirement("login.redirect")
+async def test_a_redirect_that_comes_late_is_not_taken_for_that_of_the_next_login(scene: Scene) -> None:
+    async with _login(scene) as (process, late):
+        process.kill()
+        await process.wait()
+    async with _login(scene) as (process, address):
+        assert await _status_of(late) == 400
+        assert scene.server.requests("/token") == 0
+        assert await _status_of(address) == 200
+        with anyio.fail_after(CEILING):
+            assert await process.wait() == 0
+
+
+@pytest.mark.requirement("login.redirect")
+async def test_a_redirect_of_another_issuer_ends_the_login_before_the_code_is_used(scene: Scene) -> None:
+    issuer = quote(scene.server.base, safe="")
+    async with _login(scene) as (process, address):
+        assert f"iss={issuer}" in address
+        await _status_of(address.replace(f"iss={issuer}", f"iss={issuer}%2F"))
+        with anyio.fail_after(CEILING):
+            assert await process.wait() == 1
+    assert scene.server.requests("/token") == 0
