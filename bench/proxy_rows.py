@@ -14,8 +14,10 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from bench import line_client
+from bench.http_client import listening
 from bench.line_client import Start
 from bench.rows import PYTHON, SERVERS, Pair, Round, Row, Scene
+from server.upstreams.login.token_store import StoredLogin, TokenStore
 
 BARE = [PYTHON, str(SERVERS / "bare_loop.py")]
 DIRECT = Start(BARE)
@@ -190,6 +192,44 @@ def _first_list_beside_bad(scene: Scene) -> Generator[Round]:
     yield one_round
 
 
+AT_ONCE = 8
+
+
+@contextmanager
+def _login(scene: Scene) -> Generator[Round]:
+    """Eight calls at once to one remote server: with the token of a login, and with one that stands in the settings."""
+    folder = scene.folder("proxy-login")
+    state = folder / "state"
+    with listening(Start([PYTHON, str(SERVERS / "sdk_streamable_http.py")])) as remote:
+        url = f"http://127.0.0.1:{remote.address[1]}/mcp"
+        known = StoredLogin(
+            resource=url,
+            principal="",
+            alias="login",
+            issuer="http://127.0.0.1",
+            metadata={},
+            client={"client_id": "bench"},
+            scopes=None,
+            token={"access_token": "bench", "token_type": "Bearer"},
+            expires_at=time.time() + 86_400,
+        )
+        TokenStore(str(state / "coretools-mcp")).write(known)
+        entry = {"httpUrl": url, "trust": True, "protocol": "legacy"}
+        servers = {"login": entry, "header": {**entry, "headers": {"Authorization": "Bearer bench"}}}
+        config = folder / "config.json"
+        config.write_text(json.dumps({"mcpServers": servers, "proxy": {"firstListWait": PATIENT_MS}}))
+        start = scene.server(scene.scratch, "--config", str(config), "--no-builtin-tools")
+        with LineClient(Start(start.command, {**os.environ, "XDG_STATE_HOME": str(state)})) as client:
+            assert {f"{alias}__hello" for alias in servers} <= _listed(client)
+
+            def taken(alias: str) -> float:
+                return 1000 * AT_ONCE / client.calls_per_second(f"{alias}__hello", {"name": "x"}, CALLS, AT_ONCE)
+
+            for alias in servers:
+                taken(alias)
+            yield lambda: Pair(taken("login"), taken("header"))
+
+
 def _row(name: str, bar: float, opened: Callable[[Scene], AbstractContextManager[Round]]) -> Row:
     return Row(f"proxy: {name}", bar, opened)
 
@@ -208,5 +248,6 @@ ROWS = (
     Row("proxy: processes with 20 upstreams, these included", 25, _processes, unit="", most_rounds=1),
     _row("initialize with 20 upstreams, one hung and one crashed, of a healthy start", 1.5, _start_beside_bad),
     _row("first list after initialize with 20 hung upstreams, as in the last run", 50, _first_list_of_hung),
+    _row("eight calls at once with a login, of eight with a token in the settings", 1.1, _login),
     _row("first list with one hung and one crashed, of proxy.firstListWait", 1.1, _first_list_beside_bad),
 )

@@ -17,7 +17,7 @@ from typing import TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken
-from pydantic import AnyUrl
+from pydantic import AnyUrl, ValidationError
 
 from server.settings.models import OAuthSettings
 from server.upstreams.login.authorization_server import (
@@ -415,7 +415,13 @@ class Login:
             with anyio.fail_after(TURN_SECONDS):
                 while release is None:
                     with anyio.CancelScope(shield=True):  # else it would be held by nobody
-                        release = await self._stored(partial(self._store.try_lock, self._resource, self.principal))
+                        try:
+                            lock = partial(self._store.try_lock, self._resource, self.principal)
+                            release = await THREADS.run(lock)
+                        except TokenStoreError as error:
+                            # Without a place for locks, such as in a container that is read-only, nothing is shared.
+                            logger.info("other processes are not kept from a login: %s", error)
+                            release = _no_lock
                     if release is None:
                         await anyio.sleep(POLL_SECONDS)
             yield
@@ -435,6 +441,13 @@ class Login:
         self._stamp, self._is_unsaved = stamp, False
         record = await self._stored(partial(self._store.read, resource, principal))
         self._is_read = True
+        try:
+            if record is not None and record.token is not None:
+                OAuthToken.model_validate(record.token)
+                OAuthClientInformationFull.model_validate(record.client)
+                OAuthMetadata.model_validate(record.metadata)
+        except ValidationError:
+            raise LoginError(f"what is kept of it is damaged: {self.command} makes a new one") from None
         configured = self.oauth.client_id
         if record is not None and configured is not None and record.client.get("client_id") != configured:
             record = None  # it was made for another client, whose tokens these are
@@ -459,16 +472,19 @@ class Login:
             logger.error("the login to %s counts until this server ends: %s", self.alias, error)  # noqa: TRY400
         self._stamp = await THREADS.run(partial(self._store.stamp, self._resource, self.principal))
 
-    @staticmethod
-    async def _stored(work: Callable[[], StoredT]) -> StoredT:
+    async def _stored(self, work: Callable[[], StoredT]) -> StoredT:
         try:
             return await THREADS.run(work)
         except TokenStoreError as error:
-            raise LoginError(str(error)) from None
+            raise LoginError(str(error).rstrip(".").replace("ALIAS", self.alias)) from None
 
 
 _ASKED = "coretools-mcp/asked"  # beside a token: the scopes that it was asked for with
 _RESOURCE = "coretools-mcp/resource"  # beside the metadata: what the upstream calls itself in requests for tokens
+
+
+def _no_lock() -> None:
+    """In place of what releases a lock."""
 
 
 def _server_of(record: StoredLogin) -> AuthorizationServer:
