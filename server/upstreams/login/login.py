@@ -266,6 +266,7 @@ class Login:
                     task_status.started(None)  # another process was faster
                     return
                 server = await self._servers.discover(self.challenge)
+                self._servers.check_pkce(server)
                 if record is not None and record.issuer != server.issuer:
                     record = None  # what is known of one authorization server is nothing for another
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
