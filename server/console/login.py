@@ -95,18 +95,29 @@ def _entry(report: SettingsReport, alias: str) -> UpstreamSettings:
 
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:
-    spinner = Spinner()
+    spinner, told = Spinner(), set[str]()
+
+    def wait(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            note(text)
+
     async with spinner.running():
         spinner.say(f"preparing a login to {login.alias}")
         if app.pool.tasks is None:
             raise AssertionError("the servers were started")
         try:
-            return await login.begin(app.pool.tasks, spinner.say)
+            attempt = await login.begin(app.pool.tasks, wait)
         except LoginError as error:
             raise Failure(
                 f"there is no login to {login.alias}: {visible_line(error.why)}. If it wants a token instead, put that "
                 f"into mcpServers.{login.alias}.headers."
             ) from None
+    if login.is_unsaved:
+        raise Failure(
+            f"a login to {login.alias} could not be kept: the state folder cannot be written, or its disk is full."
+        )
+    return attempt
 
 
 async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -> None:

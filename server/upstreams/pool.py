@@ -68,6 +68,7 @@ class LoginOptions:
     state_folder: str
     storage: Literal["file", "keyring"] = "file"
     port: int = 18_809  # for redirects, where an entry names no other
+    options: str = ""  # what a command needs to find the same settings
     has_principals: bool = False  # whether several people are told apart, of whom each has logins of their own
     is_local: bool = True  # whether a client's browser is on this machine, to which a login leads back
 
@@ -190,7 +191,7 @@ class UpstreamPool:
         from server.upstreams.login.token_store import TokenStore  # noqa: PLC0415
 
         store = TokenStore(how.state_folder, how.storage)
-        return Login(store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port)
+        return Login(store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options)
 
     def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:
         """Whose login a client's requests are brought with; empty for that of the person of this machine."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -128,11 +130,15 @@ def _login_options(report: SettingsReport, served_over: Literal["stdio", "networ
     settings, folder = report.settings, report.state_folder
     if folder is None:
         return None
-    is_network = served_over == "network"
+    is_network, inputs = served_over == "network", report.inputs
+    options = "" if inputs is None or inputs.cli is None else f" --settings {inputs.cli}"
+    for file in () if inputs is None else inputs.config_files:
+        options += f" --config {shlex.quote(visible_line(os.path.abspath(file)))}"
     return LoginOptions(
         folder,
         settings.proxy.token_storage,
         settings.proxy.login_port,
+        options,
         has_principals=is_network and len(settings.http.tokens) > 1,
         is_local=not is_network or settings.http.host in ("127.0.0.1", "localhost", "::1"),
     )

@@ -90,15 +90,25 @@ class Login:
         oauth: What its entry says of logging in.
         principal: Whose login it is; empty for the person of this machine.
         port: The port for redirects.
+        options: What a command needs to find the same settings.
     """
 
     def __init__(
-        self, store: TokenStore, alias: str, url: str, oauth: OAuthSettings, principal: str, port: int
+        self,
+        store: TokenStore,
+        alias: str,
+        url: str,
+        oauth: OAuthSettings,
+        principal: str,
+        port: int,
+        options: str = "",
     ) -> None:
         self.alias = alias
         self.principal = principal
         self.oauth = oauth
         self.challenge: Challenge | None = None  # what the server said last when it wanted a login, or more scopes
+        self.is_unsaved = False  # whether what this process knows could not be written down
+        self._options = options
         self._store = store
         self._resource = canonical(url)
         self._port = oauth.callback_port or port
@@ -107,7 +117,6 @@ class Login:
         self._stamp: object | None = None
         self._looked = time.monotonic()
         self._is_read = False
-        self._is_unsaved = False  # whether what this process knows could not be written down
         self._turn, self._beginning = anyio.Lock(), anyio.Lock()
         self._renewed = float("-inf")  # when a token came last, in seconds of the monotonic clock
         self._attempt: LoginAttempt | None = None
@@ -119,7 +128,8 @@ class Login:
     @property
     def command(self) -> str:
         """What a person runs at a terminal to log in."""
-        return f"coretools-mcp login {self.alias}" + (f" --as {self.principal}" if self.principal else "")
+        whose = f" --as {self.principal}" if self.principal else ""
+        return f"coretools-mcp login {self.alias}{whose}{self._options}"
 
     @property
     def digest(self) -> str:
@@ -437,9 +447,9 @@ class Login:
     async def _read(self) -> StoredLogin | None:
         resource, principal = self._resource, self.principal
         stamp = await THREADS.run(partial(self._store.stamp, resource, principal))
-        if self._is_unsaved and stamp == self._stamp:
+        if self.is_unsaved and stamp == self._stamp:
             return self._record
-        self._stamp, self._is_unsaved = stamp, False
+        self._stamp, self.is_unsaved = stamp, False
         record = await self._stored(partial(self._store.read, resource, principal))
         self._is_read = True
         try:
@@ -465,11 +475,11 @@ class Login:
 
     async def _write(self, record: StoredLogin) -> None:
         """Keep it. What cannot be written down still counts in this process."""
-        self._record, self._is_unsaved = record, False
+        self._record, self.is_unsaved = record, False
         try:
             await THREADS.run(partial(self._store.write, record))
         except TokenStoreError as error:
-            self._is_unsaved = True
+            self.is_unsaved = True
             logger.error("the login to %s counts until this server ends: %s", self.alias, error)  # noqa: TRY400
         self._stamp = await THREADS.run(partial(self._store.stamp, self._resource, self.principal))
 
