@@ -49,11 +49,12 @@ class Peer:
 
     Args:
         base: Its address.
+        http: Asks it.
     """
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, http: httpx2.Client) -> None:
         self.base = base
-        self._http = httpx2.Client(base_url=base, timeout=CEILING, verify=False)
+        self._http = http
 
     def get(self, path: str) -> Any:
         """What it says of itself."""
@@ -107,16 +108,16 @@ def authorization_server(options: str = "{}") -> Generator[AuthorizationServer]:
     node = Path(executable.ROOT_DIR, "bin", "node")
     program = PEERS / "authorization_server.mjs"
     command = [str(node), str(program), str(AUTHORIZATION_SERVER_FOLDER), options]
-    with background_server(command, r"issuer (\S+)") as issuer:
-        yield AuthorizationServer(issuer)
+    with background_server(command, r"issuer (\S+)") as issuer, httpx2.Client(base_url=issuer, timeout=CEILING) as http:
+        yield AuthorizationServer(issuer, http)
 
 
 @contextmanager
 def protected_upstream(issuer: str) -> Generator[Peer]:
     """A server that wants the tokens of an issuer."""
     command = [sys.executable, *forked([str(PEERS / "protected_upstream.py"), issuer])]
-    with background_server(command, r"serving (\S+)") as base:
-        yield Peer(base)
+    with background_server(command, r"serving (\S+)") as base, httpx2.Client(base_url=base, timeout=CEILING) as http:
+        yield Peer(base, http)
 
 
 @dataclass
