@@ -379,10 +379,9 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
 def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes: str | None) -> bool:
     """Whether a registration of ours is one for this callback address and these scopes, and has not ended."""
     ends = client.client_secret_expires_at
-    is_wide_enough = client.scope is None or set((scopes or "").split()) <= set(client.scope.split())
-    return (
-        is_wide_enough and AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
-    )
+    if client.scope is not None and not set((scopes or "").split()) <= set(client.scope.split()):
+        return False
+    return AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
 
 
 def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:

@@ -289,9 +289,8 @@ class Login:
                     client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
                 request = self._servers.authorization_request(server, client, listener.uri, scopes)
                 before, record = record, self._record_for(server, client, scopes, record)
-                if (
-                    before is None or before.token is None
-                ):  # else that login counts, with its client, until this is done
+                # A login that there is counts until this one is done, with the registration that it belongs to.
+                if before is None or before.token is None:
                     await self._write(record)
                 async with listener.expect(self.digest, request.state) as redirect:
                     attempt = LoginAttempt(request, redirect)
