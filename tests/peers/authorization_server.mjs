@@ -30,7 +30,8 @@ const reset = () => {
   Object.assign(counts, { requests: {}, grants: {}, refused: {}, registrations: 0, reuses: 0 });
   Object.assign(switches, {
     seconds: 600, // how long an access token lives
-    delays: {}, // milliseconds before a path is answered
+    delays: {}, // milliseconds before a request to a path is looked at
+    late: {}, // milliseconds before its answer goes out
     html: [], // paths that are answered with a page
     withoutPkce: false, // the metadata does not say that S256 is understood
     issuer: null, // what redirects say of it
@@ -123,20 +124,25 @@ provider.use(async (ctx, next) => {
   } else await next();
 });
 
+// Looks at the switch again and again, so that a request that waits goes on when it is taken back.
+async function pause(group, path) {
+  for (const since = Date.now(); Date.now() < since + (switches[group][path] ?? 0);) {
+    await new Promise((done) => { setTimeout(done, 10); });
+  }
+}
+
 // Around: what is wrong today, and what is given away.
 provider.use(async (ctx, next) => {
   const path = ctx.path.replace(/^\/(interaction|auth)\/.*/, '/$1/ID');
   count('requests', path);
-  // `delays` is looked at again and again, so that a request that waits goes on when the delay is taken away.
-  for (const since = Date.now(); Date.now() < since + (switches.delays[path] ?? 0);) {
-    await new Promise((done) => { setTimeout(done, 10); });
-  }
+  await pause('delays', path);
   if (switches.html.includes(path)) {
     ctx.type = 'html';
     ctx.body = '<!doctype html><title>Sign in</title><p>This network wants you to sign in.</p>';
     return;
   }
   await next();
+  await pause('late', path);
   for (const name of ['access_token', 'refresh_token', 'client_secret', 'registration_access_token']) {
     if (typeof ctx.body?.[name] === 'string') issued.add(ctx.body[name]);
   }

@@ -158,6 +158,15 @@ class AuthorizationServerClient:
         if urlsplit(address).scheme != "https" and not (self._is_local and _is_local(address)):
             raise LoginError(f"its authorization server is at {visible_line(address)}, which is not an https address")
 
+    @staticmethod
+    def check_pkce(server: AuthorizationServer) -> None:
+        """Refuse an authorization server that does not say that it supports PKCE."""
+        if _PKCE not in (server.metadata.code_challenge_methods_supported or ()):
+            raise LoginError(
+                f"its authorization server {server.host} does not say that it supports PKCE with {_PKCE}, without "
+                "which a code could be used by whoever sees it"
+            )
+
     async def register(
         self, server: AuthorizationServer, redirect_uri: str, scopes: str | None
     ) -> OAuthClientInformationFull:
@@ -211,11 +220,6 @@ class AuthorizationServerClient:
         scopes: str | None,
     ) -> AuthorizationRequest:
         """Where a person is sent to (RFC 6749, 4.1.1; RFC 7636)."""
-        if _PKCE not in (server.metadata.code_challenge_methods_supported or ()):
-            raise LoginError(
-                f"its authorization server {server.host} does not say that it supports PKCE with {_PKCE}, without "
-                "which a code could be used by whoever sees it"
-            )
         verifier, state = secrets.token_urlsafe(64), secrets.token_urlsafe(32)
         digest = hashlib.sha256(verifier.encode()).digest()
         asked = {
@@ -375,10 +379,9 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
 def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes: str | None) -> bool:
     """Whether a registration of ours is one for this callback address and these scopes, and has not ended."""
     ends = client.client_secret_expires_at
-    is_wide_enough = client.scope is None or set((scopes or "").split()) <= set(client.scope.split())
-    return (
-        is_wide_enough and AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
-    )
+    if client.scope is not None and not set((scopes or "").split()) <= set(client.scope.split()):
+        return False
+    return AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
 
 
 def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:

@@ -276,6 +276,7 @@ class Login:
                     task_status.started(None)  # another process was faster
                     return
                 server = await self._servers.discover(self.challenge)
+                self._servers.check_pkce(server)
                 if record is not None and record.issuer != server.issuer:
                     record = None  # what is known of one authorization server is nothing for another
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
@@ -288,9 +289,8 @@ class Login:
                     client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
                 request = self._servers.authorization_request(server, client, listener.uri, scopes)
                 before, record = record, self._record_for(server, client, scopes, record)
-                if (
-                    before is None or before.token is None
-                ):  # else that login counts, with its client, until this is done
+                # A login that there is counts until this one is done, with the registration that it belongs to.
+                if before is None or before.token is None:
                     await self._write(record)
                 async with listener.expect(self.digest, request.state) as redirect:
                     attempt = LoginAttempt(request, redirect)

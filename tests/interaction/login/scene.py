@@ -49,18 +49,20 @@ class Peer:
 
     Args:
         base: Its address.
+        http: Asks it.
     """
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, http: httpx2.Client) -> None:
         self.base = base
+        self._http = http
 
     def get(self, path: str) -> Any:
         """What it says of itself."""
-        return httpx2.get(f"{self.base}{path}", timeout=CEILING).json()
+        return self._http.get(path).json()
 
     def post(self, path: str, said: Mapping[str, Any] | None = None) -> None:
         """Tell it something."""
-        httpx2.post(f"{self.base}{path}", json=said or {}, timeout=CEILING).raise_for_status()
+        self._http.post(path, json=said or {}).raise_for_status()
 
 
 class AuthorizationServer(Peer):
@@ -106,16 +108,16 @@ def authorization_server(options: str = "{}") -> Generator[AuthorizationServer]:
     node = Path(executable.ROOT_DIR, "bin", "node")
     program = PEERS / "authorization_server.mjs"
     command = [str(node), str(program), str(AUTHORIZATION_SERVER_FOLDER), options]
-    with background_server(command, r"issuer (\S+)") as issuer:
-        yield AuthorizationServer(issuer)
+    with background_server(command, r"issuer (\S+)") as issuer, httpx2.Client(base_url=issuer, timeout=CEILING) as http:
+        yield AuthorizationServer(issuer, http)
 
 
 @contextmanager
 def protected_upstream(issuer: str) -> Generator[Peer]:
     """A server that wants the tokens of an issuer."""
     command = [sys.executable, *forked([str(PEERS / "protected_upstream.py"), issuer])]
-    with background_server(command, r"serving (\S+)") as base:
-        yield Peer(base)
+    with background_server(command, r"serving (\S+)") as base, httpx2.Client(base_url=base, timeout=CEILING) as http:
+        yield Peer(base, http)
 
 
 @dataclass
@@ -254,6 +256,12 @@ class Scene:
         """Wait until a client sees a tool."""
         with anyio.fail_after(CEILING):
             while name not in await self.tools(client):  # noqa: ASYNC110 - a list is only ever asked for
+                await anyio.sleep(0.05)
+
+    async def until_called(self, client: Client) -> None:
+        """Wait until a call succeeds: a server that comes back is not there at once."""
+        with anyio.fail_after(CEILING):
+            while (await self.call(client)).is_error:  # noqa: ASYNC110 - as above
                 await anyio.sleep(0.05)
 
     async def call(self, client: Client, name: str = ECHO, **arguments: Any) -> types.CallToolResult:

@@ -60,6 +60,38 @@ async def test_calls_at_the_same_time_share_one_login(revision: str, scene: Scen
     assert scene.server.registrations == scene.server.grants("authorization_code") == 1
 
 
+@pytest.mark.requirement("login.faults")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_call_tells_why_there_is_no_login_and_the_next_one_asks(revision: str, scene: Scene) -> None:
+    person = Person()
+    async with scene.serving(revision, person) as client:
+        assert await scene.tools(client) == {LOGIN}
+        scene.server.switch(withoutPkce=True)
+        assert "PKCE" in text_of(await scene.call(client, LOGIN))
+        scene.server.switch(withoutPkce=False, html=["/token"])
+        assert "not JSON" in text_of(await scene.call(client, LOGIN))
+        scene.server.switch(html=[], denies=True)
+        assert "it was refused at" in text_of(await scene.call(client, LOGIN))
+        scene.server.switch(denies=False)
+        assert not (await scene.call(client, LOGIN)).is_error
+    assert len(person.shown) == 3
+    assert scene.server.registrations == 1
+
+
+@pytest.mark.requirement("login.scopes")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_who_declines_a_further_scope_keeps_the_login(revision: str, scene: Scene) -> None:
+    await scene.log_in()
+    person = Person("decline", visits=False)
+    async with scene.serving(revision, person) as client:
+        assert (await scene.call(client, PICTURE)).is_error
+        scene.upstream.post("/refuse")  # so that the login has to be renewed
+        assert text_of(await scene.call(client)) == "hello"
+        person.action, person.visits = "accept", True
+        assert not (await scene.call(client, PICTURE)).is_error
+    assert (scene.server.refreshes, scene.server.reuses) == (1, 0)
+
+
 @pytest.mark.requirement("login.scopes")
 @pytest.mark.parametrize("revision", ERAS)
 async def test_a_tool_that_needs_a_further_scope_asks_for_it_and_goes_on(revision: str, scene: Scene) -> None:

@@ -66,14 +66,15 @@ async def test_how_a_server_says_that_it_wants_a_login_is_kept_and_shown_to_nobo
     with scripted_over_http("up", "modern", locked=locked) as entry:
         config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
         app = app_of(config)
-        async with app.running(), client_on(InMemoryTransport(app.server), "modern") as client:
+        wire = InMemoryTransport(app.server)
+        async with app.running(), client_on(wire, "modern", {"elicitation": {"form": {}}}) as client:
             await client.listed("tools")
             upstream = app.pool.by_alias["up"]
             assert upstream.status.challenge == Challenge(status, SCHEMES)
             result = await client.call("up__run")
             assert result["isError"]
             said: str = result["content"][0]["text"]
-    assert f"it requires a token or a login (HTTP status {status})" in said
+    assert f"needs authentication (HTTP status {status})" in said
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("server.")]
     told = [said, repr(upstream.status), str(upstream.report()), *ours]
     assert not [each for each in told if "hunter2" in each or "well-known" in each]
