@@ -258,6 +258,15 @@ class Scene:
             while name not in await self.tools(client):  # noqa: ASYNC110 - a list is only ever asked for
                 await anyio.sleep(0.05)
 
+    async def until_told(self, client: Client) -> None:
+        """Wait until the state of the server tells the command to log in."""
+        with anyio.fail_after(CEILING):
+            while True:
+                state = (await client.read_resource("coretools://upstreams")).model_dump_json()
+                if f"coretools-mcp login {ALIAS}" in state:
+                    return
+                await anyio.sleep(0.05)
+
     async def until_called(self, client: Client) -> None:
         """Wait until a call succeeds: a server that comes back is not there at once."""
         with anyio.fail_after(CEILING):

@@ -94,6 +94,7 @@ async def test_a_login_that_was_ended_there_wants_a_person_and_the_next_one_work
         refused = await scene.call(client)
         assert refused.is_error
         assert f"coretools-mcp login {ALIAS}" in text_of(refused)
+        await scene.until_told(client)
         assert len(scene.tabs) == 1
         await scene.log_in()
         await scene.until_called(client)
