@@ -161,6 +161,8 @@ class ToolRequests:
             is_refused = tool is not None and self.flow.policy.why_not_offered(tool.traits) is not None
             if not is_refused:
                 owner = await self.relay.pool.when_known(call.name, owner)
+        if owner.is_connecting_anew:  # after a login, or without one: which it is decides who is asked
+            await owner.come_back()
         if (owner.wants_login or "login" in exchange.carried) and not is_refused:
             logged_in = await self._log_in(ctx, call, owner, exchange)
             if not isinstance(logged_in, Exchange):

@@ -294,6 +294,11 @@ class Upstream:
             return False
         return challenge.could_be_met and (not challenge.wants_scopes or login.wants_more(challenge))
 
+    @property
+    def is_connecting_anew(self) -> bool:
+        """Whether it has wanted a login, and is just being tried again."""
+        return self.status.challenge is not None and self.status.state is UpstreamState.CONNECTING
+
     def _program_ended(self, end: ProgramEnd) -> None:
         self.status.program_end = end
 

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 LOGIN_SECONDS = 300.0  # how long a person has at the authorization server (FastMCP's time)
 EARLY_SECONDS = 30.0  # so long before its end a token is renewed, or at four fifths of a shorter life (ours)
 TURN_SECONDS = 30.0  # how long another process may take to renew a token (ours)
-RENEW_SECONDS = 25.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
+RENEW_SECONDS = 15.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
 POLL_SECONDS = 0.1  # between two looks at what another process does
 AGAIN_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more (ours)
 
@@ -167,9 +167,9 @@ class Login:
         async with self._turn:
             if (record := self._record) is not None and not _is_old(record) and _header_of(record) not in (None, used):
                 return _header_of(record)  # another call has got it
-            # The answer to a refresh must not be lost by a call that is cancelled.
-            with anyio.move_on_after(RENEW_SECONDS, shield=True):
-                async with self._alone():
+            async with self._alone():
+                # The answer to a refresh must not be lost by a call that is cancelled.
+                with anyio.move_on_after(RENEW_SECONDS, shield=True):
                     return await self._renew_alone(used)
             raise AuthorizationServerDownError("its authorization server took too long")
 
@@ -323,9 +323,9 @@ class Login:
             with anyio.fail_after(LOGIN_SECONDS):
                 await attempt.redirect.arrived.wait()
             code = _code_of(attempt.redirect.parameters, server)
-            # A code counts once: its answer must not be lost.
-            with anyio.move_on_after(RENEW_SECONDS, shield=True) as scope:
-                async with self._alone():
+            async with self._alone():
+                # A code counts once: its answer must not be lost.
+                with anyio.move_on_after(RENEW_SECONDS, shield=True) as scope:
                     token = await self._servers.redeem(server, client, attempt.request, code)
                     await self._take(record, token, record.scopes)
         except TimeoutError:
@@ -420,28 +420,30 @@ class Login:
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[None]:
         """Keep other processes from renewing this login."""
-        release: Callable[[], None] | None = None
+        lock, deadline = (
+            partial(self._store.try_lock, self._resource, self.principal),
+            anyio.current_time() + TURN_SECONDS,
+        )
+        release = await self._try_lock(lock)
+        while release is None:
+            if anyio.current_time() > deadline:
+                raise AuthorizationServerDownError("another process renews this login, and does not come to an end")
+            await anyio.sleep(POLL_SECONDS)
+            release = await self._try_lock(lock)
         try:
-            with anyio.fail_after(TURN_SECONDS):
-                while release is None:
-                    with anyio.CancelScope(shield=True):  # else it would be held by nobody
-                        try:
-                            lock = partial(self._store.try_lock, self._resource, self.principal)
-                            release = await THREADS.run(lock)
-                        except TokenStoreError as error:
-                            # Without a place for locks, such as in a container that is read-only, nothing is shared.
-                            logger.info("other processes are not kept from a login: %s", error)
-                            release = _no_lock
-                    if release is None:
-                        await anyio.sleep(POLL_SECONDS)
             yield
-        except TimeoutError:
-            raise AuthorizationServerDownError(
-                "another process renews this login, and does not come to an end"
-            ) from None
         finally:
-            if release is not None:
-                release()
+            release()
+
+    @staticmethod
+    async def _try_lock(lock: Callable[[], Callable[[], None] | None]) -> Callable[[], None] | None:
+        try:
+            with anyio.CancelScope(shield=True):  # else it would be held by nobody
+                return await THREADS.run(lock)
+        except TokenStoreError as error:
+            # Without a place for locks, such as in a container that is read-only, nothing is shared.
+            logger.info("other processes are not kept from a login: %s", error)
+            return _no_lock
 
     async def _read(self) -> StoredLogin | None:
         resource, principal = self._resource, self.principal
