@@ -457,6 +457,8 @@ class Login:
         record = await self._stored(partial(self._store.read, resource, principal))
         self._is_read = True
         try:
+            if record is not None and record.client:
+                OAuthClientInformationFull.model_validate(record.client)
             if record is not None and record.token is not None:
                 OAuthToken.model_validate(record.token)
                 OAuthClientInformationFull.model_validate(record.client)

@@ -204,6 +204,18 @@ async def test_a_token_that_lives_longer_than_any_clock_is_used(tmp_path: Path, 
         assert text_of(await scene.call(client)) == "done"
 
 
+@pytest.mark.requirement("login.secrets")
+async def test_a_key_in_the_address_of_a_server_is_not_listed(tmp_path: Path, liars: Callable[..., Liar]) -> None:
+    liar = liars("echo")
+    scene = _scene(tmp_path, liar)
+    scene.entry["httpUrl"] += "?key=of-the-address"
+    await scene.log_in()
+    for options in ((), ("--json",)):
+        listed = (await scene.run("login", "--list", *options)).stdout
+        assert f"{liar.base}/mcp" in listed
+        assert "of-the-address" not in listed
+
+
 @pytest.mark.requirement("login.bounded")
 @pytest.mark.parametrize("revision", ERAS)
 @pytest.mark.parametrize("wants", ["a login", "scopes"])
