@@ -60,6 +60,10 @@ class Exchange:
         """Whether questions are returned instead of sent."""
         return self.version in MODERN_PROTOCOL_VERSIONS
 
+    def after_login(self) -> Exchange:
+        """This request once a login is done that it has waited for: as a new one, but for how many there were."""
+        return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
+
     @property
     def meta(self) -> Json:
         return as_mapping(self.params.get("_meta"))

@@ -9,7 +9,7 @@ import tempfile
 import time
 from dataclasses import replace
 from functools import partial
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 
@@ -221,7 +221,7 @@ def list_logins(report: SettingsReport, *, as_json: bool) -> int:
             {
                 "server": each.alias,
                 **({"principal": each.principal} if each.principal else {}),
-                "address": each.resource,
+                "address": _address_of(each),
                 "issuer": each.issuer,
                 "scopes": (each.scopes or "").split(),
                 "state": _state_of(each),
@@ -232,7 +232,7 @@ def list_logins(report: SettingsReport, *, as_json: bool) -> int:
         sys.stdout.write(f"{json.dumps(facts, indent=2)}\n")
     elif logins:
         rows = [
-            (each.alias, each.principal or "you", urlsplit(each.issuer).netloc, _state_of(each), each.resource)
+            (each.alias, each.principal or "you", urlsplit(each.issuer).netloc, _state_of(each), _address_of(each))
             for each in logins
         ]
         show_table(
@@ -244,6 +244,12 @@ def list_logins(report: SettingsReport, *, as_json: bool) -> int:
         if isinstance(each, TokenStoreError):
             note(str(each))
     return 0
+
+
+def _address_of(login: StoredLogin) -> str:
+    """The address of its server, without what may be a secret in it."""
+    parts = urlsplit(login.resource)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _state_of(login: StoredLogin) -> str:

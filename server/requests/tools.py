@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -216,7 +216,7 @@ class ToolRequests:
                 return result_to_wire(call.name, ToolResult.failed(error), self.display, ctx.protocol_version)
             if asked is not None:
                 return asked
-            exchange = replace(exchange, carried={}, is_resumed=False)
+            exchange = exchange.after_login()
         if call.name != full_name(owner.alias, LOGIN_TOOL) or owner.live_session is None:
             return exchange
         count = len(owner.offer.of(TOOLS))

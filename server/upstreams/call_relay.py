@@ -277,11 +277,13 @@ class Relay:
     async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
         """Bring a request to its upstream, with a login where that wants one; the result, or one with questions."""
         if "login" in exchange.carried:
+            if exchange.carried["target"] != request.target:  # what was agreed to is not there any more
+                raise UpstreamError(STALE)
             needed = self._login_needed(upstream, exchange)
             asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
             if asked is not None:
                 return asked
-            exchange = replace(exchange, carried={}, is_resumed=False)
+            exchange = exchange.after_login()
         for _ in range(MOST_LOGINS):
             try:
                 return await self._send_once(upstream, request, exchange)
@@ -300,6 +302,7 @@ class Relay:
                 if asked is not None:
                     return asked
                 request.slot = None
+                exchange = replace(exchange, carried={**exchange.carried, **exchange.after_login().carried})
         return await self._send_once(upstream, request, exchange)
 
     def _login_needed(self, upstream: Upstream, exchange: Exchange) -> LoginNeededError | None:
@@ -321,7 +324,7 @@ class Relay:
         Raises:
             ToolError: There is no login.
         """
-        how, tasks = self.pool.logins, self.pool.tasks
+        how, tasks, count = self.pool.logins, self.pool.tasks, exchange.carried.get("logins", 0)
         if not isinstance(needed, LoginNeededError) or how is None or tasks is None:
             return None
         from server.upstreams.login_questions import LoginQuestions  # noqa: PLC0415 - with the first login
@@ -334,11 +337,13 @@ class Relay:
                 return None
 
         def seal(carried: Json) -> str:
-            carried = {**carried, "target": target, "consented": is_consented}
+            carried = {**carried, "target": target, "consented": is_consented, "logins": count}
             return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
 
         if how.has_principals and not needed.login.principal:
             raise needed  # it would be used for everybody, so only the operator makes it
+        if count >= MOST_LOGINS and "login" not in exchange.carried:
+            raise needed  # it wants another one after each
         asked = await self._login_questions.ask(needed, exchange, tasks, seal)
         if asked is None:
             await upstream.come_back()

@@ -67,7 +67,7 @@ class LoginQuestions:
             )
             try:
                 attempt = await login.begin(tasks, waiting.append)
-            except LoginError as error:
+            except LoginError as error:  # here, since a task group would raise it in a group
                 problem = error.why
             pulse.cancel_scope.cancel()
         if problem:

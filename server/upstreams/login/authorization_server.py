@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import logging
 import re
 import secrets
@@ -31,6 +30,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import AnyUrl, ValidationError
+from pydantic_core import from_json
 
 from server.json_rpc import Json, as_mapping
 from server.settings.models import OAuthSettings
@@ -43,12 +43,15 @@ logger = logging.getLogger(__name__)
 REQUEST_SECONDS = 10.0  # how long one answer of an authorization server may take (ours)
 ANSWER_BYTES = 1 << 20  # a longer answer is not taken (ours)
 TOKEN_CHARS = 32_768  # a longer token is not taken, which no HTTP header would carry (ours)
+ADDRESS_CHARS = 32_768  # a longer address is not shown to a person, which browsers and servers would not take (ours)
+LIFE_SECONDS = 10**9  # a longer life of a token, 31 years, is taken for this one (ours)
 
 _PKCE = "S256"
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523, 2.2
 ASSERTION_SECONDS = 60.0  # how long a signed assertion of ours counts (ours)
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other words of the server are not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_SHOWN_CHARS = 200  # of an address that is refused
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
@@ -109,7 +112,11 @@ class AuthorizationServerClient:
                 break
         else:
             return await self._discover_by_origin()
-        if not check_resource_allowed(canonical(self._url), resource):
+        try:
+            is_ours = check_resource_allowed(canonical(self._url), resource)
+        except ValueError:  # what is no address at all
+            is_ours = False
+        if not is_ours:
             raise LoginError(
                 f"the server says that it is {visible_line(resource)}, which is not its address, so a token for it "
                 "could be meant for somebody else"
@@ -154,9 +161,22 @@ class AuthorizationServerClient:
         return found
 
     def _check(self, address: str) -> None:
-        """Refuse an address without TLS, but on this machine for a server of this machine."""
-        if urlsplit(address).scheme != "https" and not (self._is_local and _is_local(address)):
-            raise LoginError(f"its authorization server is at {visible_line(address)}, which is not an https address")
+        """Refuse an address without TLS, but on this machine for a server of this machine.
+
+        So is one that could pass for that of another host, and one with a fragment (RFC 6749, 3.1).
+        """
+        try:
+            httpx2.URL(address)
+            parts = urlsplit(address)
+            is_safe = parts.scheme == "https" or (self._is_local and _is_local(address))
+            is_usable = is_safe and "@" not in parts.netloc and not parts.fragment
+        except (ValueError, httpx2.InvalidURL):
+            is_usable = False
+        if not is_usable:
+            raise LoginError(
+                f"its authorization server is at {visible_line(address[:_SHOWN_CHARS])}, which is not an https address "
+                "of a host alone"
+            )
 
     @staticmethod
     def check_pkce(server: AuthorizationServer) -> None:
@@ -238,6 +258,11 @@ class AuthorizationServerClient:
                 asked["prompt"] = "consent"  # OpenID Connect Core, 11: else the scope is passed over
         endpoint = str(server.metadata.authorization_endpoint)
         url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
+        if len(url) > ADDRESS_CHARS:
+            raise LoginError(
+                f"the address of its authorization server {server.host} would have more than {ADDRESS_CHARS:,} "
+                "characters, with all the scopes that are wanted: give fewer by oauth.scopes"
+            )
         return AuthorizationRequest(url, state, verifier, redirect_uri)
 
     async def redeem(
@@ -297,6 +322,8 @@ class AuthorizationServerClient:
             for each in (token.access_token, token.refresh_token)
         ):
             raise LoginError(f"its authorization server {server.host} sent what is not a bearer token")
+        if token.expires_in is not None and token.expires_in > LIFE_SECONDS:
+            return token.model_copy(update={"expires_in": LIFE_SECONDS})
         return token
 
     async def _post(
@@ -340,8 +367,9 @@ class AuthorizationServerClient:
         if response.status_code >= 500 or response.status_code == 429:
             raise AuthorizationServerDownError(f"{who} answered with HTTP status {response.status_code}")
         try:
-            return response.status_code, as_mapping(json.loads(content))
-        except (ValueError, RecursionError):
+            # Unlike that of the standard library it refuses halves of characters, which nothing can be sent with.
+            return response.status_code, as_mapping(from_json(content))
+        except ValueError:
             return response.status_code, {}
 
 

@@ -302,9 +302,14 @@ class Login:
                     done = f"You are logged in to {self.alias}. You can close this window."
                     failed = f"The login to {self.alias} has failed: {attempt.problem}."
                     redirect.page = failed if attempt.problem else done
-        except LoginError as error:
+        except PortTakenError:
+            raise
+        except Exception as error:
+            if not isinstance(error, LoginError):
+                logger.error("a login to %s has ended by itself (%s)", self.alias, type(error).__name__)  # noqa: TRY400
+                error = LoginError("it could not be gone on with")
             if attempt is None:
-                raise
+                raise error from None
             attempt.problem = error.why
         finally:
             if attempt is not None:
@@ -454,6 +459,8 @@ class Login:
         record = await self._stored(partial(self._store.read, resource, principal))
         self._is_read = True
         try:
+            if record is not None and record.client:
+                OAuthClientInformationFull.model_validate(record.client)
             if record is not None and record.token is not None:
                 OAuthToken.model_validate(record.token)
                 OAuthClientInformationFull.model_validate(record.client)
