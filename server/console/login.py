@@ -21,7 +21,7 @@ from server.console.upstream_waits import quiet_log, show_failure, wait_for
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.models import OAuthSettings, UpstreamSettings
-from server.upstreams.connection import Upstream
+from server.upstreams.connection import Upstream, UpstreamState
 from server.upstreams.login.login import Login, LoginAttempt
 from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError
 from server.upstreams.wire.peer import LoginError
@@ -57,7 +57,8 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
                 )
             if not login.needs_person:
                 return _tell(upstream, f"{alias} is logged in to with the client credentials of its entry")
-            if await login.is_complete():
+            is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
+            if not is_refused and await login.is_complete():
                 again = f"To log in as somebody else: coretools-mcp logout {alias}"
                 return _tell(upstream, f"Already logged in to {alias}", again)
             if principal and upstream.login is not None:

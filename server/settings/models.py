@@ -28,6 +28,9 @@ class OAuthSettings(Section):
     client_metadata_url: Annotated[str | None, Field(repr=False)] = None
     """The https address of a document about us, which is our id for authorization servers that read it (Client ID \
 Metadata Documents). Variables are expanded."""
+    issuer: str | None = None
+    """The only authorization server that we log in at, as it calls itself; null takes the one that the server names, \
+and with a clientId no other one after that. Variables are expanded."""
     scopes: tuple[str, ...] | None = None
     """What we ask for; null is what the server says. Variables are expanded."""
     grant: Literal["authorization-code", "client-credentials"] = "authorization-code"

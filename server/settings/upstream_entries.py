@@ -21,7 +21,7 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # a token of RFC 6749, 3.3
-_CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "private_key")  # of `oauth`
+_CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "issuer", "private_key")  # of `oauth`
 
 
 @dataclass(frozen=True, slots=True)

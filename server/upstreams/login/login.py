@@ -33,6 +33,7 @@ from server.upstreams.login.authorization_server import (
 from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
 from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError, key_of
 from server.upstreams.wire.peer import Challenge, LoginError
+from tools.contract.display import visible_line
 from tools.contract.threads import THREADS
 
 logger = logging.getLogger(__name__)
@@ -203,6 +204,7 @@ class Login:
         server = _server_of(record) if record is not None and self.challenge is None else None
         if server is None or self.challenge is not None:
             server = await self._servers.discover(self.challenge)
+        self._check_issuer(server, record)
         before = record.scopes if record is not None and record.issuer == server.issuer else None
         scopes = wanted_scopes(server, self.oauth, self.challenge, before)
         if (client := configured_client(server, self.oauth)) is None:
@@ -277,6 +279,7 @@ class Login:
                     return
                 server = await self._servers.discover(self.challenge)
                 self._servers.check_pkce(server)
+                self._check_issuer(server, record)
                 if record is not None and record.issuer != server.issuer:
                     record = None  # what is known of one authorization server is nothing for another
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
@@ -345,6 +348,17 @@ class Login:
                 await self._want_scopes(lambda _: None)
             return error.why
         return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
+
+    def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
+        """Refuse another authorization server than that we are known at: a server could name any, to get a secret."""
+        known = record.issuer if record is not None and self.oauth.client_id is not None else None
+        expected = self.oauth.issuer or known
+        if expected is not None and server.issuer != expected:
+            raise LoginError(
+                f"the server names the authorization server {visible_line(server.issuer)}, and its login belongs to "
+                f"{visible_line(expected)}. If it has moved there, change oauth.issuer, or run coretools-mcp logout "
+                f"{self.alias}, and log in anew"
+            )
 
     def _record_for(
         self,

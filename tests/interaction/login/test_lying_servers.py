@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import httpx2
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
@@ -51,6 +52,7 @@ class Liar:
         self.lets_in = True
         self.wants_scopes = False
         self.calls: list[str] = []
+        self.forms: list[str] = []  # what has come for a token
         self._tools = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
         liar = self
 
@@ -80,6 +82,7 @@ class Liar:
     def answer(self, target: str, body: bytes, token: str | None) -> tuple[int, Any, dict[str, str]]:
         """Status, content and headers of an answer."""
         path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
+        self.forms += [body.decode()] if path == "/token" else []
         if path == "/mcp":
             return self._of_tools(body, token)
         if path == "/authorize":
@@ -143,7 +146,8 @@ def liars() -> Generator[Callable[..., Liar]]:
 
 
 def _scene(folder: Path, liar: Liar) -> Scene:
-    return Scene(folder, AuthorizationServer(liar.base), Peer(liar.base))
+    http = httpx2.Client(base_url=liar.base)  # which nothing is asked by
+    return Scene(folder, AuthorizationServer(liar.base, http), Peer(liar.base, http))
 
 
 FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -214,6 +218,51 @@ async def test_a_key_in_the_address_of_a_server_is_not_listed(tmp_path: Path, li
         listed = (await scene.run("login", "--list", *options)).stdout
         assert f"{liar.base}/mcp" in listed
         assert "of-the-address" not in listed
+
+
+@pytest.mark.requirement("login.issuer")
+@pytest.mark.parametrize("grant", ["authorization-code", "client-credentials"])
+async def test_the_secret_of_an_entry_goes_to_one_authorization_server_alone(
+    grant: str, tmp_path: Path, liars: Callable[..., Liar]
+) -> None:
+    liar, thief = liars("echo"), liars()
+    scene = _scene(tmp_path, liar)
+    scene.entry["oauth"] = {"clientId": "us", "clientSecret": "TOP-SECRET", "grant": grant}
+    await scene.log_in()
+    assert "TOP-SECRET" in liar.forms[0]
+    liar.lets_in = False
+    liar.said = {RESOURCE: {"authorization_servers": [thief.base]}}
+    refused = await scene.run("login", ALIAS)
+    assert refused.returncode == 1
+    assert thief.base in refused.stderr
+    assert "oauth.issuer" in refused.stderr
+    assert thief.forms == []
+
+
+@pytest.mark.requirement("login.issuer")
+async def test_an_issuer_in_the_settings_is_the_only_one_from_the_beginning(
+    tmp_path: Path, liars: Callable[..., Liar]
+) -> None:
+    liar = liars("echo")
+    scene = _scene(tmp_path, liar)
+    scene.entry["oauth"] = {"clientId": "us", "clientSecret": "TOP-SECRET", "issuer": "https://auth.example"}
+    refused = await scene.run("login", ALIAS)
+    assert refused.returncode == 1
+    assert "belongs to https://auth.example" in refused.stderr
+    assert scene.tabs == []
+    scene.entry["oauth"]["issuer"] = liar.base
+    await scene.log_in()
+
+
+@pytest.mark.requirement("login.command")
+async def test_a_login_whose_token_the_server_refuses_is_made_anew(tmp_path: Path, liars: Callable[..., Liar]) -> None:
+    liar = liars("echo")
+    scene = _scene(tmp_path, liar)
+    liar.said = {"/token": {"access_token": "bad", "refresh_token": None}}
+    assert (await scene.run("login", ALIAS)).returncode == 1
+    liar.said = {}
+    await scene.log_in()
+    assert len(scene.tabs) == 2
 
 
 @pytest.mark.requirement("login.bounded")
