@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from server.json_rpc import ReadyList, as_mapping
 from server.protocol_mapping import LINKS_SINCE, DisplayPlace, result_to_wire, tool_to_wire
 from server.sdk_seams import RequestContext, is_open
 from server.tool_services import CustomTools
-from server.upstreams.call_relay import MOST_LOGINS, Relay
+from server.upstreams.call_relay import MOST_LOGINS, Relay, after_login
 from server.upstreams.catalog.apps import with_app_links
 from server.upstreams.catalog.names import full_name
 from server.upstreams.catalog.tools import DiscoveredMCPTool
@@ -214,7 +214,7 @@ class ToolRequests:
                 return result_to_wire(call.name, ToolResult.failed(error), self.display, ctx.protocol_version)
             if asked is not None:
                 return asked
-            exchange = replace(exchange, carried={}, is_resumed=False)
+            exchange = after_login(exchange)
         if call.name != full_name(owner.alias, LOGIN_TOOL) or owner.live_session is None:
             return exchange
         count = len(owner.offer.of(TOOLS))

@@ -281,7 +281,7 @@ class Relay:
             asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
             if asked is not None:
                 return asked
-            exchange = replace(exchange, carried={}, is_resumed=False)
+            exchange = after_login(exchange)
         for _ in range(MOST_LOGINS):
             try:
                 return await self._send_once(upstream, request, exchange)
@@ -334,9 +334,12 @@ class Relay:
                 return None
 
         def seal(carried: Json) -> str:
-            carried = {**carried, "target": target, "consented": is_consented}
+            carried = {**carried, "target": target, "consented": is_consented, "logins": logins + 1}
             return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
 
+        logins = int(exchange.carried.get("logins", 0))
+        if "login" not in exchange.carried and logins >= MOST_LOGINS:
+            raise needed
         if how.has_principals and not needed.login.principal:
             raise needed  # it would be used for everybody, so only the operator makes it
         asked = await self._login_questions.ask(needed, exchange, tasks, seal)
@@ -569,9 +572,21 @@ class Relay:
         self.pool.forget(client_key)
 
 
+def after_login(exchange: Exchange) -> Exchange:
+    """A call that goes on after a login, as if there had been no question; how many there were is kept."""
+    return replace(exchange, carried={"logins": exchange.carried.get("logins", 0)}, is_resumed=False)
+
+
 def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
     """What is told of a call that needs more than the login may do; the next login asks for it, too."""
     login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
+    if login.oauth.scopes is not None:
+        raise ToolError(
+            ToolErrorType.UPSTREAM_UNAVAILABLE,
+            f"The server {login.alias} refuses this call for want of scopes ({scopes or 'not named'}). The login asks "
+            f"for those of mcpServers.{login.alias}.oauth.scopes alone: the user can add them there, or leave that key "
+            f"out, and run `{login.command}`.",
+        )
     if not login.wants_more(challenge):
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,

@@ -61,15 +61,18 @@ class LoginQuestions:
         if not self._is_local or not exchange.can_be_asked("elicitation/create", asked):
             raise needed
         waiting: list[str] = []
-        try:
-            async with anyio.create_task_group() as pulse:
-                pulse.start_soon(
-                    _pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}"
-                )
+        why = ""
+        async with anyio.create_task_group() as pulse:
+            pulse.start_soon(
+                _pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}"
+            )
+            try:  # in here, for what leaves the group is one of its own
                 attempt = await login.begin(tasks, waiting.append)
-                pulse.cancel_scope.cancel()
-        except LoginError as error:
-            raise _failed(login, error.why) from None
+            except LoginError as error:
+                why = error.why
+            pulse.cancel_scope.cancel()
+        if why:
+            raise _failed(login, why)
         if attempt is None:
             return None
         asked |= {"url": attempt.url, "message": _message(login, attempt)}
