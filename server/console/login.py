@@ -20,7 +20,8 @@ from server.console.terminal import Spinner, note, show, show_table
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
 from server.run_server import until_signal
 from server.settings import SettingsReport
-from server.settings.models import OAuthSettings, UpstreamSettings
+from server.settings.models import OAuthSettings
+from server.settings.upstream_entries import UpstreamEntry
 from server.upstreams.connection import Upstream, UpstreamState
 from server.upstreams.login.login import Login, LoginAttempt
 from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError
@@ -33,7 +34,8 @@ REFUSALS = 2  # logins of one run: another where the authorization server turns 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
     """Log in to a server, and tell how many tools it has then."""
-    entry = _entry(report, alias)
+    found = _entry(report, alias)
+    entry, alias = found.settings, found.alias
     if entry.endpoint is None:
         raise UsageError(
             f"{alias} is a program on this machine, which is given its credentials by its environment: set them in "
@@ -59,6 +61,9 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
                 return _tell(upstream, f"{alias} is logged in to with the client credentials of its entry")
             is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
             if not is_refused and await login.is_complete():
+                if principal:  # the server was not asked with this login, but with that of the person of this machine
+                    sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
+                    return 0
                 again = f"To log in as somebody else: coretools-mcp logout {alias}"
                 return _tell(upstream, f"Already logged in to {alias}", again)
             if principal and upstream.login is not None:
@@ -82,7 +87,7 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     return anyio.run(until_signal, run)
 
 
-def _entry(report: SettingsReport, alias: str) -> UpstreamSettings:
+def _entry(report: SettingsReport, alias: str) -> UpstreamEntry:
     found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
     if found is None:
         like = nearest(alias, [each.alias for each in report.entries])
@@ -92,7 +97,7 @@ def _entry(report: SettingsReport, alias: str) -> UpstreamSettings:
         )
     if found.left_out is not None:
         raise Failure(f"{alias} is not used: {found.left_out}")
-    return found.settings
+    return found
 
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:
@@ -178,7 +183,8 @@ def _tell(upstream: Upstream, what: str, more: str = "") -> int:
 
 def log_out(report: SettingsReport, alias: str, principal: str) -> int:
     """Forget a login here, and have its tokens ended at the authorization server where that is possible."""
-    entry = next((each.settings for each in report.entries if each.alias == alias), None)
+    named = next((each for each in report.entries if alias in (each.alias, each.name)), None)
+    entry, alias = (None, alias) if named is None else (named.settings, named.alias)
     folder = report.state_folder
     found = [
         each

@@ -577,6 +577,13 @@ class Relay:
 def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
     """What is told of a call that needs more than the login may do; the next login asks for it, too."""
     login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
+    if login.oauth.scopes is not None:
+        raise ToolError(
+            ToolErrorType.UPSTREAM_UNAVAILABLE,
+            f"The server {login.alias} refuses this call for want of scopes ({scopes or 'not named'}). The login asks "
+            f"for those of mcpServers.{login.alias}.oauth.scopes alone: the user can add them there, or leave that key "
+            f"out, and run `{login.command}`.",
+        )
     if not login.wants_more(challenge):
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,

@@ -84,8 +84,8 @@ class AuthorizationServer:
 class AuthorizationRequest:
     """What a person is sent to the authorization server with, and what of it must come back."""
 
-    url: str
-    state: str
+    url: str = field(repr=False)
+    state: str = field(repr=False)
     verifier: str = field(repr=False)
     redirect_uri: str
 

@@ -57,7 +57,7 @@ class Redirect:
     """What one login waits for."""
 
     login: str  # which one, as other processes are told it
-    parameters: dict[str, str] = field(default_factory=dict[str, str])
+    parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)  # the code among them
     arrived: anyio.Event = field(default_factory=anyio.Event)
     page: str = "The login is not finished."  # what the person reads in the browser at the end
     is_over: anyio.Event = field(default_factory=anyio.Event)

@@ -214,7 +214,8 @@ class Login:
 
     async def _take(self, record: StoredLogin, token: OAuthToken, asked: str | None) -> str:
         """Use a token from now on; `asked` are the scopes that it was asked for with."""
-        expires_at = None if token.expires_in is None else time.time() + token.expires_in
+        life = token.expires_in or 0
+        expires_at = time.time() + life if life > 0 else None  # else it counts until it is refused
         as_json = {**token.model_dump(mode="json", exclude_none=True), _ASKED: asked}
         self._renewed = time.monotonic()
         self.challenge = None
@@ -222,7 +223,9 @@ class Login:
         return f"Bearer {token.access_token}"
 
     def wants_more(self, challenge: Challenge) -> bool:
-        """Whether another login could satisfy a server that wants scopes: not where this one has asked for them."""
+        """Whether another login could satisfy a server that wants scopes: not where it would ask for the same ones."""
+        if self.oauth.scopes is not None:
+            return False
         named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
         return named is None or token is None or not set(named.split()) <= set((token.get(_ASKED) or "").split())
 
@@ -402,8 +405,9 @@ class Login:
             TokenStoreError: It cannot be removed.
             LoginError: It is forgotten here, but its tokens count on at the authorization server.
         """
-        record = await self._read_usable()
-        is_removed = await THREADS.run(partial(self._store.remove, self._resource, self.principal))
+        async with self._alone():  # or what another process is just renewing would come back
+            record = await self._read_usable()
+            is_removed = await THREADS.run(partial(self._store.remove, self._resource, self.principal))
         if record is not None and record.token is not None:
             server = _server_of(record)
             client = configured_client(server, self.oauth) or OAuthClientInformationFull.model_validate(record.client)
@@ -421,7 +425,7 @@ class Login:
     async def is_renewed_elsewhere(self) -> bool:
         """Whether another process has got a token since this one has read; it is used from now on."""
         used = None if self._record is None else _header_of(self._record)
-        record = await self._read() if await self.has_changed() else None
+        record = await self._read_usable() if await self.has_changed() else None
         return record is not None and _header_of(record) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:

@@ -183,7 +183,12 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             if not is_renewable or (challenge.status == HTTPStatus.FORBIDDEN and not challenge.wants_scopes):
                 break
             login.challenge = challenge
-            renewed = await login.renew(header)
+            try:
+                renewed = await login.renew(header)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await response.aclose()  # else its connection would be lent for ever
+                raise
             if renewed is None:
                 break
             await response.aclose()

@@ -118,3 +118,18 @@ async def test_a_server_that_is_killed_while_it_renews_leaves_a_next_login_that_
     async with scene.serving(HANDSHAKE) as client:
         assert text_of(await scene.call(client)) == "hello"
     assert len(scene.tabs) == (2 if moment == "late" else 1)
+
+
+@pytest.mark.requirement("login.out")
+async def test_a_login_that_is_ended_while_a_server_renews_it_does_not_come_back(scene: Scene) -> None:
+    scene.server.switch(seconds=LIFE)
+    await scene.log_in()
+    wait_until_past(time.time() + LIFE)
+    scene.server.switch(seconds=600, delays={"/token": 2_000})
+    async with scene.serving(HANDSHAKE) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(scene.tools, client)
+        await until(lambda: scene.server.requests("/token") == 2)
+        assert (await scene.run("logout", ALIAS)).returncode == 0
+        await until(lambda: scene.server.refreshes == 1)
+        await scene.tools(client)
+    assert (await scene.run("login", "--list", "--json")).stdout == "[]\n"

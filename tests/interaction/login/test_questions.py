@@ -132,3 +132,34 @@ async def test_other_servers_go_on_while_one_does_not_find_out_how_to_log_in(sce
         assert text_of(await scene.call(client, "honest__echo")) == "hello"
         scene.server.switch(delays={})
     assert len(person.shown) == 1
+
+
+@pytest.mark.requirement("login.scopes")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_further_scope_that_the_settings_do_not_name_asks_nobody_for_a_login_that_would_lack_it(
+    revision: str, scene: Scene
+) -> None:
+    scene.entry["oauth"] = {"scopes": ["tools"]}
+    await scene.log_in()
+    person = Person()
+    async with scene.serving(revision, person) as client:
+        refused = await scene.call(client, PICTURE)
+        assert refused.is_error
+        assert f"mcpServers.{ALIAS}.oauth.scopes" in text_of(refused)
+        assert text_of(await scene.call(client)) == "hello"
+    assert person.shown == []
+
+
+@pytest.mark.requirement("login.question")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_call_whose_login_cannot_begin_says_why_and_the_next_one_can(revision: str, scene: Scene) -> None:
+    scene.server.switch(html=["/reg"])
+    person = Person()
+    async with scene.serving(revision, person) as client:
+        assert await scene.tools(client) == {LOGIN}
+        failed = await scene.call(client, LOGIN)
+        assert failed.is_error
+        assert "did not register this program" in text_of(failed)
+        assert person.shown == []
+        scene.server.switch(html=[])
+        assert not (await scene.call(client, LOGIN)).is_error

@@ -12,6 +12,9 @@ from tests.interaction.raw_clients import wait_until_past
 
 pytestmark = pytest.mark.anyio
 
+CONNECTIONS = 100
+"""Of one client of ours at once, none of which a call that fails may keep (httpx2)."""
+
 
 @pytest.mark.requirement("login.restart")
 @pytest.mark.parametrize("revision", ERAS)
@@ -73,8 +76,10 @@ async def test_a_login_outlasts_an_authorization_server_that_answers_with_a_page
         assert text_of(await scene.call(client)) == "hello"
         scene.upstream.post("/refuse")
         scene.server.switch(html=["/token"])
-        failed = await scene.call(client)
-        assert failed.is_error
+        for _ in range(CONNECTIONS + 1):
+            failed = await scene.call(client)
+            assert failed.is_error
+            assert "its login cannot be used now" in text_of(failed)
         scene.server.switch(html=[])
         assert text_of(await scene.call(client)) == "hello"
     assert len(scene.tabs) == scene.server.grants("authorization_code") == 1

@@ -101,3 +101,22 @@ async def test_a_client_is_told_that_the_tools_have_changed_by_a_login(scene: Sc
         await scene.log_in()
         await until(lambda: any(isinstance(each, types.ToolListChangedNotification) for each in heard))
         await scene.until_listed(client, ECHO)
+
+
+@pytest.mark.requirement("login.command")
+async def test_a_login_of_somebody_else_that_is_there_is_told_without_one_of_the_person_of_this_machine(
+    scene: Scene,
+) -> None:
+    for told in ("Logged in", "Already logged in"):
+        done = await scene.run("login", ALIAS, "--as", "laptop")
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{told} to {ALIAS} as laptop")
+    assert len(scene.tabs) == 1
+
+
+@pytest.mark.requirement("login.command")
+async def test_a_server_may_be_named_as_the_settings_write_it(scene: Scene) -> None:
+    scene.others = {"My Server": scene.entry}
+    done = await scene.run("login", "My Server")
+    assert done.returncode == 0, done.stderr
+    done = await scene.run("logout", "My Server")
+    assert done.stdout == "Logged out of My-Server.\n"
