@@ -205,6 +205,7 @@ class ToolRequests:
     ) -> Exchange | Mapping[str, Any]:
         """Have a person log in to the server of a call: the call to go on with, or what is answered instead."""
         is_asked = self.relay.why_denied(owner.alias) == ""
+        is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))  # it may have one of this name itself
         for _ in range(MOST_LOGINS):
             # One that a person has agreed to before goes on where it needs the login.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
@@ -217,12 +218,12 @@ class ToolRequests:
             if asked is not None:
                 return asked
             exchange = exchange.after_login()
-        if call.name != full_name(owner.alias, LOGIN_TOOL) or owner.live_session is None:
+        is_ours = is_ours or self.registry.find(call.name) is None
+        if call.name != full_name(owner.alias, LOGIN_TOOL) or not is_ours or owner.live_session is None:
             return exchange
         count = len(owner.offer.of(TOOLS))
         done = ToolResult(f"The user is logged in to {owner.alias}, whose {count} tools are listed now.")
-        is_listed = self.registry.find(call.name) is not None  # it may have one of this name itself
-        return exchange if is_listed else result_to_wire(call.name, done, self.display, ctx.protocol_version)
+        return result_to_wire(call.name, done, self.display, ctx.protocol_version)
 
     async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
         return await self._call(ctx, FunctionCall(params.name, params.arguments or {}))

@@ -338,6 +338,7 @@ class Relay:
 
         def seal(carried: Json) -> str:
             carried = {**carried, "target": target, "consented": is_consented, "logins": count}
+            carried["ours"] = upstream.is_login_offered
             return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
 
         if how.has_principals and not needed.login.principal:

@@ -111,8 +111,11 @@ class LoginQuestions:
         return None
 
     async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
-        if action != "accept" and not attempt.done.is_set():
-            attempt.scope.cancel()
+        if action == "accept":
+            attempt.is_asked = True
+        elif not attempt.done.is_set():
+            if not attempt.is_asked:  # else somebody else has agreed to it
+                attempt.scope.cancel()
             what_next = f"Go on without it, or ask them to run `{login.command}` in a terminal."
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED, f"The user did not log in to the server {login.alias}. {what_next}"

@@ -21,7 +21,7 @@ from server.upstreams.pool import bounded_gather
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.session.upstream_subscriptions import ChangeStream
 from server.upstreams.wire.peer import ConnectionLostError, RelayError, UpstreamError
-from tools.contract.errors import ToolError
+from tools.contract.errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)
 
@@ -201,6 +201,11 @@ class Watching:
                 self._end(watch)
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
+        if self._relay.pool.principal_of(route.upstream, exchange) and route.upstream.change_stream is not None:
+            # It would be watched by the one stream, with the login of the person of this machine.
+            raise ToolError(
+                ToolErrorType.UPSTREAM_UNAVAILABLE, "Nothing can be watched there with a login of one's own."
+            )
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
         # Known before the upstream tells of it: it may be ended meanwhile.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)

@@ -13,7 +13,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.catalog.resources import ResourceRoutes
 from server.upstreams.connection import Upstream
 from server.upstreams.session.listing import RESOURCES
-from server.upstreams.wire.peer import Peer
+from server.upstreams.wire.peer import Challenge, Peer
 
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
@@ -67,3 +67,20 @@ def test_what_no_list_has_is_looked_for_where_its_scheme_is() -> None:
         "note://two": "b",
         "other://two": None,
     }
+
+
+@pytest.mark.requirement("login.scopes")
+@pytest.mark.parametrize(
+    ("scheme", "scope"),
+    [
+        ('Bearer scope="read write", error="insufficient_scope"', "read write"),
+        ("Bearer error=insufficient_scope,scope=read", "read"),
+        ('Bearer error_description="needs scope=all, or so", SCOPE="read"', "read"),
+        ('Bearer error_description="a \\"quoted\\" scope=all", scope="rea\\d"', "read"),
+        ('Bearer realm="x"', None),
+        ("Basic", None),
+        ('Bearer scope="' + "=" * 8_000, None),
+    ],
+)
+def test_a_parameter_of_a_challenge_is_found_beside_texts_that_look_like_one(scheme: str, scope: str | None) -> None:
+    assert Challenge(403, (scheme,)).parameter("scope") == scope

@@ -89,7 +89,10 @@ class CallbackListener:
         if listener is None:
             listener = cls(port)
             try:
-                listener._server = await asyncio.start_server(listener._answer, sock=_bound(port), limit=REQUEST_BYTES)
+                with anyio.CancelScope(shield=True):  # it is begun at once, and nobody would close it
+                    listener._server = await asyncio.start_server(
+                        listener._answer, sock=_bound(port), limit=REQUEST_BYTES
+                    )
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                     raise
@@ -149,12 +152,13 @@ class CallbackListener:
         parts = urlsplit(target)
         if method != "GET":
             return "405 Method Not Allowed", "text/plain", "Only GET is answered.", None
-        if parts.path == OPEN_LOGINS:
+        # A page of another site could come to this address under a name of its own, but not without telling it.
+        if parts.path == OPEN_LOGINS and f"\r\nhost: {HOST}:{self._port}\r\n".encode() in head.lower():
             logins = sorted(redirect.login for redirect in self._redirects.values())
             return "200 OK", "application/json", json.dumps({"coretoolsLogins": logins}), None
         if parts.path != CALLBACK:
             return "404 Not Found", "text/plain", "There is nothing at this address.", None
-        parameters = dict(parse_qsl(parts.query, max_num_fields=50))
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=50))
         redirect = self._redirects.pop(parameters.get("state", ""), None)
         if redirect is None:
             return "400 Bad Request", "text/html", _page(NOT_OURS), None
@@ -201,7 +205,7 @@ def parameters_of(address: str, uri: str) -> Mapping[str, str]:
     parts = urlsplit(address.strip())
     if f"{parts.scheme}://{parts.netloc}{parts.path}" != uri:
         raise ValueError("not the callback address")
-    return dict(parse_qsl(parts.query, max_num_fields=50))
+    return dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=50))
 
 
 def _page(text: str) -> str:

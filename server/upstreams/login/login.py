@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -118,6 +118,7 @@ class Login:
         self._stamp: object | None = None
         self._looked = time.monotonic()
         self._is_read = False
+        self._writes = 0  # of this process
         self._turn, self._beginning = anyio.Lock(), anyio.Lock()
         self._renewed = float("-inf")  # when a token came last, in seconds of the monotonic clock
         self._attempt: LoginAttempt | None = None
@@ -186,7 +187,7 @@ class Login:
         if record is None or before is None or before.refresh_token is None:
             return None
         server, before_asked = _server_of(record), (record.token or {}).get(_ASKED)
-        client = configured_client(server, self.oauth) or OAuthClientInformationFull.model_validate(record.client)
+        client = self._client_of(record, server)
         try:
             token = await self._servers.refresh(server, client, before)
         except AuthorizationServerDownError:
@@ -227,7 +228,9 @@ class Login:
         if self.oauth.scopes is not None:
             return False
         named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
-        return named is None or token is None or not set(named.split()) <= set((token.get(_ASKED) or "").split())
+        if named is None or token is None:
+            return time.monotonic() > self._renewed + AGAIN_SECONDS
+        return not set(named.split()) <= set((token.get(_ASKED) or "").split())
 
     async def has_changed(self) -> bool:
         """Whether another process has written since this one has read."""
@@ -283,6 +286,7 @@ class Login:
                 server = await self._servers.discover(self.challenge)
                 self._servers.check_pkce(server)
                 self._check_issuer(server, record)
+                before = record
                 if record is not None and record.issuer != server.issuer:
                     record = None  # what is known of one authorization server is nothing for another
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
@@ -294,7 +298,7 @@ class Login:
                     client = await self._servers.register(server, listener.uri, scopes)
                     client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
                 request = self._servers.authorization_request(server, client, listener.uri, scopes)
-                before, record = record, self._record_for(server, client, scopes, record)
+                record = self._record_for(server, client, scopes, record)
                 # A login that there is counts until this one is done, with the registration that it belongs to.
                 if before is None or before.token is None:
                     await self._write(record)
@@ -351,6 +355,12 @@ class Login:
                 await self._want_scopes(lambda _: None)
             return error.why
         return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
+
+    def _client_of(self, record: StoredLogin, server: AuthorizationServer) -> OAuthClientInformationFull:
+        """Who we were when a login was made, with the secret that the settings may hold."""
+        known = OAuthClientInformationFull.model_validate(record.client)
+        configured = configured_client(server, self.oauth)
+        return configured if configured is not None and configured.client_id == known.client_id else known
 
     def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
         """Refuse another authorization server than that we are known at: a server could name any, to get a secret."""
@@ -410,7 +420,7 @@ class Login:
             is_removed = await THREADS.run(partial(self._store.remove, self._resource, self.principal))
         if record is not None and record.token is not None:
             server = _server_of(record)
-            client = configured_client(server, self.oauth) or OAuthClientInformationFull.model_validate(record.client)
+            client = self._client_of(record, server)
             await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
         return is_removed
 
@@ -431,7 +441,9 @@ class Login:
     async def remember_scopes(self, challenge: Challenge) -> None:
         """Ask for these scopes, too, in the next login, whoever opens it."""
         named = challenge.parameter("scope")
-        if named is not None:
+        if named is None:
+            return
+        with suppress(LoginError):  # then the next login asks for what it is challenged for
             await self._want_scopes(lambda before: " ".join(dict.fromkeys([*(before or "").split(), *named.split()])))
 
     async def _want_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
@@ -474,7 +486,10 @@ class Login:
         if self.is_unsaved and stamp == self._stamp:
             return self._record
         self._stamp, self.is_unsaved = stamp, False
+        writes = self._writes
         record = await self._stored(partial(self._store.read, resource, principal))
+        if writes != self._writes:
+            return self._record  # what was written meanwhile is newer
         self._is_read = True
         try:
             if record is not None and record.client:
@@ -502,6 +517,7 @@ class Login:
     async def _write(self, record: StoredLogin) -> None:
         """Keep it. What cannot be written down still counts in this process."""
         self._record, self.is_unsaved = record, False
+        self._writes += 1
         try:
             await THREADS.run(partial(self._store.write, record))
         except TokenStoreError as error:

@@ -75,6 +75,9 @@ class UpstreamError(RelayError):
         return code if isinstance(code, int) else types.INTERNAL_ERROR
 
 
+_PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')  # RFC 9110, 11.2
+
+
 @dataclass(frozen=True, slots=True)
 class Challenge:
     """How a server says that it wants a login (HTTP status 401 or 403): for whoever logs in, and shown to nobody."""
@@ -84,9 +87,11 @@ class Challenge:
 
     def parameter(self, name: str) -> str | None:
         """A parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` where it is not named."""
-        pattern = re.compile(rf'(?:^|[\s,]){name}\s*=\s*(?:"([^"]*)"|([^\s,"]+))', re.IGNORECASE)
-        found = next((match for each in self.schemes if (match := pattern.search(each))), None)
-        return None if found is None else found[1] if found[1] is not None else found[2]
+        for scheme in self.schemes:
+            for found in _PARAMETER.finditer(scheme):
+                if found[1].lower() == name:
+                    return found[3] if found[2] is None else re.sub(r"\\(.)", r"\1", found[2])
+        return None
 
     @property
     def could_be_met(self) -> bool:
@@ -402,7 +407,8 @@ class Peer:
                         unusable_answer = _unusable_answer(said)
                         pending.put(Answer({}, unusable_answer))
                         challenge = unusable_answer.challenge
-                        if challenge is not None and not challenge.wants_scopes and not self._pending:
+                        is_shut = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
+                        if challenge is not None and is_shut and not self._pending:
                             self._on_refusal(challenge)
                     else:
                         pending.put(Answer({}, UpstreamError(said)))

@@ -175,6 +175,7 @@ class Scene:
         self.port = free_port()
         self.entry: dict[str, Any] = {"httpUrl": f"{upstream.base}/mcp", "trust": True}
         self.others: dict[str, Any] = {}
+        self.principals: tuple[str, ...] = ()  # who has a token of ours over HTTP
         self.heard: list[str] = []
         self._folder = folder
         self._tabs = folder / "tabs"
@@ -182,9 +183,10 @@ class Scene:
     @property
     def config(self) -> Path:
         """The settings of ours, as they are to be now."""
-        return write_config(
-            self._folder, {"mcpServers": {ALIAS: self.entry, **self.others}, "proxy": {"loginPort": self.port}}
-        )
+        servers = {ALIAS: self.entry, **self.others}
+        tokens = {name: {"env": "TOKEN"} for name in self.principals}
+        settings = {"mcpServers": servers, "proxy": {"loginPort": self.port}, "http": {"tokens": tokens}}
+        return write_config(self._folder, settings)
 
     @property
     def tabs(self) -> list[str]:

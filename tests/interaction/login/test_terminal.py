@@ -107,10 +107,22 @@ async def test_a_client_is_told_that_the_tools_have_changed_by_a_login(scene: Sc
 async def test_a_login_of_somebody_else_that_is_there_is_told_without_one_of_the_person_of_this_machine(
     scene: Scene,
 ) -> None:
+    scene.principals = ("laptop", "build")
     for told in ("Logged in", "Already logged in"):
         done = await scene.run("login", ALIAS, "--as", "laptop")
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{told} to {ALIAS} as laptop")
     assert len(scene.tabs) == 1
+
+
+@pytest.mark.requirement("login.command")
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_login_that_nobody_would_use_is_not_made(shared: bool, scene: Scene) -> None:
+    scene.principals = ("build", *(("laptop",) if shared else ()))
+    scene.entry["oauth"] = {"shared": shared}
+    done = await scene.run("login", ALIAS, "--as", "laptop")
+    assert done.returncode == 2
+    assert ("oauth.shared" if shared else "names no 'laptop'") in done.stderr
+    assert scene.tabs == []
 
 
 @pytest.mark.requirement("login.command")
