@@ -29,7 +29,7 @@ from server.upstreams.wire.peer import LoginError
 from tools.contract.display import visible_line
 from tools.contract.threads import THREADS
 
-REFUSALS = 2  # logins of one run: another where the authorization server turns out to have forgotten us
+MOST_LOGINS = 2  # of one run: another where the authorization server turns out to have forgotten us
 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
@@ -73,11 +73,11 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
                 return _tell(upstream, f"Already logged in to {alias}", again)
             if principal and upstream.login is not None:
                 login.challenge = upstream.login.challenge
-            for count in range(REFUSALS):
+            for count in range(MOST_LOGINS):
                 attempt = await _begin(app, login)
                 if attempt is not None:
                     await _finish(login, attempt, opens_browser=opens_browser)
-                    if attempt.is_forgotten and count + 1 < REFUSALS:
+                    if attempt.is_forgotten and count + 1 < MOST_LOGINS:
                         note("the authorization server did not know this program any more; once more, please")
                         continue
                     if attempt.problem:

@@ -44,9 +44,9 @@ TURN_SECONDS = 30.0  # how long another process may take to renew a token (ours)
 RENEW_SECONDS = 15.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
 POLL_SECONDS = 0.1  # between two looks at what another process does
 AGAIN_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more (ours)
+LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made anew (ours)
 
 StoredT = TypeVar("StoredT")
-LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made anew (ours)
 _FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that say this of a client
 
 
@@ -202,9 +202,8 @@ class Login:
         return await self._take(record, token, before_asked)
 
     async def _renew_for_program(self, record: StoredLogin | None) -> str:
-        server = _server_of(record) if record is not None and self.challenge is None else None
-        if server is None or self.challenge is not None:
-            server = await self._servers.discover(self.challenge)
+        is_known = record is not None and self.challenge is None
+        server = _server_of(record) if record is not None and is_known else await self._servers.discover(self.challenge)
         self._check_issuer(server, record)
         before = record.scopes if record is not None and record.issuer == server.issuer else None
         scopes = wanted_scopes(server, self.oauth, self.challenge, before)
