@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
+import mcp_types as types
 import pytest
 
-from tests.harness import stdio_upstream
-from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Person, Scene, text_of
+from tests.harness import MODERN, stdio_upstream
+from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Person, Scene, text_of, visit
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -163,3 +165,28 @@ async def test_a_call_whose_login_cannot_begin_says_why_and_the_next_one_can(rev
         assert person.shown == []
         scene.server.switch(html=[])
         assert not (await scene.call(client, LOGIN)).is_error
+
+
+@pytest.mark.requirement("login.question")
+async def test_a_no_in_one_call_does_not_end_the_login_that_another_call_waits_for(scene: Scene) -> None:
+    shown: list[str] = []
+    results: list[types.CallToolResult] = []
+
+    async def look(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
+        assert isinstance(params, types.ElicitRequestURLParams)
+        shown.append(params.url)
+        return types.ElicitResult(action="accept" if len(shown) == 1 else "decline")
+
+    async with scene.serving(MODERN, elicitation_callback=look) as client, anyio.create_task_group() as tasks:
+        await scene.tools(client)
+
+        async def agree() -> None:
+            results.append(await scene.call(client, LOGIN))
+
+        tasks.start_soon(agree)
+        await until(lambda: len(shown) == 1)
+        assert (await scene.call(client, LOGIN)).is_error
+        assert shown[0] == shown[1]
+        await visit(shown[0])
+    assert [result.is_error for result in results] == [False]
