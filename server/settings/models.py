@@ -229,6 +229,11 @@ of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches us."""
+        return self.host in ("127.0.0.1", "localhost", "::1")
+
 
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "warning"

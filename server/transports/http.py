@@ -198,7 +198,7 @@ async def serve_http(
     whom = "clients that show a token" if options.tokens else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
-    if not options.is_loopback:
+    if not http.is_loopback:
         if http.tls_cert is None:
             logger.warning("tokens and all that clients say travel unencrypted; name a certificate with --tls-cert")
         if http.host in {"0.0.0.0", "::"} and not http.allowed_hosts:  # noqa: S104 - compared, not bound

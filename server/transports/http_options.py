@@ -138,15 +138,11 @@ class HttpOptions:
     def host_in_urls(self) -> str:
         return f"[{self.http.host}]" if ":" in self.http.host else self.http.host
 
-    @property
-    def is_loopback(self) -> bool:
-        return self.host_in_urls in LOOPBACK_NAMES
-
 
 def open_socket(options: HttpOptions) -> socket.socket:
     """Bind before anything else starts, so that a port in use, or a missing token, is told by a `ListenError`."""
     http = options.http
-    if not (options.is_loopback or options.tokens):
+    if not (http.is_loopback or options.tokens):
         raise ListenError(
             f"--host '{http.host}' is refused: other machines could reach it, and there is no token, so anybody "
             f"could run tools here. Set the variable {VARIABLE} to a token ({MAKE_ONE}) or "

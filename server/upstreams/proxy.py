@@ -140,7 +140,7 @@ def _login_options(report: SettingsReport, served_over: Literal["stdio", "networ
         settings.proxy.login_port,
         options,
         has_principals=is_network and len(settings.http.tokens) > 1,
-        is_local=not is_network or settings.http.host in ("127.0.0.1", "localhost", "::1"),
+        is_local=not is_network or settings.http.is_loopback,
     )
 
 

@@ -12,9 +12,11 @@ import hashlib
 import logging
 import re
 import secrets
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from ipaddress import ip_address
 from typing import Any, cast
@@ -36,7 +38,7 @@ from server.json_rpc import Json, as_mapping
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
-from tools.contract.threads import lend_threads
+from tools.contract.threads import THREADS, lend_threads
 
 logger = logging.getLogger(__name__)
 
@@ -309,10 +311,9 @@ class AuthorizationServerClient:
             raise AuthorizationServerDownError(
                 f"its authorization server {server.host} answered with what is not JSON (HTTP status {status})"
             )
-        code = said.get("error")
-        if status != 200 or code is not None:  # some answer errors with 200
-            known = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
-            raise LoginError(f"its authorization server {server.host} gave no token{_told(status, said)}", known)
+        if status != 200 or said.get("error") is not None:  # some answer errors with 200
+            why = f"its authorization server {server.host} gave no token{_told(status, said)}"
+            raise LoginError(why, error_code(said))
         try:
             token = OAuthToken.model_validate(said)
         except ValidationError:
@@ -353,7 +354,8 @@ class AuthorizationServerClient:
         lend_threads()
         try:
             with anyio.fail_after(REQUEST_SECONDS):
-                async with httpx2.AsyncClient(timeout=REQUEST_SECONDS, follow_redirects=False) as http:
+                context = await THREADS.run(_tls_context)
+                async with httpx2.AsyncClient(verify=context, timeout=REQUEST_SECONDS, follow_redirects=False) as http:
                     response = await http.send(request, stream=True)
                     content = b""
                     async for chunk in response.aiter_bytes():
@@ -433,12 +435,23 @@ def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:
         ) from None
 
 
+def error_code(said: Mapping[str, Any]) -> str:
+    """The code of an error (RFC 6749, 4.1.2.1 and 5.2), where there is one that can be said on; else empty."""
+    code = said.get("error")
+    return code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
+
+
 def _told(status: int, said: Json) -> str:
     """What an answer says of a failure, as far as it can be said on."""
-    code = said.get("error")
-    if isinstance(code, str) and _ERROR_CODE.fullmatch(code):
+    if code := error_code(said):
         return f": {code}"
     return f" (HTTP status {status}{'' if said else ', not JSON'})"
+
+
+@cache
+def _tls_context() -> ssl.SSLContext:
+    """The certificates that are trusted. Reading them takes a twentieth of a second, so once, and in a thread."""
+    return httpx2.create_ssl_context()
 
 
 def _list_of(said: Json, name: str) -> list[Any]:

@@ -27,6 +27,7 @@ from server.upstreams.login.authorization_server import (
     AuthorizationServerDownError,
     canonical,
     configured_client,
+    error_code,
     may_be_reused,
     wanted_scopes,
 )
@@ -167,8 +168,8 @@ class Login:
             LoginError: It cannot be had now.
         """
         async with self._turn:
-            if (record := self._record) is not None and not _is_old(record) and _header_of(record) not in (None, used):
-                return _header_of(record)  # another call has got it
+            if (header := _good_header(self._record, used)) is not None:
+                return header  # another call has got it
             async with self._alone():
                 # The answer to a refresh must not be lost by a call that is cancelled.
                 with anyio.move_on_after(RENEW_SECONDS, shield=True):
@@ -177,8 +178,8 @@ class Login:
 
     async def _renew_alone(self, used: str | None) -> str | None:
         record = await self._read()
-        if record is not None and not _is_old(record) and _header_of(record) not in (None, used):
-            return _header_of(record)  # another process has got it
+        if (header := _good_header(record, used)) is not None:
+            return header  # another process has got it
         if time.monotonic() < self._renewed + AGAIN_SECONDS and (record is None or not _is_old(record)):
             return None
         if not self.needs_person:
@@ -202,8 +203,10 @@ class Login:
         return await self._take(record, token, before_asked)
 
     async def _renew_for_program(self, record: StoredLogin | None) -> str:
-        is_known = record is not None and self.challenge is None
-        server = _server_of(record) if record is not None and is_known else await self._servers.discover(self.challenge)
+        if record is None or self.challenge is not None:
+            server = await self._servers.discover(self.challenge)
+        else:
+            server = _server_of(record)
         self._check_issuer(server, record)
         before = record.scopes if record is not None and record.issuer == server.issuer else None
         scopes = wanted_scopes(server, self.oauth, self.challenge, before)
@@ -247,8 +250,7 @@ class Login:
         async with self._beginning:
             if self._attempt is not None and not self._attempt.done.is_set():
                 return self._attempt
-            before = await self._read_usable()
-            had = None if before is None else _header_of(before)
+            had = _header_of(await self._read_usable())
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
                 try:
@@ -268,8 +270,7 @@ class Login:
                 if anyio.current_time() > deadline:
                     raise LoginError("a login is open in another process, and was not finished in time")
                 await anyio.sleep(POLL_SECONDS)
-                record = await self._read_usable() if await self.has_changed() else None
-                if record is not None and _header_of(record) not in (None, had):
+                if await self.has_changed() and _header_of(await self._read_usable()) not in (None, had):
                     return None
 
     async def _run(self, had: str | None, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
@@ -279,7 +280,7 @@ class Login:
         try:
             async with CallbackListener.at(self._port) as listener:
                 record = await self._read_usable()
-                if record is not None and _header_of(record) not in (None, had):
+                if _header_of(record) not in (None, had):
                     task_status.started(None)  # another process was faster
                     return
                 server = await self._servers.discover(self.challenge)
@@ -433,9 +434,8 @@ class Login:
 
     async def is_renewed_elsewhere(self) -> bool:
         """Whether another process has got a token since this one has read; it is used from now on."""
-        used = None if self._record is None else _header_of(self._record)
-        record = await self._read_usable() if await self.has_changed() else None
-        return record is not None and _header_of(record) not in (None, used)
+        used = _header_of(self._record)
+        return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
         """Ask for these scopes, too, in the next login, whoever opens it."""
@@ -491,11 +491,10 @@ class Login:
             return self._record  # what was written meanwhile is newer
         self._is_read = True
         try:
-            if record is not None and record.client:
+            if record is not None and (record.client or record.token is not None):
                 OAuthClientInformationFull.model_validate(record.client)
             if record is not None and record.token is not None:
                 OAuthToken.model_validate(record.token)
-                OAuthClientInformationFull.model_validate(record.client)
                 OAuthMetadata.model_validate(record.metadata)
         except ValidationError:
             raise LoginError(f"what is kept of it is damaged: {self.command} makes a new one") from None
@@ -544,8 +543,14 @@ def _server_of(record: StoredLogin) -> AuthorizationServer:
     return AuthorizationServer(record.issuer, OAuthMetadata.model_validate(record.metadata), resource)
 
 
-def _header_of(record: StoredLogin) -> str | None:
-    return None if record.token is None else f"Bearer {record.token.get('access_token')}"
+def _header_of(record: StoredLogin | None) -> str | None:
+    return None if record is None or record.token is None else f"Bearer {record.token.get('access_token')}"
+
+
+def _good_header(record: StoredLogin | None, used: str | None) -> str | None:
+    """The header of a login that is not at its end, where it is another one than was used."""
+    header = _header_of(record)
+    return header if record is not None and not _is_old(record) and header != used else None
 
 
 def _is_old(record: StoredLogin) -> bool:
@@ -565,11 +570,10 @@ def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
     if issuer is not None and issuer != server.issuer:
         raise LoginError(f"the answer comes from another authorization server than {server.host}; it was not used")
     if "error" in parameters:
-        code = parameters["error"]
+        code = error_code(parameters)
         if code == "access_denied":
             raise LoginError(f"it was refused at {server.host}", code)
-        known = code if code.isascii() and code.replace("_", "").isalpha() and len(code) <= 40 else "an error"
-        raise LoginError(f"{server.host} answered {known}", known)
+        raise LoginError(f"{server.host} answered {code or 'an error'}", code)
     if not (code := parameters.get("code")):
         raise LoginError(f"{server.host} sent the browser back without a code")
     return code
