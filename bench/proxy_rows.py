@@ -52,7 +52,8 @@ def _proxy(scene: Scene, upstreams: int, *options: str, bad: bool = False, wait_
         for alias, command in commands.items()
     }
     config = scene.folder(f"proxy-{upstreams}-{bad}-{wait_ms}") / "config.json"
-    config.write_text(json.dumps({"mcpServers": servers, "proxy": {"firstListWait": wait_ms}}))
+    settings = {"mcpServers": servers, "proxy": {"firstListWait": wait_ms}, "limits": {"resultChars": None}}
+    config.write_text(json.dumps(settings))
     return scene.server(scene.scratch, "--config", str(config), *options)
 
 

@@ -28,12 +28,13 @@ from server.consent.confirmers import Confirmers
 from server.instructions import instructions
 from server.live_settings import LiveSettings, has_other_rules
 from server.oversight import Oversight
-from server.requests.files import AT, FileRequests, MemoryResources
+from server.requests.files import AT, READER, FileRequests, MemoryResources
 from server.requests.tools import ToolRequests
 from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from server.tool_services import Commands, CustomTools, LazyJournal, audit_file, page_fetcher, permission_policy
+from server.upstreams.large_results import LargeResults
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.session.era import OUR_TITLE
 from tools.builtin.all_tools import builtin_tools
@@ -42,6 +43,7 @@ from tools.call.context import ClientState, Services
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
 from tools.contract.threads import THREADS
+from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import hidden_paths
 from tools.planning.todo_lists import TodoLists
 
@@ -164,6 +166,9 @@ class App:
                 served_over=served_over,
                 key_of=lambda ctx: clients.client_key(ctx) or "",
                 own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
+                large_results=LargeResults(
+                    settings.limits.result_chars, self.commands.folders.of, partial(_reads_files, self.registry, policy)
+                ),
                 why_denied=policy.why_server_not_offered,
                 before=self.clients.of,
                 bus=bus,
@@ -312,3 +317,9 @@ class App:
             await clients.ask_roots(client, ctx, related=False)
 
         await clients.follow_roots(client, ctx, take)
+
+
+def _reads_files(registry: ToolRegistry, policy: PermissionPolicy) -> bool:
+    """Whether clients have the tool that reads files."""
+    tool = registry.find(READER)
+    return tool is not None and tool.is_builtin and policy.why_not_offered(tool.traits) is None

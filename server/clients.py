@@ -380,4 +380,5 @@ class Contexts:
             services=self.services,
             media=self.media,
             exchange=exchange,
+            client_name=client.name,
         )

@@ -13,16 +13,16 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import PydanticSerializationError, to_json
 
 from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.session.results import LINKS_SINCE
+from server.upstreams.wire.own_meta import FACTS_KEY
 from tools.call.base_tool import BaseTool
 from tools.call.flow import package
 from tools.contract.display import display_block, display_object
 from tools.contract.results import FileDataPart, InlineDataPart, Part, TextPart, ToolResult
 
-FACTS_KEY = "coretools-mcp/facts"
 DISPLAY_KEY = "coretools-mcp/display"
 ERROR_KEY = "coretools-mcp/error"
-AUDIO_SINCE = "2025-03-26"
-LINKS_SINCE = "2025-06-18"  # older clients get the nearest thing to audio and links that they know
+AUDIO_SINCE = "2025-03-26"  # older clients get the nearest thing that they know
 DisplayPlace = Literal["block", "meta"]
 
 

@@ -145,7 +145,7 @@ class Commands:
     def __init__(self, report: SettingsReport) -> None:
         self._report = report
         self._shell = report.settings.shell
-        self._folders = PrivateFolders()  # nothing of them is made before the first command
+        self.folders = PrivateFolders()  # nothing of them is made before the first command
         self._confinement: BubblewrapConfinement | None = None
         self._runner: CommandRunner | None = None
         self._programs: ProgramRunner | None = None
@@ -212,23 +212,23 @@ class Commands:
             silence_seconds=shell.silence_timeout / 1000,
             max_concurrent=shell.max_concurrent,
         )
-        self._runner = CommandRunner(self._starter, self.confinement(), options, self._folders, self._queue)
+        self._runner = CommandRunner(self._starter, self.confinement(), options, self.folders, self._queue)
         return self._runner
 
     def programs(self) -> ProgramRunner:
         from tools.shell.runner import ProgramRunner  # noqa: PLC0415 - with the first program
 
-        self._programs = self._programs or ProgramRunner(self._starter, self._folders, queue=self._queue)
+        self._programs = self._programs or ProgramRunner(self._starter, self.folders, queue=self._queue)
         return self._programs
 
     def output_folder(self, client_key: str) -> tuple[str, ...]:
-        folder = self._folders.path_of(client_key)
+        folder = self.folders.path_of(client_key)
         return (folder,) if folder is not None else ()
 
     async def forget(self, client_key: str, jobs: JobTable | None) -> None:
         if jobs is not None:
             await jobs.aclose()
-        self._folders.forget(client_key)
+        self.folders.forget(client_key)
 
     async def aclose(self, tables: Iterable[JobTable]) -> None:
         """End everything, in order and within a limit."""
@@ -240,7 +240,7 @@ class Commands:
             if "_starter" in self.__dict__:
                 await self._starter.aclose()
             with anyio.move_on_after(CLOSE_SECONDS):
-                await self._folders.aclose()
+                await self.folders.aclose()
             if self._confinement is not None:
                 self._confinement.close()
 

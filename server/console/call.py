@@ -185,7 +185,12 @@ def make_call(
         options = ["-P", str(LAUNCHER), "serve", *server_options]
         if alias in report.upstreams:
             # No other server matters here, and this one is waited for until it is clear where it stands.
-            narrow = {"mcp": {"allowed": [alias]}, "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False}}
+            # A file of a long result would be gone with this call.
+            narrow = {
+                "mcp": {"allowed": [alias]},
+                "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},
+                "limits": {"resultChars": None},
+            }
             await anyio.Path(folder, "settings.json").write_text(json.dumps(narrow), encoding="utf-8")
             options.append(f"--config={folder}/settings.json")
         # The server has to see what any other command of ours sees: variables that settings name, and keys.

@@ -18,7 +18,7 @@ from server.client_request import Exchange, exchange_of
 from server.clients import ClientTable, Contexts
 from server.consent.confirmers import AlreadyConsented, ClientConfirmer, Confirmers, with_marked_answer
 from server.json_rpc import ReadyList, as_mapping
-from server.protocol_mapping import LINKS_SINCE, DisplayPlace, result_to_wire, tool_to_wire
+from server.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.sdk_seams import RequestContext, is_open
 from server.tool_services import CustomTools
 from server.upstreams.call_relay import MOST_LOGINS, Relay
@@ -28,7 +28,7 @@ from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import LOGIN_TOOL, Upstream
 from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.session.listing import TOOLS
-from server.upstreams.session.results import NEVER_CACHED, protocol_error, result_for_client
+from server.upstreams.session.results import LINKS_SINCE, NEVER_CACHED, protocol_error, result_for_client
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.call.base_tool import BaseTool
 from tools.call.flow import Flow

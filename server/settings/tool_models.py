@@ -80,11 +80,14 @@ class LimitSettings(Section):
     """Files of one read_many_files."""
     read_many_chars: Count = _LIMITS.read_many_chars
     """Characters of one read_many_files."""
+    result_chars: Count | None = 100_000
+    """Characters of one result of a server's tool that are passed on whole; all of a longer one is in a file that the \
+client can read. null passes everything on."""
     request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
     """Bytes of one request from a client."""
 
     def for_tools(self) -> Limits:
-        return Limits(**{name: value for name, value in self if name != "request_bytes"})
+        return Limits(**{name: value for name, value in self if hasattr(_LIMITS, name)})
 
 
 class ShellSettings(Section):

@@ -29,6 +29,7 @@ from server.upstreams.catalog.resources import with_links
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import LoginNeededError, Upstream
 from server.upstreams.extensions import TASKS, declares
+from server.upstreams.large_results import LargeResults
 from server.upstreams.pool import UpstreamPool, bounded_gather
 from server.upstreams.session.questions import (
     InFlightCall,
@@ -100,6 +101,7 @@ class CallContext(ToolContext):
     """What a call of an upstream's tool acts in."""
 
     exchange: Exchange | None = None
+    client_name: str = ""  # as it calls itself, with its version
     protocol_errors: list[Json] = field(default_factory=list[Json])  # takes the one that the client is to get whole
 
 
@@ -198,8 +200,10 @@ class Relay:
         question_seconds: float,
         published_uri: Callable[[Upstream, str, bool], str],
         why_denied: Callable[[str], str],
+        large_results: LargeResults,
     ) -> None:
         self.pool = pool
+        self.large_results = large_results
         self.tasks = Tasks(pool, published_uri, why_denied)
         self.why_denied = why_denied
         self.suspended = SuspendedCalls(question_seconds)
@@ -272,7 +276,8 @@ class Relay:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)
             raise tool_error_for(error, upstream.alias, f"the call of {name}") from None
-        return ToolResult(verbatim=with_links("tools/call", result, partial(self._published_uri, upstream)))
+        result = with_links("tools/call", result, partial(self._published_uri, upstream))
+        return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
 
     async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
         """Bring a request to its upstream, with a login where that wants one; the result, or one with questions."""

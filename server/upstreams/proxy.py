@@ -36,6 +36,7 @@ from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriE
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.extensions import RELAYED_EXTENSIONS, TASKS
 from server.upstreams.extensions import SKILLS as SKILLS_EXTENSION
+from server.upstreams.large_results import RESULTS_URI, LargeResults
 from server.upstreams.pool import LoginOptions, UpstreamPool, bounded_gather
 from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.session.listing import PROMPTS, RESOURCES, SKILLS, TEMPLATES, IsThisServerError, Kind, read_list
@@ -120,6 +121,7 @@ class Dependencies:
     served_over: Literal["stdio", "network"]  # whether there is one client or many
     key_of: Callable[[RequestContext], str]  # whose request it is, as `ClientState.key`
     own: OwnOffer  # what is ours
+    large_results: LargeResults  # takes results that are too long for a conversation
     why_denied: Callable[[str], str]  # why nothing of an upstream is there, as a sentence; empty if it is
     before: Callable[[RequestContext], object]  # called before each request: starts what is started by the first one
     bus: ListenBus  # reaches the clients of the 2026-07-28 revision that listen
@@ -172,7 +174,13 @@ class Proxy:
         self.pool.written = report.written
         folder = report.state_folder
         self._stored = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
-        self.relay = Relay(self.pool, self._question_seconds, self.published_uri, dependencies.why_denied)
+        self.relay = Relay(
+            self.pool,
+            self._question_seconds,
+            self.published_uri,
+            dependencies.why_denied,
+            dependencies.large_results,
+        )
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
@@ -257,6 +265,10 @@ class Proxy:
                     text = visible(json.dumps({"upstreams": self.pool.report()}, ensure_ascii=False, indent=2))
                     contents = [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]
                     return result_for_client(method, {"contents": contents}, ctx.protocol_version)
+                if isinstance(uri, str) and uri.startswith(RESULTS_URI):
+                    contents = await self._dependencies.large_results.read(uri, self._dependencies.key_of(ctx))
+                    if contents is not None:
+                        return result_for_client(method, contents, ctx.protocol_version)
                 route = await self._sought(self._route, uri)
                 if route is None:
                     return await self._or_not_found(ctx, call_next, uri)

@@ -19,6 +19,8 @@ from tools.contract.errors import ToolError, ToolErrorType
 NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
 """Lists may change at any time, and depend on what the operator configured."""
 
+LINKS_SINCE = "2025-06-18"  # the revision since which a result may have links to resources
+
 _CACHEABLE = frozenset({"resources/read", "resources/directory/read", "skills/get"})
 
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})

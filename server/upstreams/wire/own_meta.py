@@ -22,6 +22,8 @@ OWN_KEYS = "coretools-mcp/"
 
 UPSTREAM_KEY = "coretools-mcp/upstream"  # under this `_meta` key stands which server something came from
 
+FACTS_KEY = "coretools-mcp/facts"  # under this `_meta` key of a result stand small facts for programs
+
 CHAIN_KEY = "coretools-mcp/chain"
 """Under this `_meta` key stand the numbers of the servers that a request has passed, or that a list comes through."""
 

@@ -55,6 +55,7 @@ DEFAULTS: Mapping[str, Any] = {
         "grepMatches": 100,
         "readManyFiles": 100,
         "readManyChars": 100000,
+        "resultChars": 100000,
         "requestBytes": 16 * 1024 * 1024,
     },
     "shell": {
