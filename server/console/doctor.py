@@ -26,8 +26,11 @@ from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.files import home_folder, real_path
 from server.settings.layers import FileState
 from server.settings.load import why_no_dashboard, working_folder
+from server.settings.upstream_entries import unpinned_package_of
 from server.settings.variable_expansion import HINT
+from server.upstreams.catalog.tool_checks import labels_of
 from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
+from server.upstreams.session.listing import TOOLS
 from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.contract.display import visible_line
 from tools.contract.threads import THREADS
@@ -357,6 +360,16 @@ async def check_upstreams(app: App, found: Findings) -> None:
     async with anyio.create_task_group() as waiting:
         for upstream in pool.upstreams:
             waiting.start_soon(check, upstream)
+    for upstream in pool.upstreams:
+        if (package := unpinned_package_of(upstream.entry)) is not None:
+            text = f"{visible_line(package)} has no version: each start may run another one"
+            remedy = f"name one in mcpServers.{upstream.alias}.args; proxy.requirePins makes that a condition"
+            found.absent(f"package of {upstream.alias}", text, remedy)
+    listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in pool.upstreams}
+    for (alias, name), labels in (await THREADS.run(partial(labels_of, listed))).items():
+        for label in labels:
+            remedy = "read what it says of itself (coretools-mcp tools --json) before you let it run"
+            found.absent(f"tools of {alias}", f"{visible_line(name)} {label}", remedy)
     names = pool.catalog.names
     for hidden in names.hidden:
         found.absent(f"server {hidden.origin.alias}", str(hidden))

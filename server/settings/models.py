@@ -153,6 +153,8 @@ with what they put before it."""
     """Whether what servers list is kept for the next run, whose first list need not wait for them then."""
     prefix: Literal["alias", "none"] = "alias"
     """With none, the tools of all servers are published under their own names, whatever the servers' prefix says."""
+    require_pins: bool = False
+    """Whether a server is left out whose command fetches a package (npx, uvx, ...) without naming its version."""
     login_port: Annotated[int, Field(ge=1, le=65_535)] = 18_809
     """The port of this machine to which the browser is sent back after a login to a server."""
     token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - no secret

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from server.settings.models import OAuthSettings, Settings, UpstreamSettings
+from server.settings.package_pins import unpinned_package
 from server.settings.section import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
@@ -109,6 +110,10 @@ def resolve_entries(
             entry = entry.model_copy(update=expanded)
             if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is left out. {HINT}"):
                 left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
+            elif settings.proxy.require_pins and (package := unpinned_package_of(entry)) is not None:
+                left_out = f"Its package {shown_name(package)} has no version, which proxy.requirePins demands."
+                said = f"{dotted(path)} names no version of its package {shown_name(package)}, which proxy.requirePins "
+                diagnostics.warn(source_of(path), f"{said}demands; it is left out.")
             elif starts_itself(entry, source_of(path)):
                 left_out = "It would start this very server again, with the same settings."
                 said = f"{dotted(path)} would start this very server again, with the same settings; it is left out."
@@ -127,6 +132,11 @@ def resolve_entries(
                 diagnostics.warn(source_of(path), said)
         entries.append(UpstreamEntry(alias, name, entry, configured, source_of(path), left_out, bool(expander.missing)))
     return tuple(entries)
+
+
+def unpinned_package_of(entry: UpstreamSettings) -> str | None:
+    """The package that starting a server fetches in whatever version is the newest; `None` where there is no such."""
+    return unpinned_package(entry.command, entry.args) if entry.transport == "stdio" else None
 
 
 def servers_above(environ: Mapping[str, str]) -> int:

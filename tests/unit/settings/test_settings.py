@@ -91,6 +91,7 @@ DEFAULTS: Mapping[str, Any] = {
         "firstListWait": 3000,
         "nameBudget": 48,
         "catalogue": True,
+        "requirePins": False,
         "prefix": "alias",
         "loginPort": 18809,
         "tokenStorage": "file",

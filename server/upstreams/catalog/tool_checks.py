@@ -1,0 +1,185 @@
+"""Signs of malice in what servers say of their tools, found without a model: labels for the person who decides.
+
+A label is a reason to look, and no proof; nothing is stopped by one. What stops a tool is that it has changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from tools.contract.display import visible_line
+from tools.contract.file_names_in_text import UNSEEN
+
+MOST_CHARS = 20_000  # characters of a tool's texts that are looked at (ours)
+DEEPEST = 16  # how deep its schema is looked into (ours)
+SHOWN_CHARS = 60  # of what was found, in a label
+FEWEST_NAME_CHARS = 6  # a shorter name of a tool is a usual word
+FEWEST_ALIKE = 0.8  # share of the words of both descriptions that they have in common, to be alike
+FEWEST_WORDS = 4  # of a description, without which it says too little to be like another
+
+_ENCODED = re.compile(r"(?:[A-Za-z0-9+/]{24,}={0,2}|(?:[0-9a-fA-F]{2}){20,})")
+# Encoded text is usual where it is data; commands are not.
+_COMMAND = re.compile(
+    r"\b(?:curl|wget|bash|powershell|nc|python3?|eval|exec|chmod|rm\s+-|sudo|ssh|scp)\b.{0,80}[|/&;~]|/bin/|/dev/tcp/"
+    r"|\b(?:ignore|disregard|forget)\b.{0,30}\binstructions?\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_PRIVATE = (
+    r"(?:~?/?\.(?:ssh|aws|env|netrc|npmrc|gnupg)\b|id_(?:rsa|ed25519)|\bcredentials?\b|\bpasswords?\b"
+    r"|\bapi[ _-]?keys?\b|\baccess tokens?\b|\bprivate keys?\b|\bsecrets\b|\bsystem prompt\b"
+    r"|\bconversation(?: history)?\b|\bchat history\b)"
+)
+_OUTSIDE = (
+    r"(?:\bexternal\b|\battacker\b|\bremote (?:server|host|endpoint)\b|https?://|\bcollector\b|\bwebhook\b|\bour \w+"
+    r"|\banalytics\b|\bendpoint\b)"
+)
+_SENDING = r"\b(?:send|sends|post|posts|upload|uploads|forward|forwards|transmit|exfiltrate\w*|leak|copy|copies)\b"
+_SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "tells the model to ignore what it was told",
+        re.compile(
+            r"\b(?:ignore|disregard|forget|override|bypass)\b(?:\s+(?:all|any|the|your|my|these|of|prior|earlier)){0,4}"
+            r"\s+(?:previous|prior|above|earlier|preceding|instructions?|directions?|guidelines?|safety|rules)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "tells the model to keep something from the user",
+        re.compile(
+            r"\b(?:do not|don't|never|without)\s+(?:\w+\s+){0,2}?"
+            r"(?:tell|telling|mention|mentioning|inform|informing|notify|notifying|reveal|alert|ask|asking)\w*\s+"
+            r"(?:\w+\s+){0,6}?(?:user|human|person|anyone|them)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "asks for what is the model's own",
+        re.compile(
+            r"\b(?:reveal|print|output|disclose|repeat|show)\b(?:\s+(?:me|us|the|your|its|full|whole|entire)){0,3}"
+            r"\s+(?:system prompt|hidden instructions|initial instructions)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "has secrets sent elsewhere",
+        re.compile(
+            rf"{_SENDING}[^.]{{0,80}}{_PRIVATE}.{{0,80}}{_OUTSIDE}|{_PRIVATE}.{{0,60}}{_SENDING}.{{0,40}}{_OUTSIDE}"
+            rf"|\bexfiltrat\w*\b.{{0,60}}{_PRIVATE}",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    (
+        "speaks with the voice of the system",
+        re.compile(
+            r"<\s*/?\s*(?:important|system|instructions?|secret|admin)\s*>|\[\s*(?:system|inst)\s*\]|<\|im_",
+            re.IGNORECASE,
+        ),
+    ),
+)
+# Before a phrase in one sentence these say that it is talked of, as by tools against injection.
+_MENTION = re.compile(
+    r"\b(?:detect|explain|analy[sz]e|check|describe|prevent|block|flag|filter|report|recogni[sz]e|identif|such as|when)"
+    r"|\b(?:response|output|text|quote|phrase|string|fixture)s?\s*:",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"'[^'\n]{3,200}'|\"[^\"\n]{3,200}\"|`[^`\n]{3,200}`|“[^”\n]{3,200}”")
+_SENTENCE_END = re.compile(r"[.!?]\s|\n")
+_ORDER = r"(?:call|use|invoke|run|execute|prefer|instead of|rather than|before|after|never|do not)"
+
+
+def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[str, str], list[str]]:
+    """What is odd about tools.
+
+    Args:
+        servers: The definitions of each server's tools, in wire shape.
+
+    Returns:
+        By alias and name, for those tools alone of which there is something to say: sentences without a subject.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    texts = {
+        (alias, tool["name"]): "\n".join(_texts(tool, DEEPEST))[:MOST_CHARS]
+        for alias, tools in servers.items()
+        for tool in tools
+    }
+    owners: dict[str, set[str]] = {}
+    for alias, name in texts:
+        if len(name) >= FEWEST_NAME_CHARS and not name.isalpha():
+            owners.setdefault(name, set()).add(alias)
+    words = {key: Counter(re.findall(r"\w+", text.lower()[:2_000])) for key, text in texts.items()}
+    for (alias, name), text in texts.items():
+        labels = list(_alone(text))
+        for other in dict.fromkeys(
+            re.findall(rf"\b{_ORDER}\s+(?:the\s+)?(?:tool\s+)?[`'\"]?(\w[\w.-]+\w)", text, re.IGNORECASE)
+        ):
+            theirs = owners.get(other, set()) - {alias}
+            if theirs and alias not in owners[other]:
+                labels.append(f"gives orders about {visible_line(other)} of the server {min(theirs)}")
+        labels += [
+            f"looks like the tool of the same name of the server {other}"
+            for other in sorted(owners.get(name, set()) - {alias})
+            if texts[other, name] != text and _is_alike(words[alias, name], words[other, name])
+        ]
+        if labels:
+            found[alias, name] = labels
+    return found
+
+
+def _alone(text: str) -> Iterator[str]:
+    """What is odd about a text, whatever else there is."""
+    if unseen := UNSEEN.findall(text):
+        codes = ", ".join(f"U+{ord(each):04X}" for each in list(dict.fromkeys(unseen))[:3])
+        yield f"has characters that nobody sees ({codes})"
+    for run in _ENCODED.findall(text):
+        decoded = _decoded(run)
+        if _COMMAND.search(decoded):
+            yield f"has an encoded command ('{visible_line(decoded[:SHOWN_CHARS])}')"
+            break
+    said = _QUOTED.sub(lambda found: " " * len(found[0]), text)
+    for label, sign in _SIGNS:
+        for match in sign.finditer(said):
+            start = max((end.end() for end in _SENTENCE_END.finditer(said, 0, match.start())), default=0)
+            if not _MENTION.search(said, start, match.start()):
+                yield f"{label} ('{visible_line(' '.join(match[0].split())[:SHOWN_CHARS])}')"
+                break
+
+
+def _texts(value: Any, depth: int) -> Iterator[str]:
+    """Texts of a definition that a model reads."""
+    if depth == 0:
+        return
+    if isinstance(value, Mapping):
+        for key, each in cast("Mapping[str, Any]", value).items():
+            if isinstance(each, str) and key in ("title", "description", "default", "const", "$comment"):
+                yield each
+            elif isinstance(each, list | Mapping) and key not in ("_meta", "icons", "outputSchema"):
+                yield from _texts(each, depth - 1)
+    elif isinstance(value, list):
+        for each in cast("Sequence[Any]", value):
+            if isinstance(each, str):
+                yield each
+            else:
+                yield from _texts(each, depth - 1)
+
+
+def _decoded(run: str) -> str:
+    """The text that is encoded in a run of letters and digits, as far as it is one."""
+    try:
+        data = bytes.fromhex(run)
+    except ValueError:
+        try:
+            data = base64.b64decode(run + "=" * (-len(run) % 4))
+        except (binascii.Error, ValueError):
+            return ""
+    return data.decode("utf-8", "replace")
+
+
+def _is_alike(one: Counter[str], other: Counter[str]) -> bool:
+    if min(one.total(), other.total()) < FEWEST_WORDS:
+        return False
+    return (one & other).total() >= FEWEST_ALIKE * (one | other).total()

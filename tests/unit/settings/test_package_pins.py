@@ -1,0 +1,77 @@
+"""Packages that are fetched at a start: which commands name a version, and what becomes of those that do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from server.settings.package_pins import unpinned_package
+from tests.unit.settings.test_settings_upstreams import left_out, load
+
+COMMIT = "a" * 40
+UNPINNED = {
+    "npx -y mcp-thing": "mcp-thing",
+    "npx @scope/thing": "@scope/thing",
+    "npx -y @scope/thing@latest": "@scope/thing@latest",
+    "npx thing@^1.2.3": "thing@^1.2.3",
+    "npx thing@1": "thing@1",
+    "npx --registry x -p one@1.0.0 -p two one": "two",
+    "npx --package=two one": "two",
+    "npx user/repository": "user/repository",
+    "/usr/bin/npx thing": "thing",
+    "NPX.CMD thing": "thing",
+    "cmd /c npx -y thing": "thing",
+    "env A=b npx thing": "thing",
+    "npm exec -- thing": "thing",
+    "pnpm dlx thing": "thing",
+    "bunx thing": "thing",
+    "uvx thing": "thing",
+    "uvx thing>=1.0": "thing>=1.0",
+    "uvx --python 3.12 thing[extra]": "thing[extra]",
+    "uvx --from git+https://host/x/y thing": "git+https://host/x/y",
+    "uv tool run thing": "thing",
+    "pipx run --spec thing other": "thing",
+}
+PINNED = (
+    "npx -y thing@1.2.3",
+    "npx @scope/thing@1.0.0-rc.1",
+    "npx -p one@1.0.0 -p two@2.0.0 one",
+    "npx ./thing",
+    f"npx github:user/repository#{COMMIT}",
+    "uvx thing==1.2",
+    "uvx thing@1.2.0",
+    "uvx --from thing[extra]==2026.1.0 other",
+    f"uvx --from git+https://host/x/y@{COMMIT} thing",
+    "pipx run --spec thing==1.0 other",
+    "node server.js",
+    "uv run server.py",
+    "npx",
+    "cmd",
+    "npx -y",
+)
+
+
+@pytest.mark.requirement("settings.pins")
+@pytest.mark.parametrize("line", [*UNPINNED, *PINNED])
+def test_a_package_without_one_version_is_found_however_it_is_run(line: str) -> None:
+    command, *args = line.split()
+    assert unpinned_package(command, args) == UNPINNED.get(line)
+
+
+@pytest.mark.requirement("settings.pins")
+def test_such_a_server_is_left_out_where_pins_are_required(tmp_path: Path) -> None:
+    servers = {
+        "loose": {"command": "npx", "args": ["-y", "thing"]},
+        "pinned": {"command": "npx", "args": ["-y", "thing@${VERSION}"]},
+        "remote": {"url": "https://host.example/npx"},
+    }
+    usual = load(tmp_path / "a.json", {"mcpServers": servers}, VERSION="1.2.3")
+    assert set(left_out(usual).values()) == {None}
+    strict = load(tmp_path / "b.json", {"mcpServers": servers, "proxy": {"requirePins": True}}, VERSION="1.2.3")
+    assert left_out(strict) == {
+        "loose": "Its package 'thing' has no version, which proxy.requirePins demands.",
+        "pinned": None,
+        "remote": None,
+    }
+    assert any("names no version of its package" in warning for warning in strict.warnings)
