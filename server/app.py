@@ -29,11 +29,13 @@ from server.instructions import instructions
 from server.live_settings import LiveSettings, has_other_rules
 from server.oversight import Oversight
 from server.requests.files import AT, READER, FileRequests, MemoryResources
+from server.requests.tool_search import ToolSearch
 from server.requests.tools import ToolRequests
 from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from server.tool_services import Commands, CustomTools, LazyJournal, audit_file, page_fetcher, permission_policy
+from server.upstreams.catalog.names import SEARCH_NAMES
 from server.upstreams.large_results import LargeResults
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.session.era import OUR_TITLE
@@ -135,7 +137,7 @@ class App:
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
-        reserved = chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)
+        reserved = [*SEARCH_NAMES, *chain.from_iterable((tool.name, *tool.aliases) for tool in built_in)]
         self.custom_tools = CustomTools(settings, self.commands, self.registry, reserved)
         self.clients = clients.ClientTable(
             settings.approval_mode,
@@ -186,6 +188,7 @@ class App:
             services=Services(self.commands.runner, self.commands.consented, self._journal.open),
             media=settings.media,
         )
+        self.search = ToolSearch(settings.proxy.search, self.registry, policy, self.pool)
         self.tools = ToolRequests(
             registry=self.registry,
             flow=flow,
@@ -193,6 +196,7 @@ class App:
             contexts=contexts,
             confirmers=confirmers,
             relay=self.proxy.relay,
+            search=self.search,
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
@@ -271,10 +275,10 @@ class App:
         if search != before.settings.web.search and self.tools.is_built_in:
             self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
         has_rules = has_other_rules(before.settings, now.settings)
-        if has_rules or before.upstreams != now.upstreams:
-            self.proxy.settings_changed()
         if has_rules:
             self._workspaces.built.clear()  # rules hide other files now
+        if has_rules or before.upstreams != now.upstreams:
+            self.proxy.settings_changed()
             self._tools_changed()
         self._instruct(now)
 
@@ -295,6 +299,7 @@ class App:
     def _list_changed(self, kind: ListKind) -> None:
         if kind == "tools":
             self.tools.listings.clear()
+            self.search.changed()
         if not self.pool.is_recalling:
             self._announcements.note(kind, self._tasks)
 

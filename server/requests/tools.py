@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,11 +19,12 @@ from server.clients import ClientTable, Contexts
 from server.consent.confirmers import AlreadyConsented, ClientConfirmer, Confirmers, with_marked_answer
 from server.json_rpc import ReadyList, as_mapping
 from server.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
+from server.requests.tool_search import CALL, ToolSearch
 from server.sdk_seams import RequestContext, is_open
 from server.tool_services import CustomTools
 from server.upstreams.call_relay import MOST_LOGINS, Relay
 from server.upstreams.catalog.apps import with_app_links
-from server.upstreams.catalog.names import full_name
+from server.upstreams.catalog.names import SEARCH_NAMES, full_name
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import LOGIN_TOOL, Upstream
 from server.upstreams.pool import LIKE_SECONDS
@@ -42,6 +43,7 @@ from tools.permissions.tool_names import DELEGATING
 
 MOST_NAMED = 5  # tools that an error proposes
 _USUAL = frozenset(("name", "arguments", "_meta"))  # parameters of most calls
+Kept = tuple[bool, bool, bool]  # which clients get a list: in plan mode, shown forms, searching
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show a person a form
 
@@ -60,13 +62,14 @@ class ToolRequests:
     contexts: Contexts
     confirmers: Confirmers
     relay: Relay
+    search: ToolSearch
     custom_tools: CustomTools
     is_built_in: bool
     display: DisplayPlace
     published_uri: Callable[[Upstream, str], str]  # the URI by which clients know a resource of an upstream
     listed: Callable[[], None]
     modes_changed: Callable[[Sequence[ServerSession]], Awaitable[None]]
-    listings: dict[tuple[bool, bool], dict[str, Any]] = field(default_factory=dict[tuple[bool, bool], dict[str, Any]])
+    listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
 
     async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
         del params
@@ -77,8 +80,8 @@ class ToolRequests:
         self.listed()
         # A client that cannot be told from others has no mode that it may leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
-        shows_forms = self.confirmers.shows_forms(ctx)
-        if not is_of_like and (listing := self.listings.get((plans, shows_forms))) is not None:
+        shows_forms, searches = self.confirmers.shows_forms(ctx), self.search.is_on(ctx)
+        if not is_of_like and (listing := self.listings.get((plans, shows_forms, searches))) is not None:
             return listing
         offered = self.offered_tools(plans=plans, shows_forms=shows_forms)
         if is_of_like:
@@ -86,11 +89,16 @@ class ToolRequests:
             offered = [tool for tool in offered if self._stored_owner(tool) is None]
             for upstream in self.relay.pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
-        tools = [self._listed(tool) for tool in offered]
+        if searches:
+            offered = [tool for tool in offered if not self.search.is_kept_back(tool)]
+        tools = [*map(self._listed, offered), *(self.search.listed() if searches else ())]
         if is_of_like:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         # It may change at any time, and depends on what the operator configured.
-        listing = self.listings[plans, shows_forms] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
+        listing = self.listings[plans, shows_forms, searches] = {
+            "tools": ReadyList(listed_for({}, tools)),
+            **NEVER_CACHED,
+        }
         return listing
 
     def _listed(self, tool: BaseTool[Any]) -> dict[str, Any]:
@@ -122,6 +130,12 @@ class ToolRequests:
         if method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
             return result_for_client(method, dict(await self.on_list(ctx, None)), version)
         is_call = method == "tools/call" and is_open(ctx)
+        if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
+            if params["name"] != CALL:
+                return result_for_client(method, await self._search(ctx, params), version)
+            # From here on it is a call of the tool that it names, in each round of it.
+            params = await self.search.unwrapped(params)
+            ctx = replace(ctx, params=params)
         if is_call and not isinstance(given := params.get("arguments"), dict | None):
             kinds = ((list, "an array"), (str, "a string"), (bool, "a boolean"))
             came = next((said for kind, said in kinds if isinstance(given, kind)), "a number")
@@ -148,6 +162,18 @@ class ToolRequests:
             return await call_next(ctx)
         result = await self._call(ctx, call)
         return result_for_client(method, result, version) if version in MODERN_PROTOCOL_VERSIONS else result
+
+    async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:
+        client, name = self.clients.of(ctx), params["name"]
+        try:
+            with client:
+                outcome = await self.search.answer(name, as_mapping(params.get("arguments")), self._described)
+        except ToolError as error:
+            outcome = ToolResult.failed(error)
+        return result_to_wire(name, outcome, self.display, ctx.protocol_version)
+
+    def _described(self, tool: BaseTool[Any]) -> dict[str, Any]:
+        return listed_for({}, [self._listed(tool)])[0]
 
     async def _call_upstream(self, ctx: RequestContext, call: FunctionCall, owner: Upstream) -> Mapping[str, Any]:
         """A call of a tool of an upstream, which may be one round of several."""

@@ -106,9 +106,16 @@ hides the tool."""
     rename: Mapping[str, str] = Field(default_factory=dict[str, str])
     """Other names for tools: the server's own name as the key, the new one as the value; the alias stays before it."""
 
+    always_load: bool | tuple[str, ...] = False
+    """Whether its tools, or those of these names, are listed also where the others are searched for (proxy.search). A \
+tool of a trusted server may say so itself, by anthropic/alwaysLoad in its _meta."""
+
     def is_reached_like(self, other: UpstreamSettings) -> bool:
         """Whether both mean the same connection: they differ at most in what of it is published, and in its calls."""
-        published = ("prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust")
+        published = (
+            *("prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust"),
+            "always_load",
+        )
         return self.model_copy(update={name: getattr(other, name) for name in published}) == other
 
     @property
@@ -155,6 +162,10 @@ with what they put before it."""
     """With none, the tools of all servers are published under their own names, whatever the servers' prefix says."""
     require_pins: bool = False
     """Whether a server is left out whose command fetches a package (npx, uvx, ...) without naming its version."""
+    search: Literal["auto", "on", "off"] = "auto"
+    """Whether clients list search_tools, describe_tool and call_tool in place of the tools of servers. auto: where \
+those take about 10,000 tokens or more, but for clients that keep tools back by themselves (Claude Code, Codex, Qwen \
+Code, GitHub Copilot CLI, ECA)."""
     login_port: Annotated[int, Field(ge=1, le=65_535)] = 18_809
     """The port of this machine to which the browser is sent back after a login to a server."""
     token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - no secret

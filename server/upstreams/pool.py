@@ -81,6 +81,7 @@ class UpstreamPool:
         first_list_wait_seconds: How long after the start a list waits for those that are still connecting.
         on_offer: Told of each list that may be another one, and whether clients should hear of it.
         logins: How people log in; `None` where nobody can.
+        reserved: Names that no tool of an upstream is published under.
     """
 
     def __init__(
@@ -95,10 +96,11 @@ class UpstreamPool:
         on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,
         left_out: Mapping[str, str] | None = None,
         logins: LoginOptions | None = None,
+        reserved: Iterable[str] = (),
     ) -> None:
         self.logins = logins
         self.tasks: TaskGroup | None = None  # where the upstreams run
-        self.catalog = ToolCatalog(registry, name_budget)
+        self.catalog = ToolCatalog(registry, name_budget, reserved)
         self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each upstream that is started
         self.left_out = left_out or {}
         """Why other servers of the configuration are not used, by their aliases; it changes with the settings."""

@@ -31,7 +31,7 @@ from server.json_rpc import Json, as_mapping
 from server.sdk_seams import RequestContext, is_open
 from server.settings import SettingsReport
 from server.upstreams.call_relay import Relay
-from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
+from server.upstreams.catalog.names import SEARCH_NAMES, NameList, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of, without_alias
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.extensions import RELAYED_EXTENSIONS, TASKS
@@ -170,6 +170,7 @@ class Proxy:
             on_updated=self._on_updated,
             left_out=report.left_out,
             logins=_login_options(report, dependencies.served_over),
+            reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
         )
         self.pool.written = report.written
         folder = report.state_folder

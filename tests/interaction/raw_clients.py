@@ -297,6 +297,7 @@ class RawClient:
         capabilities: What it announces: once, or in every request.
         name: What it calls itself.
         roots: The folders it works in, told when it is asked.
+        calls_through: Whether it calls tools through call_tool.
     """
 
     def __init__(
@@ -306,7 +307,10 @@ class RawClient:
         capabilities: Mapping[str, Any] = FORM,
         name: str = "raw",
         roots: Sequence[Path] = (),
+        *,
+        calls_through: bool = False,
     ) -> None:
+        self.calls_through = calls_through
         self.wire = wire
         self.revision = revision
         self._capabilities = dict(capabilities)
@@ -334,6 +338,8 @@ class RawClient:
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Call:
         """Begin a call."""
+        if self.calls_through:
+            return Call(self, "call_tool", {"name": tool, "arguments": arguments})
         return Call(self, tool, arguments)
 
     def tools(self) -> list[Message]:

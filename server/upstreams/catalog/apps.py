@@ -44,5 +44,14 @@ def name_in_apps(tool: Mapping[str, Any]) -> str:
 
 def is_for_apps(tool: Mapping[str, Any]) -> bool:
     """Whether the apps of its server may call a tool; those that do not say for whom they are are for all."""
+    return _is_for("app", tool)
+
+
+def is_for_models(tool: Mapping[str, Any]) -> bool:
+    """Whether models may call a tool, and not only the apps of its server."""
+    return _is_for("model", tool)
+
+
+def _is_for(whom: str, tool: Mapping[str, Any]) -> bool:
     visibility: Any = as_mapping(as_mapping(tool.get("_meta")).get("ui")).get("visibility")
-    return "app" in cast("list[Any]", visibility) if isinstance(visibility, list) else True
+    return whom in cast("list[Any]", visibility) if isinstance(visibility, list) else True

@@ -16,6 +16,7 @@ from tools.contract.display import visible_line
 from tools.permissions.tool_names import BETWEEN
 
 MAX_NAME = 128  # the longest tool name the specification allows (SEP-986)
+SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # ours, where tools are searched for
 MARK_LENGTH = 9  # characters of what ends a name that was changed: a dash, a letter, seven hexadecimal digits
 
 _OTHER = re.compile(r"[^A-Za-z0-9_.-]")

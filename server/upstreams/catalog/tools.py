@@ -314,12 +314,16 @@ class _Prepared:
 
 
 class ToolCatalog:
-    """Publishes the tools of upstreams in the registry, under names of at most `budget` characters."""
+    """Publishes the tools of upstreams in the registry, under names of at most `budget` characters.
 
-    def __init__(self, registry: ToolRegistry, budget: int) -> None:
+    None gets a name that is `reserved`.
+    """
+
+    def __init__(self, registry: ToolRegistry, budget: int, reserved: Iterable[str] = ()) -> None:
         self.names = NameMap()  # what every name means now
         self._registry = registry
         self._budget = budget
+        self._reserved = frozenset(reserved)
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self._for_apps: dict[str, dict[str, str]] = {}  # what apps of each upstream may call, with the names they use
@@ -479,7 +483,8 @@ class ToolCatalog:
         counts = Counter(itertools.chain.from_iterable(each.values() for each in self._for_apps.values()))
         if not counts:
             return set()
-        taken = {*self.names.published, *self.names.full, *self._registry.names_beside(self._entries)}
+        beside = self._registry.names_beside(self._entries)
+        taken = {*self.names.published, *self.names.full, *beside, *self._reserved}
         prefixes = tuple(f"{alias}{BETWEEN}" for alias in self._entries)
         alone = (name for name, count in counts.items() if count == 1)
         return {name for name in alone if not (name in taken or name.startswith(prefixes))}
@@ -494,7 +499,7 @@ class ToolCatalog:
             )
             for alias, entry in self._entries.items()
         ]
-        taken = self._registry.names_beside(self._entries)
+        taken = self._registry.names_beside(self._entries) | self._reserved
         if self._named == (listed, taken):
             return
         self._named = (listed, taken)

@@ -23,8 +23,11 @@ ALWAYS_SERVER = accepted(decision="always_server")
 
 NO_CONSENT = {**REFUSALS, **EMPTY, "unknown decision": accepted(decision="yes")}
 
-UPSTREAM = Setup("upstream", {"mcpServers": {"demo": stdio_upstream()}})
-"""One upstream that is not trusted."""
+UPSTREAM = Setup("upstream", {"mcpServers": {"demo": stdio_upstream()}, "proxy": {"search": "on"}})
+"""One upstream that is not trusted, whose tools can be searched for."""
+
+each_way = pytest.mark.parametrize("through", [False, True], ids=["direct", "call_tool"])
+"""Calls by the name of the tool, and through call_tool."""
 
 
 def is_asked(client: RawClient, tool: str) -> bool:
@@ -39,9 +42,12 @@ def is_asked(client: RawClient, tool: str) -> bool:
 
 
 @pytest.mark.requirement("consent.upstream")
+@each_way
 @by_route(NETWORK_ROUTES)
-def test_a_call_of_an_upstream_shows_its_arguments_and_is_sent_after_consent(route: Route, servers: Servers) -> None:
-    with servers.client(route, UPSTREAM) as client:
+def test_a_call_of_an_upstream_shows_its_arguments_and_is_sent_after_consent(
+    through: bool, route: Route, servers: Servers
+) -> None:
+    with servers.client(route, UPSTREAM, calls_through=through) as client:
         call = client.call("demo__echo", {"text": "hidden\u202etext\x1b[2J", "more": {"deep": [1, 2]}})
         asked = call.asked()
         assert "Server: demo, tool: echo" in asked.message
@@ -58,9 +64,12 @@ def test_a_call_of_an_upstream_shows_its_arguments_and_is_sent_after_consent(rou
 
 @pytest.mark.requirement("consent.upstream")
 @pytest.mark.parametrize("reply", list(NO_CONSENT.values()), ids=list(NO_CONSENT))
+@each_way
 @by_route(NETWORK_ROUTES)
-def test_nothing_is_sent_to_an_upstream_without_consent(route: Route, reply: Any, servers: Servers) -> None:
-    with servers.client(route, UPSTREAM) as client:
+def test_nothing_is_sent_to_an_upstream_without_consent(
+    through: bool, route: Route, reply: Any, servers: Servers
+) -> None:
+    with servers.client(route, UPSTREAM, calls_through=through) as client:
         # Had this been sent, the upstream would have ended itself.
         call = client.call("demo__die", {})
         call.answer(call.asked(), reply)
@@ -71,9 +80,12 @@ def test_nothing_is_sent_to_an_upstream_without_consent(route: Route, reply: Any
 
 
 @pytest.mark.requirement("consent.upstream")
+@each_way
 @by_route(route for route in NETWORK_ROUTES if route.tells_clients_apart)
-def test_always_covers_the_tool_and_always_server_all_of_its_server(route: Route, servers: Servers) -> None:
-    with servers.client(route, UPSTREAM) as client:
+def test_always_covers_the_tool_and_always_server_all_of_its_server(
+    through: bool, route: Route, servers: Servers
+) -> None:
+    with servers.client(route, UPSTREAM, calls_through=through) as client:
         call = client.call("demo__echo", {"text": "x"})
         call.answer(call.asked(), ALWAYS)
         assert call.done().code is None
@@ -85,18 +97,19 @@ def test_always_covers_the_tool_and_always_server_all_of_its_server(route: Route
         call.answer(asked, ALWAYS_SERVER)
         assert call.done().code is None
         assert not is_asked(client, "demo__structured")
-        with servers.client(route, UPSTREAM) as other:
+        with servers.client(route, UPSTREAM, calls_through=through) as other:
             assert is_asked(other, "demo__echo")
             assert is_asked(other, "demo__structured")
 
 
 @pytest.mark.requirement("consent.upstream")
-def test_all_five_answers_stand_in_their_order(servers: Servers, tmp_path: Path) -> None:
+@each_way
+def test_all_five_answers_stand_in_their_order(through: bool, servers: Servers, tmp_path: Path) -> None:
     settings = tmp_path / "coretools-mcp" / "settings.json"
     settings.parent.mkdir()
     settings.write_text("{}")
     served = stdio_server(servers.root, servers.config(UPSTREAM), settings_environment(tmp_path))
-    with served as wire, introduced(wire, "2025-11-25") as client:
+    with served as wire, introduced(wire, "2025-11-25", calls_through=through) as client:
         call = client.call("demo__echo", {"text": "x"})
         asked = call.asked()
         assert asked.decisions == ["once", "always", "always_server", "save", "deny"]
@@ -108,14 +121,15 @@ def test_all_five_answers_stand_in_their_order(servers: Servers, tmp_path: Path)
 
 
 @pytest.mark.requirement("consent.save")
+@each_way
 def test_an_upstreams_result_stays_whole_beside_the_line_that_nothing_was_saved(
-    servers: Servers, tmp_path: Path
+    through: bool, servers: Servers, tmp_path: Path
 ) -> None:
     settings = tmp_path / "coretools-mcp" / "settings.json"
     settings.parent.mkdir()
     settings.write_text("{}")
     served = stdio_server(servers.root, servers.config(UPSTREAM), settings_environment(tmp_path))
-    with served as wire, introduced(wire, "2025-11-25") as client:
+    with served as wire, introduced(wire, "2025-11-25", calls_through=through) as client:
         call = client.call("demo__echo", {"text": "x"})
         asked = call.asked()
         settings.write_text("[]")
@@ -127,9 +141,12 @@ def test_an_upstreams_result_stays_whole_beside_the_line_that_nothing_was_saved(
 
 
 @pytest.mark.requirement("consent.upstream")
+@each_way
 @by_route(NETWORK_ROUTES)
-def test_a_client_that_cannot_be_asked_gets_no_upstream_over_the_network(route: Route, servers: Servers) -> None:
-    with servers.client(route, UPSTREAM, capabilities={}) as client:
+def test_a_client_that_cannot_be_asked_gets_no_upstream_over_the_network(
+    through: bool, route: Route, servers: Servers
+) -> None:
+    with servers.client(route, UPSTREAM, calls_through=through, capabilities={}) as client:
         done = client.call("demo__echo", {"text": "x"}).done()
         assert done.code == "execution_denied"
         assert "confirmation.whenUnavailable" in done.text

@@ -69,9 +69,13 @@ class WireClient:
         capabilities: What it announces.
         answer: Answers what it is asked.
         meta: Goes into `_meta` of each request.
+        name: What it calls itself.
     """
 
-    def __init__(self, streams: Any, era: str, capabilities: Json, answer: Answer | None, meta: Json) -> None:
+    def __init__(
+        self, streams: Any, era: str, capabilities: Json, answer: Answer | None, meta: Json, name: str = "wire"
+    ) -> None:
+        self.info = {"name": name, "version": "1"}
         self._read, self._write = streams[:2]
         self.era = era
         self.capabilities = capabilities
@@ -171,7 +175,11 @@ class WireClient:
         stamped: Json = {**self.meta, **(meta or {})}
         headers = {"mcp-protocol-version": REVISIONS[self.era]} if method != "initialize" else {}
         if self.is_modern:
-            keys = {"protocolVersion": REVISIONS["modern"], "clientCapabilities": self.capabilities, "clientInfo": INFO}
+            keys = {
+                "protocolVersion": REVISIONS["modern"],
+                "clientCapabilities": self.capabilities,
+                "clientInfo": self.info,
+            }
             stamped |= {f"io.modelcontextprotocol/{key}": value for key, value in keys.items()}
             named = {"resources": "uri", "tasks": "taskId"}.get(method.partition("/")[0], "name")
             name = (params or {}).get(named)
@@ -196,7 +204,7 @@ class WireClient:
         if self.is_modern:
             self.welcome = await self.request("server/discover")
             return
-        params = {"protocolVersion": REVISIONS["handshake"], "capabilities": self.capabilities, "clientInfo": INFO}
+        params = {"protocolVersion": REVISIONS["handshake"], "capabilities": self.capabilities, "clientInfo": self.info}
         self.welcome = await self.request("initialize", params)
         await self.notify("notifications/initialized")
 
@@ -220,6 +228,8 @@ class WireClient:
     async def call(self, tool: str, arguments: Json | None = None, meta: Json | None = None) -> Json:
         """Call a tool; questions are answered."""
         given = {} if arguments is None else {"arguments": arguments}
+        if Way.is_through and "__" in tool:
+            tool, given = "call_tool", {"arguments": {"name": tool, **given}}
         return await self.ask_in_rounds("tools/call", {"name": tool, **given}, meta)
 
     async def told(self, tool: str, arguments: Json | None = None) -> Any:
@@ -239,7 +249,10 @@ class WireClient:
         return {item[key]: item for item in result[kind]}
 
 
-INFO = {"name": "wire", "version": "1"}
+class Way:
+    """How the clients of a test call tools: by their names, or through call_tool where these are searched for."""
+
+    is_through = False
 
 
 def said(result: Json) -> Any:
@@ -274,11 +287,12 @@ async def client_on(
     capabilities: Json | None = None,
     answer: Answer | None = None,
     meta: Json | None = None,
+    name: str = "wire",
 ) -> AsyncGenerator[WireClient]:
     """A client that has introduced itself."""
     with anyio.fail_after(CEILING):
         async with transport as streams, anyio.create_task_group() as tasks:
-            client = WireClient(streams, era, ALL if capabilities is None else capabilities, answer, meta or {})
+            client = WireClient(streams, era, ALL if capabilities is None else capabilities, answer, meta or {}, name)
             tasks.start_soon(client.run)
             await client.introduce()
             yield client
@@ -318,6 +332,8 @@ async def proxied(
 ) -> AsyncGenerator[WireClient]:
     """A client of a proxy of its own; the proxy is in this process, or over stdio in another one."""
     written: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
+    if Way.is_through:
+        written["proxy"] = {"search": "on", **written.get("proxy", {})}
     config = write_config(folder, written)
     if transport == "stdio":
         command = StdioServerParameters(command=sys.executable, args=forked(server_arguments(None, config)))

@@ -11,8 +11,18 @@ import pytest
 
 from tests.background_servers import background_server
 from tests.harness import PEERS
+from tests.interaction.relay.clients import Way
 
 Entry = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(params=[False, True], ids=["direct", "call_tool"])
+def each_way(request: pytest.FixtureRequest) -> Generator[None]:
+    """Tests that use this run twice: once their clients call tools by their names, once through call_tool."""
+    Way.is_through = request.param
+    yield
+    Way.is_through = False
+
 
 _ROOMS = itertools.count(1)
 

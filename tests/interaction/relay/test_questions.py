@@ -32,6 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("relay.questions")
+@pytest.mark.usefixtures("each_way")
 @by_eras
 async def test_a_form_and_an_address_are_shown_with_the_servers_alias_and_every_answer_finds_back(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
@@ -55,6 +56,7 @@ async def test_a_form_and_an_address_are_shown_with_the_servers_alias_and_every_
 
 
 @pytest.mark.requirement("relay.questions")
+@pytest.mark.usefixtures("each_way")
 @by_eras
 async def test_sampling_and_roots_are_asked_for_too(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
@@ -69,6 +71,7 @@ async def test_sampling_and_roots_are_asked_for_too(
 
 
 @pytest.mark.requirement("relay.questions")
+@pytest.mark.usefixtures("each_way")
 @by_eras
 async def test_an_upstream_may_ask_again_and_in_prompts(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path

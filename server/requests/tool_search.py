@@ -1,0 +1,344 @@
+"""Search in place of lists: three tools stand for those of the servers behind us where these would cost too much.
+
+`search_tools` finds tools, `describe_tool` tells all of one, `call_tool` calls it. The list of tools stays the same
+whatever is found, since the caches of models live on it. A call of `call_tool` becomes one of the tool that it names
+before anything else is done with it (`ToolRequests.answer_as_it_is`), so the rules, questions and limits of that tool
+hold. A client that decides by its own dialog sees `call_tool`, published as what the worst of them may be: allowing it
+for good is like allowing all our tools for good, and what a dialog does not decide for the tool itself it does not
+decide in this way either (`tools.call.consent.accept` looks at that tool).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
+
+import anyio
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from server.json_rpc import Json, as_mapping
+from server.sdk_seams import RequestContext, client_name
+from server.upstreams.catalog.apps import is_for_models
+from server.upstreams.catalog.names import MAX_NAME, SEARCH_NAMES
+from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.pool import UpstreamPool
+from server.upstreams.session.listing import in_turns
+from server.upstreams.wire.own_meta import chain_of
+from tools.call.base_tool import BaseTool
+from tools.call.registry import ToolRegistry
+from tools.contract.display import visible_line
+from tools.contract.errors import ToolError, ToolErrorType, ToolNotRegisteredError
+from tools.contract.results import ToolResult
+from tools.contract.threads import THREADS
+from tools.permissions.policy import PermissionPolicy
+
+if TYPE_CHECKING:
+    from server.upstreams.catalog.tool_search import ToolIndex
+
+SEARCH, DESCRIBE, CALL = SEARCH_NAMES
+LARGE_CHARS = 40_000
+"""Characters of JSON, about 10,000 tokens, from which on tools are searched for. That is 5 % of a window of 200,000
+tokens, and some 50 tools, the number above which models are said to choose worse (ours)."""
+SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
+"""How the names of clients begin, in lower case, that keep tools back by themselves and have their own search."""
+USUAL, MOST = 5, 20  # tools that one search finds (Qwen Code)
+MOST_SERVER_CHARS = 3_600  # that the description spends on what servers there are (ours)
+MOST_ABOUT_CHARS = 100  # of what is said of one of them there (ours)
+MOST_LINE_CHARS = 200  # of what is said of a tool that is found (ours)
+MOST_ARGUMENTS = 8  # that are named of it (ours)
+
+
+@dataclass(slots=True)
+class ToolSearch:
+    """What is kept back of the list for whom, and the three tools in its place."""
+
+    mode: Literal["auto", "on", "off"]
+    registry: ToolRegistry
+    policy: PermissionPolicy
+    pool: UpstreamPool
+    _is_large: bool | None = None  # whether the lists are too large for clients; once they were, it stays
+    _version: int = 0  # of the tools that there are
+    _found: tuple[int, ToolIndex, list[DiscoveredMCPTool]] | None = None
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def changed(self) -> None:
+        """Tools, or the rules about them, are others now."""
+        self._version += 1
+        self._is_large = self._is_large or None
+
+    def is_on(self, ctx: RequestContext) -> bool:
+        """Whether the client of a request searches for tools with us. Servers like this one get all of them."""
+        if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
+            return False
+        return self.mode == "on" or (not client_name(ctx).lower().startswith(SEARCHING_CLIENTS) and self._are_many())
+
+    def _are_many(self) -> bool:
+        if self._is_large is None:
+            chars = 0
+            for tool in self.registry.get_all_tools():
+                if self.is_kept_back(tool) and self._is_offered(tool):
+                    chars += len(json.dumps(tool.definition, ensure_ascii=False, separators=(",", ":")))
+                    if chars >= LARGE_CHARS:
+                        break
+            self._is_large = chars >= LARGE_CHARS
+        return self._is_large
+
+    def is_kept_back(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
+        """Whether a tool is not listed where search is on. What apps alone call has to be, for hosts to know of it."""
+        if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
+            return False
+        owner = self.pool.by_alias.get(tool.alias)
+        if owner is None or owner.is_login_offered:
+            return owner is None
+        always = owner.entry.always_load
+        marked = owner.entry.trust and as_mapping(tool.definition.get("_meta")).get("anthropic/alwaysLoad") is True
+        return not (marked or always is True or (always and not {tool.upstream_name, tool.name}.isdisjoint(always)))
+
+    def _is_offered(self, tool: BaseTool[Any]) -> bool:
+        return self.policy.why_not_offered(tool.traits) is None
+
+    def _is_callable(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
+        """Whether a model may call a tool that is not in its list."""
+        return isinstance(tool, DiscoveredMCPTool) and is_for_models(tool.definition) and self._is_offered(tool)
+
+    def listed(self) -> list[Json]:
+        """The three tools as `tools/list` has them."""
+        text, more = {"type": "string"}, {"type": "integer", "default": USUAL, "minimum": 1, "maximum": MOST}
+        query = {
+            **text,
+            "description": "What the tool does, e.g. 'refund a payment'; or names: 'select:a,b'. +word: must occur.",
+        }
+        name = {**text, "description": "As search_tools gives it."}
+        arguments = {"type": "object", "description": "The tool's own arguments."}
+        reads = {"readOnlyHint": True, "openWorldHint": False}
+        calls = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
+        return [
+            _tool(
+                SEARCH,
+                "Search tools",
+                f"Find tools of other servers, which are not in your list of tools. Servers: {self._servers()}.",
+                {"query": query, "limit": more},
+                ["query"],
+                reads,
+            ),
+            _tool(
+                DESCRIBE,
+                "Describe tool",
+                "The whole definition of a tool that search_tools found, with the schema of its arguments.",
+                {"name": name},
+                ["name"],
+                reads,
+            ),
+            _tool(
+                CALL,
+                "Call tool",
+                "Call a tool that search_tools found.",
+                {"name": name, "arguments": arguments},
+                ["name"],
+                calls,
+            ),
+        ]
+
+    def _servers(self) -> str:
+        """The servers with what the operator says of them, as far as there is room."""
+        entries = [(each.alias, visible_line(each.entry.description)) for each in self.pool.upstreams]
+        entries = [each for each in entries if not self.policy.why_server_not_offered(each[0])]
+        room = (MOST_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
+        room = min(room, MOST_ABOUT_CHARS)
+        told = [f"{alias} ({_cut(about, room)})" if about and room > 10 else alias for alias, about in entries]
+        text = ", ".join(told)
+        return text if len(text) <= MOST_SERVER_CHARS else f"{text[:MOST_SERVER_CHARS].rpartition(', ')[0]} and more"
+
+    async def answer(self, name: str, arguments: Json, published: Callable[[DiscoveredMCPTool], Json]) -> ToolResult:
+        """The result of `search_tools` or `describe_tool`.
+
+        Args:
+            name: Which of them.
+            arguments: As they came.
+            published: Gives the definition of a tool that clients see.
+        """
+        await self.pool.wait_for_first_list()
+        try:
+            if name == DESCRIBE:
+                return await self._describe(arguments, published)
+            return await self._search(arguments)
+        except ToolError as error:
+            return ToolResult.failed(error)
+
+    async def _search(self, arguments: Json) -> ToolResult:
+        from server.upstreams.catalog.tool_search import MOST_QUERY_CHARS  # noqa: PLC0415 - with the first search
+
+        query, limit = arguments.get("query"), arguments.get("limit", USUAL)
+        if not isinstance(query, str) or not query.strip():
+            raise _invalid(SEARCH, "query has to be a text that says what the tool does.")
+        if len(query) > MOST_QUERY_CHARS:
+            raise _invalid(SEARCH, f"the query has {len(query)} characters and may have {MOST_QUERY_CHARS}.")
+        if not query.isprintable() and not "".join(query.split()).isprintable():
+            raise _invalid(SEARCH, "the query has control characters, and words are looked for.")
+        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
+            raise _invalid(SEARCH, f"limit has to be a whole number from 1 to {MOST}.")
+        index, tools = await self._indexed()
+        found = [tools[each] for each in index.find(query, limit, lambda number: self._is_there(tools[number]))]
+        about = [
+            {
+                "name": tool.name,
+                **({"title": title} if (title := tool.definition.get("title")) else {}),
+                "description": _first_line(tool),
+                "server": tool.alias,
+            }
+            for tool in found
+        ]
+        if not found:
+            said = (
+                f"No tool fits '{visible_line(query[:100])}' well. Say in other words what it does, and to what. "
+                f"The servers are: {self._servers()}."
+            )
+            return ToolResult(said, structured={"tools": []})
+        lines = [f"{tool.name}: {_first_line(tool)}{_arguments_of(tool)}" for tool in found]
+        lines.append(f"{DESCRIBE} tells all of one of them; {CALL} calls it.")
+        return ToolResult("\n".join(lines), structured={"tools": about})
+
+    async def _describe(self, arguments: Json, published: Callable[[DiscoveredMCPTool], Json]) -> ToolResult:
+        name = arguments.get("name")
+        if not isinstance(name, str) or not name:
+            raise _invalid(DESCRIBE, "name has to be the name of a tool, as search_tools gives it.")
+        tool = self.registry.find(name)
+        if tool is None:
+            index, tools = await self._indexed()
+            named = [tools[each] for each in index.named(name[:MAX_NAME]) if self._is_there(tools[each])]
+            tool = named[0] if len(named) == 1 else None
+        if not self._is_callable(tool):
+            raise self._unknown(name)
+        definition = published(tool)
+        return ToolResult(json.dumps(definition, ensure_ascii=False), structured=definition)
+
+    def _is_there(self, tool: DiscoveredMCPTool) -> bool:
+        """Whether what was indexed is still what its name stands for, and may be called."""
+        return self.registry.find(tool.name) is tool and self._is_callable(tool)
+
+    async def _indexed(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
+        from server.upstreams.catalog.tool_search import SearchText, ToolIndex  # noqa: PLC0415 - with the first search
+
+        async with self._turn:
+            if self._found is None or self._found[0] != self._version:
+                version = self._version
+                tools: list[DiscoveredMCPTool] = []
+                async for tool in in_turns(self.registry.get_all_tools()):
+                    owner = self.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
+                    # What is there to log in is listed.
+                    if self._is_callable(tool) and not (owner is not None and owner.is_login_offered):
+                        tools.append(tool)
+
+                def build() -> ToolIndex:
+                    return ToolIndex(
+                        SearchText(
+                            tool.name,
+                            tool.alias,
+                            tool.upstream_name,
+                            tool.definition.get("title") or "",
+                            _hint_of(tool),
+                            tool.description,
+                            _parameters_of(tool),
+                        )
+                        for tool in tools
+                    )
+
+                self._found = version, await THREADS.run(build), tools
+            return self._found[1:]
+
+    async def unwrapped(self, params: Mapping[str, Any]) -> Json:
+        """The parameters of a call of `call_tool` as those of a call of the tool that it names.
+
+        Raises:
+            MCPError: There is no such tool for a model, or none that is called in this way.
+        """
+        given = as_mapping(params.get("arguments"))
+        name, arguments = given.get("name"), given.get("arguments")
+        if not isinstance(name, str) or not name:
+            raise _refusal(
+                "call_tool was given no name of a tool, so nothing was called. Give it one that search_tools finds."
+            )
+        if not isinstance(arguments, dict | None):
+            raise _refusal(f"The arguments for '{_shown(name)}' have to be an object, so nothing was called.")
+        tool = self.registry.find(name)
+        if name in SEARCH_NAMES or (tool is not None and not isinstance(tool, DiscoveredMCPTool)):
+            raise _refusal(
+                f"'{_shown(name)}' is a tool of this server itself, so call_tool does not call it: call it directly."
+            )
+        owner = self.pool.by_alias.get(tool.alias) if tool is not None else self.pool.owner_of(name)
+        # What it was in the last run does not tell whether models may call it in this one.
+        if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool)):
+            owner = await self.pool.when_known(name, owner)
+            tool = self.registry.find(name)
+        # The tool of a server that is not there now is told of as if it was called by its name.
+        if not self._is_callable(tool) and (tool is not None or owner is None):
+            unknown = self._unknown(name)
+            raise _refusal(unknown.message, nearest=list(unknown.nearest))
+        rest = {key: value for key, value in params.items() if key != "arguments"}
+        return {**rest, "name": name} | ({} if arguments is None else {"arguments": arguments})
+
+    def _unknown(self, name: str) -> ToolNotRegisteredError:
+        """The error for a name that no tool has that may be called here; it proposes none but such tools."""
+        nearest = self.registry.not_registered(name).nearest
+        near = tuple(each for each in nearest if each != name and self._is_callable(self.registry.find(each)))
+        return ToolNotRegisteredError(_shown(name), near)
+
+
+def _tool(
+    name: str, title: str, description: str, properties: Json, required: Sequence[str], annotations: Json
+) -> Json:
+    schema: Json = {"type": "object", "properties": properties, "required": list(required)}
+    return {
+        "name": name,
+        "title": title,
+        "description": description,
+        "inputSchema": schema,
+        "annotations": annotations,
+    }
+
+
+def _cut(text: str, room: int) -> str:
+    """As much of a text as there is room for, in whole words."""
+    return text if len(text) <= room else f"{text[:room].rpartition(' ')[0] or text[:room]}…"
+
+
+def _shown(name: str) -> str:
+    return visible_line(name[:MAX_NAME])
+
+
+def _first_line(tool: DiscoveredMCPTool) -> str:
+    line = next((line for line in map(str.strip, str(tool.description).splitlines()) if line), "")
+    return _cut(visible_line(line), MOST_LINE_CHARS)
+
+
+def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
+    """The names of a tool's parameters, with what is said of each."""
+    properties = as_mapping(tool.parameter_schema.get("properties"))
+    said = {name: as_mapping(each).get("description") for name, each in properties.items()}
+    return {name: text if isinstance(text, str) else "" for name, text in said.items()}
+
+
+def _arguments_of(tool: DiscoveredMCPTool) -> str:
+    """The arguments of a tool for models, those that it needs first."""
+    needed: Any = tool.parameter_schema.get("required")
+    required: Sequence[Any] = cast("list[Any]", needed) if isinstance(needed, list) else ()
+    names = list(_parameters_of(tool))
+    told = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
+    more = ", …" if len(told) > MOST_ARGUMENTS else ""
+    return f" Arguments: {visible_line(', '.join(told[:MOST_ARGUMENTS]))}{more}." if told else ""
+
+
+def _hint_of(tool: DiscoveredMCPTool) -> str:
+    hint = as_mapping(tool.definition.get("_meta")).get("anthropic/searchHint")
+    return hint if isinstance(hint, str) else ""
+
+
+def _invalid(tool: str, reason: str) -> ToolError:
+    return ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"{tool} found nothing: {reason}")
+
+
+def _refusal(message: str, **data: Any) -> MCPError:
+    return MCPError(code=types.INVALID_PARAMS, message=message, data=data or None)

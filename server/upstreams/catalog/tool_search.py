@@ -1,0 +1,422 @@
+"""Which tools fit a query: an index of what they are called and of what is said of them, and the ranking by it.
+
+BM25F (Robertson and Zaragoza, 2009) over weighted fields finds tools, where a word of the query counts for words of
+its group, too. Whether one of them is an answer is another matter: for that it has to fit a good part of what the query
+says, and to do what its first word says where that is known as an action. Where none does, nothing is found. All
+numbers are ours; what they are worth is measured by bench/tool_search.py. Nothing here knows of clients or rules.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import re
+import unicodedata
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+MOST_QUERY_CHARS = 1_000  # of a query; a longer one is to be refused
+MOST_WORDS = 24  # of a query that count
+MOST_FIELD_CHARS = 4_000  # of one field that are read
+MOST_CANDIDATES = 200  # tools that a query's rarer words find; its commoner words only rank these
+MOST_RANKED = 16  # of them that are looked at for how much of the query they fit
+SELECT = "select:"  # what a query for exact names begins with (Qwen Code)
+
+FLOOR = 0.62  # the part of a query that the best tool has to fit
+NEAR_BEST = 0.5  # the part of what the best one fits that others have to
+GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # what a word of the same group, or one that begins alike, counts for the rank
+GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # the same for the fit
+AGAIN = 0.6  # the same for a word of the tool that counts already
+UNKNOWN_SHARE = 0.8  # what a word is that no tool has
+LONG, BEYOND = 2.5, 0.2  # a query of more than so many words says much that matters less: what each of these counts
+OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # what is left of the fit of a tool that does another thing, or perhaps does
+LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
+
+_ACTIONS = """
+list show get find search look fetch retrieve read view query browse see lookup display check inspect locate discover
+identify describe tell open know dump enumerate pull load examine / remove delete drop erase destroy clear purge
+discard wipe trash uninstall detach strip unset empty / create add make insert register generate build compose draft
+provision put start spin file produce introduce launch open record log / update edit change modify set adjust alter
+revise patch amend correct fix tweak transition mark turn replace / send post publish deliver share dispatch submit
+forward notify write say tell / cancel abort revoke terminate stop void withdraw unsubscribe delete end / run launch
+execute trigger invoke perform evaluate exec / start boot resume begin restart launch / restart rerun retry repeat
+reboot redo / stop pause suspend disable deactivate halt freeze shutdown close kill / enable activate resume unfreeze
+/ copy duplicate clone replicate fork / move transfer relocate migrate reorganize put hand / merge combine join unite
+consolidate concatenate / split divide separate / upload import attach ingest store save push put persist write /
+download export save extract pull backup / approve accept confirm / reject decline deny refuse dispute contest fight
+challenge / assign allocate delegate reassign give hand / invite add bring attach append put / grant share permit give
+invite / book reserve schedule plan arrange create / reschedule postpone move update delay / reply respond answer /
+comment note annotate remark write / close resolve complete finish finalize / restore recover undo revert rollback
+undelete reopen reset unstage / archive shelve close / rate review score / count total sum tally / summarize summary
+overview digest condense / compare diff contrast / convert transform translate change / calculate compute estimate
+measure work / analyze explain diagnose debug investigate / validate verify check test lint prove / sort order rank /
+filter sort / track follow trace monitor watch / block ban restrict blacklist / mute silence snooze quiet / lock
+protect secure / unlock release / draw render plot visualize / play listen stream / skip next jump / tag label
+categorize mark classify / link connect relate attach associate tie / pay charge bill collect / buy purchase order
+acquire / refund reimburse return / rename update move / resize scale grow shrink expand / type fill enter input write
+/ click press tap push / subscribe follow watch / deploy release rollout ship / react like / pin star favorite
+bookmark / crop cut trim clip / switch checkout toggle / encrypt encode sign / decrypt decode / print / scan detect
+recognize / ask query prompt / rotate renew refresh regenerate / apply request submit / hire onboard / fire dismiss
+offboard / clock punch log / pick choose select
+"""
+"""Words for what is done that are said for one another, in groups."""
+
+_THINGS = """
+ticket issue bug incident case problem defect task / mail email message inbox letter newsletter / message chat dm sms
+text conversation post / picture image photo photograph screenshot thumbnail / video clip movie film recording / song
+track music audio tune / sound volume loudness audio / playlist queue / file document doc attachment / folder
+directory / tree hierarchy structure nested / page article wiki document / note memo reminder insight takeaway / user
+person member people account profile contact employee colleague teammate developer engineer / contact prospect lead
+person / customer client buyer consumer shopper guest / team group organization org company workspace business /
+company account organization employer vendor supplier / employee staff worker colleague personnel / channel room
+conversation thread / calendar agenda schedule / event meeting appointment / available availability free busy freebusy
+slot opening / vacation leave holiday absence ooo pto / salary payroll wage compensation payslip / project repository
+repo board / repository repo codebase git / pr pull merge / commit revision changeset history / history log past
+changelog audit trail / change modification edit diff / deployment release rollout / pipeline workflow ci build job
+action / server host machine instance vm / container pod docker / cluster kubernetes k8s node / replica scale copy /
+database db sql postgres / table schema relation / column field attribute property schema / migration ddl schema /
+query sql select statement / row record entry item / connection session / website site webpage page web url / url link
+address web / product item article sku goods merchandise / stock inventory quantity warehouse / price cost fee quote
+rate amount / discount coupon promotion voucher / cart basket checkout / order purchase / shipment parcel package
+delivery shipping / address location place geocode coordinate / coordinate latitude longitude geocode / place venue
+poi spot cafe restaurant shop / restaurant food dining menu / weather forecast temperature climate rain / map route
+direction navigation / distance far length travel / altitude elevation height / trip travel journey itinerary / flight
+airline plane / hotel lodging accommodation room stay / car vehicle ride / subscription plan recurring / card board
+kanban / sprint iteration milestone cycle / deal opportunity pipeline / task todo / permission access role right
+privilege acl / secret password credential key token / key certificate credential / setting configuration config
+preference option / flag toggle feature / alert alarm warning monitor notification / metric measurement usage cpu
+memory statistic / report analytics statistic / dashboard chart graph / error exception crash failure fault bug /
+error console log stacktrace / outage incident downtime / oncall pager duty rotation / shift roster rota / money
+currency cash fund / exchange currency rate conversion / balance money fund / transaction payment charge transfer /
+chargeback dispute / invoice bill receipt / expense spending cost / tax vat / spreadsheet sheet excel workbook / cell
+range / slide presentation deck / form survey questionnaire poll / device sensor gadget appliance thermostat / light
+lamp bulb brightness / temperature heating thermostat / door lock / book title novel / author writer / recipe dish
+meal / ingredient food / nutrition calorie diet / workout exercise training fitness / patient medical health / doctor
+physician provider practitioner / drug medication medicine prescription / course class lesson / student pupil learner
+/ grade mark score / job position vacancy posting / candidate applicant resume / contract agreement / signature sign /
+latest recent newest lately / rule filter policy / backup snapshot copy / version release revision / title name / code
+source snippet / javascript js script / dependency package library module / domain dns / certificate ssl tls https /
+firewall port network security / shell exec terminal command / traffic visitor / campaign ad advertisement / segment
+audience list / subscriber audience / tweet post status / follower friend / template layout / language locale / phone
+telephone call / call phone meeting activity / emoji reaction thumb / fact observation / relationship relation edge
+link / node entity object / content text body / size large big bytes / time clock date today now timezone / holiday
+festival / currency coin crypto / share stock equity ticker quote / loan mortgage credit / branch ref / headline news
+article / definition meaning dictionary / synonym thesaurus / printer print / camera photo / subtitle caption
+transcript / logo brand / warranty guarantee / feedback review rating testimonial / notification push / webhook
+callback / endpoint api route / cache cdn / bucket storage blob / queue topic / log logging output / vulnerability cve
+security / license permit / asset equipment hardware / laptop computer device / seat ticket / team squad / game match
+fixture / goal target okr / comment remark discussion / attendee guest participant / reminder alarm / caption
+description
+"""
+"""Nouns likewise."""
+
+_PHRASES = {
+    "pull request": "pr",
+    "merge request": "pr",
+    "log in": "login",
+    "sign in": "login",
+    "money back": "refund",
+    "get rid of": "delete",
+    "take down": "delete",
+    "take back": "delete",
+    "throw away": "delete",
+    "threw away": "delete",
+    "look up": "lookup",
+    "turn off": "disable",
+    "switch off": "disable",
+    "turn on": "enable",
+    "switch on": "enable",
+    "shut down": "stop",
+    "set up": "create",
+    "roll back": "rollback",
+    "bring back": "restore",
+    "get back": "restore",
+    "give back": "refund",
+    "call off": "cancel",
+    "close down": "archive",
+    "who is": "user",
+    "time off": "vacation",
+    "day off": "vacation",
+    "time zone": "timezone",
+    "on call": "oncall",
+    "web site": "website",
+    "how much": "price",
+    "how many": "count",
+    "how far": "distance",
+    "how do i get": "directions",
+    "sign up": "register",
+    "put off": "postpone",
+    "hand over": "assign",
+    "work out": "calculate",
+    "fill out": "fill",
+    "fill in": "fill",
+    "to do": "todo",
+    "text message": "sms",
+    "virtual machine": "vm",
+    "give me": "get",
+    "tell me": "get",
+    "show me": "show",
+    "real time": "live",
+}
+"""What is said in several words, and the one word for it."""
+
+_LIGHT = frozenset(
+    ("bring", "get", "give", "hold", "keep", "know", "make", "put", "save", "set", "take", "tell", "write")
+)
+"""Of the actions, those that say little of what is done."""
+_STOP = """
+a an and any are as at be been being but by can could did do does for from had has have how i if in into is it its
+just may me might must my need of off on onto or our out over please shall she should so some such than that the their
+them then there these they this those to tool tools up us use used using very via want was we were what when where
+which while will with would you your he her him his someone somebody everyone everybody something thing things
+everything anything all each every let lets allow allows allowing given also about under through within without not no
+only own one two other another who whose whom why am between both more most much many like here around currently
+current particular specific certain whole entire existing already actually exactly several few new different right
+possible able back sure again myself once per inside ve re ll don doesn aren isn haven additional further away
+together
+"""
+"""Words that say nothing of what is looked for."""
+
+_SMALL = frozenset(_STOP.split())
+_WORD = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\d_A-Za-z]+")
+_PHRASE = re.compile(rf"\b({'|'.join(_PHRASES)})(?=s?\b)", re.IGNORECASE)
+_NOT_OF_NAME = re.compile(r"[\W_]+")
+_SENTENCE_END = re.compile(r"[.!?](?:\s|$)|\n")
+_ENDINGS = (("ing", 3), ("ied", 3), ("ed", 3), ("ion", 4))  # and how many letters have to be left
+
+
+@lru_cache(20_000)
+def stem(word: str) -> str:
+    """What the forms of an English word have in common, roughly: only the commonest endings go."""
+    if len(word) <= 3 or not word.isascii():
+        return word
+    if word.endswith("ies"):
+        word = word[:-3] + "y"
+    elif word.endswith(("sses", "shes", "ches", "xes", "zes")):
+        word = word[:-2]
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending, least in _ENDINGS:
+        rest = word.removesuffix(ending)
+        if rest != word and len(rest) >= least and not rest.isdigit():
+            if ending == "ied":
+                return rest + "y"
+            if ending != "ion" and rest[-1] == rest[-2] and rest[-1] not in "lsz":
+                return rest[:-1]
+            # "creation" is of "create", and "translation" of "translate".
+            word = rest
+            break
+    return word[:-1] if word.endswith("e") and len(word) > 4 else word
+
+
+def words_of(text: str) -> Iterator[str]:
+    """The words of a text, however they are joined and written; small ones that say nothing are left out."""
+    text = text[:MOST_FIELD_CHARS]
+    if not text.isascii():
+        text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
+    for found in _WORD.findall(text):
+        word = found.lower()
+        if word not in _SMALL and (len(word) > 1 or not word.isascii() or word.isdigit()):
+            yield word
+
+
+def name_key(name: str) -> str:
+    """A name without what separates its words."""
+    return _NOT_OF_NAME.sub("", name).casefold()
+
+
+def _groups_of(table: str) -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(map(stem, group.split())) for group in table.split("/"))
+
+
+_ACTION_GROUPS = _groups_of(_ACTIONS)
+_GROUPS = _ACTION_GROUPS + _groups_of(_THINGS)
+_OF_WORD: dict[str, list[int]] = defaultdict(list)  # the numbers of the groups of each word
+for _number, _group in enumerate(_GROUPS):
+    for _word in _group:
+        _OF_WORD[_word].append(_number)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchText:
+    """What is said of one tool."""
+
+    name: str  # as clients know it
+    server: str  # the alias of its server
+    own_name: str  # what its server calls it
+    title: str = ""
+    hint: str = ""  # words by which it wants to be found
+    description: str = ""
+    parameters: Mapping[str, str] | None = None  # their names, with what is said of each
+
+    def fields(self) -> Iterator[tuple[float, float, Iterable[str]]]:
+        """The words of each field, with what one of them counts for the rank and for the fit."""
+        yield 3.0, 1.0, words_of(self.own_name)
+        yield 1.0, 0.8, words_of(self.server)
+        yield 2.0, 1.0, words_of(self.hint)
+        yield 1.5, 1.0, words_of(self.title)
+        end = _SENTENCE_END.search(self.description)
+        first = end.start() if end is not None else len(self.description)
+        yield 1.5, 0.9, words_of(self.description[:first])
+        yield 0.7, 0.7, words_of(self.description[first:])
+        if self.parameters:
+            yield 0.5, 0.7, words_of(" ".join(self.parameters))
+            yield 0.25, 0.6, words_of(" ".join(self.parameters.values()))
+
+
+Postings = Mapping[int, float]  # the tools that have a word, and how much it says of each; best first
+
+
+@dataclass(frozen=True, slots=True)
+class _Concept:
+    """One word of a query."""
+
+    word: str
+    groups: Sequence[int]
+    alike: Sequence[str]  # words that begin like it, where no tool has it
+    postings: Sequence[tuple[float, Postings]]  # the tools that it finds in each way, and what that counts
+    weight: float  # how rare it is
+
+
+class ToolIndex:
+    """Finds tools by queries. To build one blocks: it takes a tenth of a millisecond for each tool."""
+
+    def __init__(self, texts: Iterable[SearchText]) -> None:
+        self.texts = tuple(texts)
+        self._by_key: dict[str, list[int]] = defaultdict(list)
+        self._fits: list[dict[str, float]] = []  # the words of each tool, with how well it fits where one is asked for
+        weighted: list[dict[str, float]] = []
+        for number, text in enumerate(self.texts):
+            for key in dict.fromkeys(map(name_key, (text.name, f"{text.server}__{text.own_name}", text.own_name))):
+                self._by_key[key].append(number)
+            weights: dict[str, float] = defaultdict(float)
+            fits: dict[str, float] = {}
+            for weight, fit, words in text.fields():
+                for word, count in Counter(map(stem, words)).items():
+                    weights[word] += weight * (1 + math.log(count))
+                    fits[word] = max(fit, fits.get(word, 0.0))
+            weighted.append(weights)
+            self._fits.append(fits)
+        average = sum(sum(weights.values()) for weights in weighted) / max(len(weighted), 1) or 1.0
+        postings: dict[str, dict[int, float]] = defaultdict(dict)
+        for number, weights in enumerate(weighted):
+            norm = 1 - LENGTH + LENGTH * sum(weights.values()) / average
+            for word, weight in weights.items():
+                postings[word][number] = weight / (weight + SATURATION * norm)
+        self._postings = {word: _best_first([each]) for word, each in postings.items()}
+        self._of_group = [_best_first([postings[word] for word in group if word in postings]) for group in _GROUPS]
+        self._vocabulary = sorted(self._postings)
+
+    def named(self, query: str) -> list[int]:
+        """The tools whose names a query is, or has in it, in any spelling."""
+        keys = [name_key(query), *(name_key(word) for word in query.split() if not word.isalpha())]
+        found = itertools.chain.from_iterable(self._by_key.get(key, ()) for key in keys if key)
+        return list(dict.fromkeys(found))
+
+    def find(self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None) -> list[int]:
+        """The numbers of the tools that fit a query, best first; none where none fits well.
+
+        Args:
+            query: What is looked for; a word with a plus before it has to be there.
+            limit: How many are wanted.
+            is_wanted: Whether a tool may be found; asked of those alone that would be.
+        """
+        if query.startswith(SELECT):
+            chosen = itertools.chain.from_iterable(map(self.named, query.removeprefix(SELECT).split(",")))
+            return [number for number in dict.fromkeys(chosen) if is_wanted is None or is_wanted(number)][:limit]
+        needed = [stem(word) for each in query.split() if each.startswith("+") for word in words_of(each)]
+        ranked = self.ranked(query)
+        best = max((fit for _, fit in ranked[:limit]), default=0.0)
+        fitting = [number for number, fit in ranked if (needed or best >= FLOOR) and fit >= best * NEAR_BEST]
+        found: list[int] = []
+        for number in dict.fromkeys((*self.named(query), *fitting)):
+            if not all(word in self._fits[number] for word in needed) or not (is_wanted is None or is_wanted(number)):
+                continue
+            found.append(number)
+            if len(found) == limit:
+                break
+        return found
+
+    def ranked(self, query: str) -> list[tuple[int, float]]:
+        """The tools that a query finds, best first, with how much of what it says each fits, from 0 to 1."""
+        said = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
+        # What is done comes first, wherever it is said.
+        first = [word for word in said if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
+        text = " ".join((*first, _PHRASE.sub(lambda found: _PHRASES[found[0].lower()], query)))
+        words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MOST_WORDS))))
+        concepts = [self._concept(word) for word in words]
+        scores: dict[int, float] = {}
+        for concept in sorted(concepts, key=lambda concept: -concept.weight):
+            best: dict[int, float] = {}
+            is_open = len(scores) < MOST_CANDIDATES
+            for part, postings in concept.postings:
+                if is_open:
+                    pairs = itertools.islice(postings.items(), MOST_CANDIDATES)
+                else:
+                    pairs = ((number, postings.get(number, 0.0)) for number in scores)
+                for number, impact in pairs:
+                    if impact * part > best.get(number, 0.0):
+                        best[number] = impact * part
+            for number, impact in best.items():
+                scores[number] = scores.get(number, 0.0) + concept.weight * impact
+        top = heapq.nlargest(MOST_RANKED, scores, key=lambda number: (scores[number], -number))
+        fits = {number: self._fit(concepts, number) for number in top}
+        top.sort(key=lambda number: -scores[number] * (1 + fits[number]))
+        return [(number, fits[number]) for number in top]
+
+    def _concept(self, word: str) -> _Concept:
+        groups = [number for number in _OF_WORD.get(word, ()) if self._of_group[number]]
+        alike = () if word in self._postings else self._alike(word)
+        found = [(1.0, self._postings[word])] if word in self._postings else []
+        found += [(PREFIX_SCORE, self._postings[other]) for other in alike]
+        found += [(GROUP_SCORE, self._of_group[number]) for number in groups]
+        count = min(sum(len(postings) * part for part, postings in found), len(self.texts))
+        return _Concept(word, groups, alike, found, math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5)))
+
+    def _alike(self, word: str) -> list[str]:
+        """Words of tools that begin like one that no tool has."""
+        if len(word) < 5:
+            return []
+        begin = word[: max(4, math.ceil(len(word) * 0.7))]
+        start = bisect_left(self._vocabulary, begin)
+        near = itertools.takewhile(lambda other: other.startswith(begin), self._vocabulary[start : start + 20])
+        return [other for other in near if len(other) <= len(word) + 4]
+
+    def _fit(self, concepts: Sequence[_Concept], number: int) -> float:
+        """How much of what a query says is said of a tool, too; less where the tool does another thing."""
+        fits, fit, total, head = self._fits[number], 0.0, 0.0, concepts[0]
+        actions = [group for group in _OF_WORD.get(head.word, ()) if group < len(_ACTION_GROUPS)]
+        counted = {concept.word for concept in concepts if concept.word in fits}
+        for concept in concepts:
+            part = fits.get(concept.word, 0.0)
+            if not part:
+                # A word of the tool answers for one word of the query, and hardly for more.
+                related = itertools.chain.from_iterable(_GROUPS[group] for group in concept.groups)
+                near = [(PREFIX_FIT * fits[other], other) for other in concept.alike if other in fits]
+                near += [(GROUP_FIT * fits[other], other) for other in related if other in fits]
+                part, other = max(
+                    ((each * (AGAIN if word in counted else 1), word) for each, word in near), default=(0.0, "")
+                )
+                counted.add(other)
+            share = 1.0 if concept.postings else UNKNOWN_SHARE
+            total += share
+            fit += share * part
+        related = itertools.chain((head.word,), *(_GROUPS[group] for group in actions))
+        if actions and head.word not in _LIGHT and not any(fits.get(word, 0.0) >= 0.9 for word in related):
+            fit *= OTHER_ACTION
+        elif not head.postings:
+            fit *= UNKNOWN_ACTION
+        return min(1.0, fit / (total if total < LONG else LONG + (total - LONG) * BEYOND))
+
+
+def _best_first(several: Iterable[Postings]) -> Postings:
+    best: dict[int, float] = {}
+    for postings in several:
+        for number, impact in postings.items():
+            if impact > best.get(number, 0.0):
+                best[number] = impact
+    return dict(sorted(best.items(), key=lambda item: -item[1]))

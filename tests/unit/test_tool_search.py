@@ -1,0 +1,77 @@
+"""The ranking of tools by a query, measured on a set that was written before it; and what may be searched through."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.tool_search import plain_bm25, texts_of
+from server.upstreams.catalog.tool_search import MOST_FIELD_CHARS, SearchText, ToolIndex, words_of
+
+SET: dict[str, Any] = json.loads((Path(__file__).parents[2] / "bench" / "tool_search.json").read_text("utf-8"))
+TEXTS = texts_of(SET["tools"])
+INDEX = ToolIndex(TEXTS)
+
+
+def recall(found: list[list[int]]) -> float:
+    """The part of the right tools that is there, as a mean of the queries."""
+    parts = [
+        len(set(asked["right"]) & {TEXTS[number].name for number in numbers}) / min(len(asked["right"]), 5)
+        for asked, numbers in zip(SET["queries"], found, strict=True)
+    ]
+    return sum(parts) / len(parts)
+
+
+@pytest.mark.requirement("search.quality")
+def test_most_right_tools_are_among_the_first_five_and_ten_points_more_than_by_the_usual_formula() -> None:
+    plain = plain_bm25(TEXTS)
+    ours = recall([INDEX.find(asked["query"], 5) for asked in SET["queries"]])
+    assert ours >= 0.75
+    assert ours >= recall([plain(asked["query"]) for asked in SET["queries"]]) + 0.1
+
+
+@pytest.mark.requirement("search.quality")
+def test_at_most_a_tenth_of_the_queries_without_an_answer_find_something() -> None:
+    wrong = [query for query in SET["unanswerable"] if INDEX.find(query, 5)]
+    assert len(wrong) <= len(SET["unanswerable"]) / 10, wrong
+
+
+@pytest.mark.requirement("search.quality")
+@pytest.mark.parametrize("between", ["_", "-", " ", ".", ""])
+def test_every_name_is_found_first_in_any_spelling(between: str) -> None:
+    for number, text in enumerate(TEXTS):
+        for name in (text.name, text.name.upper()):
+            assert INDEX.find(re.sub(r"[\W_]+", between, name), 1) == [number]
+
+
+@pytest.mark.requirement("search.load")
+@pytest.mark.parametrize("name", ["list_files", "", "___", "的", "x" * 5_000])
+def test_many_tools_that_cannot_be_told_apart_do_no_harm(name: str) -> None:
+    index = ToolIndex(SearchText(f"s__{name}", "s", name, description=name) for _ in range(10_000))
+    for query in ("list files", name, f"+{name}", "list " * 200, "select:" + ",".join([name] * 300)):
+        assert len(index.find(query, 20)) <= 20
+    assert index.find("unicorn", 5) == []
+
+
+@pytest.mark.requirement("search.load")
+def test_no_tools_at_all_find_nothing() -> None:
+    assert ToolIndex([]).find("list files", 5) == []
+    assert INDEX.find("the of a", 5) == []
+
+
+@pytest.mark.requirement("search.found")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("getURLsOfHTTPServer", ["get", "urls", "http", "server"]),
+        ("send_e-mail.v2", ["send", "mail", "2"]),
+        ("Überprüfe", ["uberprufe"]),
+        ("a" * (MOST_FIELD_CHARS + 9), ["a" * MOST_FIELD_CHARS]),
+    ],
+)
+def test_words_are_told_apart_however_they_are_joined(text: str, words: list[str]) -> None:
+    assert list(words_of(text)) == words
