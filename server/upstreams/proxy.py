@@ -36,6 +36,7 @@ from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriE
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.extensions import RELAYED_EXTENSIONS, TASKS
 from server.upstreams.extensions import SKILLS as SKILLS_EXTENSION
+from server.upstreams.lock_file import read_lock
 from server.upstreams.pool import LoginOptions, UpstreamPool, bounded_gather
 from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.session.listing import PROMPTS, RESOURCES, SKILLS, TEMPLATES, IsThisServerError, Kind, read_list
@@ -170,6 +171,9 @@ class Proxy:
             logins=_login_options(report, dependencies.served_over),
         )
         self.pool.written = report.written
+        self.pool.catalog.lock = lock = read_lock(report.lock)
+        if lock is not None and lock.problem:
+            logger.error("%s", lock.why_closed)
         folder = report.state_folder
         self._stored = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
         self.relay = Relay(self.pool, self._question_seconds, self.published_uri, dependencies.why_denied)

@@ -41,6 +41,7 @@ _PROTECTED = _reasons({
     "an agent takes its permissions and programs from its settings": _AGENTS,
     "it says who may log in and how": ".ssh .gnupg",
     "agents start the servers it names": ".mcp.json",
+    "it says which tools of servers a person has approved": "mcp.lock.json",
     "it says what is hidden from agents": " ".join(AGENT_IGNORE_FILES),
     # When a shell or a session starts, or (direnv) when a shell enters the folder.
     _SHELLS: ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin"
