@@ -29,6 +29,7 @@ from server.json_rpc import as_mapping
 from server.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import until_signal
 from server.settings import SettingsReport
+from server.settings.load import LOCK_NAME
 from tools.contract.confirmation import Decision
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolErrorType
@@ -188,6 +189,13 @@ def make_call(
             narrow = {"mcp": {"allowed": [alias]}, "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False}}
             await anyio.Path(folder, "settings.json").write_text(json.dumps(narrow), encoding="utf-8")
             options.append(f"--config={folder}/settings.json")
+            lock = report.lock  # which counts beside the last file
+            if lock is not None and (lock.content is not None or lock.problem):
+                beside = anyio.Path(folder, LOCK_NAME)
+                try:
+                    await beside.symlink_to(lock.path)
+                except OSError:  # on Windows not everybody may
+                    await beside.write_bytes(lock.content or b"")
         # The server has to see what any other command of ours sees: variables that settings name, and keys.
         server = StdioServerParameters(command=sys.executable, args=options, cwd=Path.cwd(), env=dict(os.environ))
         async with spinner.running("starting the server for this call"), _log_of_server(spinner) as log:

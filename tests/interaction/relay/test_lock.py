@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import anyio
@@ -13,9 +14,11 @@ from server.settings.load import LOCK_NAME
 from server.upstreams.lock_file import lock_text, parse_lock
 from tests.harness import command_line, write_config
 from tests.interaction.relay.changing import Person, change
-from tests.interaction.relay.clients import Json, proxied
+from tests.interaction.relay.clients import Json, listing, proxied
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.questions import FORM, suspended
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -155,3 +158,63 @@ async def test_what_stops_is_told_once_in_the_log(
             await change(client, "up")
     assert caplog.text.count("its tool 'added_0' is not as approved and stopped: new") == 1
     assert "'content'" not in caplog.text
+
+
+@pytest.mark.requirement("lock.shown")
+async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entry, tmp_path: Path) -> None:
+    """The server changes once more while the question is open; without the lock file it can be told to."""
+    servers = {"up": remote("handshake")}
+    path = await locked(tmp_path, servers)
+    before = path.read_bytes()
+
+    async def answer(method: str, params: Json) -> Json:
+        if "Tool: content" not in params["message"]:
+            return Person()(method, params)
+        path.unlink()
+        while "has changed this tool" in (await client.listed("tools"))["up__change"]["description"]:
+            pass
+        await client.call("up__change", {"description": "Something else."})
+        path.write_bytes(before)
+        while "has changed this tool" not in (await client.listed("tools"))["up__change"]["description"]:
+            pass
+        return Person("approve")(method, params)
+
+    async with proxied(tmp_path, servers, "handshake", settings=YOLO, answer=answer) as client:
+        await change(client, "up", description=EVIL)
+        said = error_of(await client.call("up__content", {}))
+        assert "the server up has changed this tool since" in said
+    assert path.read_bytes() == before
+
+
+@pytest.mark.requirement("lock.person")
+async def test_an_answer_to_an_earlier_round_approves_no_tool_that_has_changed_meanwhile(
+    remote: Entry, tmp_path: Path
+) -> None:
+    servers = {"up": remote("modern")}
+    path = await locked(tmp_path, servers)
+    before = path.read_bytes()
+    async with proxied(tmp_path, servers, "modern", settings=YOLO, answer=Person("approve")) as client:
+        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
+        answers = await client.answers_to(result)
+        await change(client, "up", description=EVIL)
+        again = await client.request("tools/call", {**params, **answers})
+        assert again.get("resultType") == "input_required" or "Nothing was sent" in error_of(again)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.requirement("lock.stored")
+async def test_lists_of_the_last_run_are_judged_by_the_lock_file_too(tmp_path: Path) -> None:
+    """The first run has no lock file; in the second one the server hangs at its start."""
+    orders = tmp_path / "orders.json"
+    orders.write_text(json.dumps({"tools": [{"name": "a", "description": EVIL, "inputSchema": {"type": "object"}}]}))
+    servers = {"up": listing("up", orders=str(orders), after=str(orders))}
+    async with proxied(tmp_path, servers, "modern") as client:
+        assert (await client.listed("tools"))["up__a"]["description"] == EVIL
+        kept = Path(os.environ["XDG_STATE_HOME"]) / "coretools-mcp" / "lists"
+        await until(lambda: list(kept.glob("*.json")))
+    orders.unlink()
+    (tmp_path / LOCK_NAME).write_bytes(lock_text({}))
+    async with proxied(tmp_path, servers, "modern") as client:
+        listed = await client.listed("tools")
+        assert "has added this tool" in listed["up__a"]["description"]
+        assert EVIL not in json.dumps(listed)
