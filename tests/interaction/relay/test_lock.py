@@ -198,7 +198,7 @@ async def test_an_answer_to_an_earlier_round_approves_no_tool_that_has_changed_m
         answers = await client.answers_to(result)
         await change(client, "up", description=EVIL)
         again = await client.request("tools/call", {**params, **answers})
-        assert again.get("resultType") == "input_required" or "Nothing was sent" in error_of(again)
+        assert "Nothing was sent" in error_of(again)
     assert path.read_bytes() == before
 
 
