@@ -35,9 +35,9 @@ from server.settings.tool_models import AgentSettings
 from server.settings.tree import Tree, pop_value, table_at, value_at
 from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
+from tools.permissions.auto_run_files import LOCK_NAME
 from tools.web.search_settings import SEARCH_VARIABLES
 
-LOCK_NAME = "mcp.lock.json"  # beside the configuration: the tools of other servers as a person has approved them
 MOST_LOCK_BYTES = 16 << 20  # ten thousand tools are less than six million (ours)
 COMMAND_LINE = "command line"  # the source of values that were given as options
 
