@@ -187,6 +187,12 @@ def _run(arguments: argparse.Namespace) -> int:
             from server.console.tools import show_tools  # noqa: PLC0415
 
             return show_tools(report, as_json=arguments.json)
+        case "lock":
+            report = _settings(arguments)
+            from server.console.lock import lock  # noqa: PLC0415
+
+            wish = "check" if arguments.check else "diff" if arguments.diff else "write"
+            return lock(report, wish, arguments.approve, as_json=arguments.json, is_sure=arguments.yes)
         case "call":
             # For a clear error; the server that answers the call reads them again, and tells warnings.
             report = _read(arguments)
@@ -342,6 +348,11 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         without_effect += [("DIR", "with --list, which lists all folders")] if is_named else []
     if arguments.command == "undo" and arguments.forget and arguments.id is not None:
         without_effect += [("ID", "with --forget, which forgets all changes")]
+    if arguments.command == "lock":
+        without_effect += [("--json", "with --approve")] if arguments.approve and arguments.json else []
+        instead = "--diff" if arguments.diff else "--check" if arguments.check else "--approve"
+        is_asked = not (arguments.diff or arguments.check or arguments.approve)
+        without_effect += [("--yes", f"with {instead}, which asks nothing")] if arguments.yes and not is_asked else []
     if arguments.command == "login":
         if arguments.list:
             is_named = arguments.server is not None
@@ -408,6 +419,20 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     serve.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     serve.add_argument("--tls-key", metavar="FILE", help="its private key (PEM), where that stands in another file")
     tools = command(names, "tools", "list what a client would see", is_shared=True)
+    lock = command(
+        names,
+        "lock",
+        "approve the tools of other servers as they are now",
+        "It writes mcp.lock.json beside the last --config, else beside the user's own settings. From then on a tool "
+        "that its server changes or adds is stopped until a person approves it.",
+        is_shared=True,
+    )
+    instead = lock.add_mutually_exclusive_group()
+    instead.add_argument("--diff", action="store_true", help="show what differs from the file")
+    what = "the same; 1 where that stops a tool, 2 where the file or a server cannot be read"
+    instead.add_argument("--check", action="store_true", help=what)
+    instead.add_argument("--approve", nargs="+", default=[], metavar="NAME", help="approve these tools alone")
+    lock.add_argument("--yes", action="store_true", help="do not ask")
     call = command(names, "call", "make one call and show the result", CALL_CODES, is_shared=True)
     call.usage_code = CALL_USAGE
     call.add_argument("tool", help="the tool's name")
@@ -513,7 +538,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     check.add_argument("file", nargs="?", metavar="FILE", help="one more settings file, as with --config")
     what = "show every value that is given, and where; secrets are hidden"
     show = command(about, "config show", what, is_shared=True)
-    for each in (tools, changes, doctor, status, show):
+    for each in (tools, lock, changes, doctor, status, show):
         each.add_argument("--json", action="store_true", help="as JSON")
     take = command(
         about,

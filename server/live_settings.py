@@ -19,6 +19,7 @@ from server.settings.load import SettingsReport, read_settings
 from server.settings.section import SettingsError
 from server.settings.trust import trust_file
 from server.tool_services import guarded_paths, permission_policy
+from server.upstreams.lock_file import read_lock
 from server.upstreams.pool import UpstreamPool
 from tools.call.registry import ToolRegistry
 from tools.contract.threads import THREADS
@@ -44,13 +45,13 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     inputs = report.inputs
     if inputs is None:
         return
-    store = trust_file(inputs.environ)
+    stores = [path for path in (trust_file(inputs.environ), report.lock and report.lock.path) if path]
 
     def look() -> dict[str, FileMark]:
         """How the files are now. What is behind a pipe, such as a shell's `<(...)`, was read once and is gone."""
         candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
         marks: dict[str, FileMark] = {}
-        for path in [inputs.links.get(path, path) for path in candidates] + ([store] if store is not None else []):
+        for path in [inputs.links.get(path, path) for path in candidates] + stores:
             try:
                 info = os.stat(path)
             except (OSError, ValueError):
@@ -167,6 +168,8 @@ class LiveSettings:
             logger.warning("agents that a workspace brought, and that are refused now: %s", ", ".join(withdrawn))
         self.pool.left_out, self.pool.written = report.left_out, report.written
         self.pool.change(self._used(report), tasks)
+        if report.lock != before.lock:
+            await self.pool.use_lock(await THREADS.run(partial(read_lock, report.lock)))
         waiting = waiting_for_restart(before.settings, report.settings)
         if waiting:
             logger.warning("changed settings that count from the next start on: %s", ", ".join(waiting))

@@ -18,7 +18,7 @@ from server.consent.pending_questions import PendingQuestions
 from server.live_settings import LiveSettings
 from server.requests.files import MemoryResources
 from server.tool_services import Commands, CustomTools, LazyJournal
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool, StoppedMCPTool
 from tools.call.base_tool import BaseTool
 from tools.call.consent import Judgement
 from tools.call.context import ClientState, ToolContext
@@ -66,6 +66,7 @@ class Oversight:
                 *self.live.pool.report(),
                 *({"alias": alias, **SWITCHED_OFF} for alias in self.live.switched_off),
             ],
+            **({"lock": lock.why_closed or lock.path} if (lock := self.live.pool.catalog.lock) is not None else {}),
             "leftOut": dict(self.live.pool.left_out),
             "customTools": custom.state.problem or "found" if custom is not None else "none",
         }
@@ -114,6 +115,11 @@ class Oversight:
     def switch_tool(self, name: str, *, is_on: bool) -> None:
         self.flow.policy.switch(name, is_on=is_on)
         self.on_switch()
+
+    def stopped_tool(self, name: str) -> StoppedMCPTool | None:
+        """The tool of this name, where it is not as the lock file says."""
+        tool = self.live.registry.find(name)
+        return tool if isinstance(tool, StoppedMCPTool) else None
 
     @property
     def switched_off(self) -> frozenset[str]:

@@ -97,6 +97,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     if report.inputs is not None:
         trusted = trust_file(report.inputs.environ)
         files += [trusted] if trusted is not None else []
+        files += [report.lock.path] if report.lock is not None else []
         files += [*report.inputs.config_files, *report.inputs.links.values()]
     audit = audit_file(report)
     files += [audit] if audit is not None else []
@@ -185,7 +186,7 @@ class Commands:
         site = Site(
             report.home,
             hidden=(*filter(None, (report.own_folder, report.state_folder)), *runtime_folders(os.environ)),
-            read_only=tuple(real_path(path) for path in report.files),
+            read_only=tuple(real_path(path) for path in (*report.files, *([report.lock.path] if report.lock else ()))),
             readable=shell.readable,
             writable=shell.writable,
         )

@@ -34,6 +34,7 @@ from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolErrorType
 from tools.contract.parameters import coerce
 from tools.contract.threads import THREADS
+from tools.permissions.auto_run_files import LOCK_NAME
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 
@@ -193,6 +194,13 @@ def make_call(
             }
             await anyio.Path(folder, "settings.json").write_text(json.dumps(narrow), encoding="utf-8")
             options.append(f"--config={folder}/settings.json")
+            lock = report.lock  # which counts beside the last file
+            if lock is not None and (lock.content is not None or lock.problem):
+                beside = anyio.Path(folder, LOCK_NAME)
+                try:
+                    await beside.symlink_to(lock.path)
+                except OSError:  # on Windows not everybody may
+                    await beside.write_bytes(lock.content or b"")
         # The server has to see what any other command of ours sees: variables that settings name, and keys.
         server = StdioServerParameters(command=sys.executable, args=options, cwd=Path.cwd(), env=dict(os.environ))
         async with spinner.running("starting the server for this call"), _log_of_server(spinner) as log:

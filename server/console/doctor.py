@@ -30,6 +30,7 @@ from server.settings.upstream_entries import unpinned_package_of
 from server.settings.variable_expansion import HINT
 from server.upstreams.catalog.tool_checks import labels_of
 from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
+from server.upstreams.lock_file import COMMAND
 from server.upstreams.session.listing import TOOLS
 from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.contract.display import visible_line
@@ -190,6 +191,14 @@ async def check_files(app: App, found: Findings) -> None:
                 found.broken("settings", text, "coretools-mcp config check says why")
     if not found:
         found.ok("settings", "no file; everything has its default")
+    lock = app.pool.catalog.lock
+    if lock is not None and lock.problem:
+        remedy = f"bring it back as it was, or make it anew: {COMMAND}"
+        found.broken(
+            "lock file", f"{lock.path} cannot be used, so no tool of a server is offered: {lock.problem}", remedy
+        )
+    elif lock is not None:
+        found.ok("lock file", lock.path)
 
 
 async def check_sandbox(app: App, found: Findings) -> None:

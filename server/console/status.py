@@ -60,19 +60,25 @@ def _show_server(about: Json) -> None:
             show(f"    works in {visible_line(folder)}")
     if about["customTools"] not in ("none", "found"):
         show(f"  custom tools: {visible_line(about['customTools'])}")
+    if "lock" in about:
+        show(f"  lock file: {visible_line(about['lock'])}")
     servers = cast("list[Json]", about["servers"])
     rows = [
         (
             f"  {visible_line(each['alias'])}",
             each["state"],
             f"{each['tools']}{' from the last run' if 'tools' in each.get('fromLastRun', ()) else ''}",
-            visible_line(each.get("problem", "")),
+            visible_line(each.get("problem", "")) or _not_approved(each.get("approval", {})),
         )
         for each in servers
     ]
     rows += [(f"  {visible_line(alias)}", "not used", "", why) for alias, why in about["leftOut"].items()]
     if rows:
         show_table(("  server", "state", "tools", "why"), rows)
+
+
+def _not_approved(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {standing}" for standing, number in counts.items() if standing != "approved")
 
 
 def _lasting(seconds: float) -> str:

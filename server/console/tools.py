@@ -47,26 +47,41 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
             tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
             names = app.pool.catalog.names
             if as_json:
-                sys.stdout.write(f"{listing_as_json(tools, names)}\n")
+                sys.stdout.write(f"{listing_as_json(tools, names, standings(app, tools))}\n")
             else:
-                show_listing(
-                    tools, {tool.name: (await app.oversight.permission_of(tool)).verdict for tool in tools}, names
-                )
+                asked = {tool.name: (await app.oversight.permission_of(tool)).verdict for tool in tools}
+                show_listing(tools, asked, names, standings(app, tools))
             sys.stdout.flush()
             missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
             for upstream in missing:
                 show_failure(f"upstream {upstream.alias}", upstream)
+            lock = app.pool.catalog.lock
+            if lock is not None and lock.problem:
+                note(f"{visible_line(lock.path)}: {lock.why_closed}")
             discovery = app.custom_tools.discovery
             problem = discovery.state.problem if discovery is not None else ""
             if problem:
                 note(f"custom tools: {problem}")
-        return EXIT_FAILED if missing or problem else 0
+        return EXIT_FAILED if missing or problem or (lock is not None and lock.problem) else 0
 
     return anyio.run(until_signal, list_tools)
 
 
-def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap) -> str:
-    """The tools as a client is given them, the names that were changed, and what is not listed because of its name."""
+def standings(app: App, tools: Sequence[BaseTool[Any]]) -> dict[str, str]:
+    """How tools stand to the lock file, by their names; nothing where there is none."""
+    catalog = app.pool.catalog
+    return {
+        tool.name: standing
+        for tool in tools
+        if isinstance(tool, DiscoveredMCPTool) and (standing := catalog.standing(tool.alias, tool.upstream_name))
+    }
+
+
+def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> str:
+    """The tools as a client is given them, the names that were changed, and what is not listed because of its name.
+
+    Where there is a lock file, also how each stands to it.
+    """
 
     def about(entry: Any, **more: str | None) -> dict[str, str | None]:
         origin = entry.origin
@@ -74,15 +89,20 @@ def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap) -> str:
 
     changed = [about(entry, change=entry.change.value) for entry in names.changed]
     hidden = [about(entry, holder=entry.holder, reachedAs=entry.way_out or None) for entry in names.hidden]
-    return json.dumps({"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}, indent=2)
+    told = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}
+    return json.dumps({**told, **({"approval": dict(standings)} if standings else {})}, indent=2)
 
 
-def show_listing(tools: Sequence[BaseTool[Any]], asked: Mapping[str, Verdict], names: NameMap) -> None:
+def show_listing(
+    tools: Sequence[BaseTool[Any]], asked: Mapping[str, Verdict], names: NameMap, standings: Mapping[str, str]
+) -> None:
     rows: list[tuple[str, str, str]] = []
     for tool in tools:
         sentence = re.split(r"(?<=[.:])\s", tool.description.strip(), maxsplit=1)[0].rstrip(".:")
         about = textwrap.shorten(visible_line(sentence), SENTENCE_CHARS, placeholder=" ...")
         rows.append((tool.name, ASKED[asked[tool.name]], about))
+        if standing := standings.get(tool.name):
+            rows.append(("", "", f"= {visible_line(standing)}"))
         if isinstance(tool, DiscoveredMCPTool) and tool.name != full_name(tool.alias, tool.upstream_name):
             change = next((entry.change for entry in names.changed if entry.name == tool.name), None)
             origin = f"{tool.upstream_name} of the server {tool.alias}"

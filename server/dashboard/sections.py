@@ -12,6 +12,7 @@ from server.activity import Activity
 from server.log_history import HISTORY
 from server.settings.section import dotted
 from server.settings_display import as_text, shown_value
+from server.upstreams.catalog.tools import DiscoveredMCPTool, StoppedMCPTool
 from server.upstreams.session.listing import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
 from tools.contract.display import CUT_HERE, QuestionParts, question_parts, true_hosts, visible
@@ -133,7 +134,7 @@ def log_of(alias: str) -> dict[str, Any]:
 
 async def tools(oversight: Oversight, wanted: str) -> dict[str, Any]:
     """The tools, those that hold the words that are looked for; what would be decided on each, and why."""
-    words = wanted[:MAX_SEARCH_CHARS].casefold().split()
+    words, catalog = wanted[:MAX_SEARCH_CHARS].casefold().split(), oversight.live.pool.catalog
     rows: list[dict[str, Any]] = []
     more = 0
     async for tool in in_turns(oversight.live.registry.get_all_tools()):
@@ -150,9 +151,15 @@ async def tools(oversight: Oversight, wanted: str) -> dict[str, Any]:
                 "verdict": {"allow": "allowed", "ask": "ask first", "deny": "refused"}[permission.verdict],
                 "reason": permission.reason,
                 "is_on": tool.name not in oversight.switched_off,
+                "standing": catalog.standing(tool.alias, tool.upstream_name)
+                if isinstance(tool, DiscoveredMCPTool)
+                else "",
+                "words": tool.words if isinstance(tool, StoppedMCPTool) else "",
+                "version": tool.version,
             }
         )
-    return {"tools": rows, "wanted": wanted, "more": more}
+    lock = catalog.lock
+    return {"tools": rows, "wanted": wanted, "more": more, "closed": lock.why_closed if lock is not None else ""}
 
 
 def jobs(oversight: Oversight) -> dict[str, Any]:

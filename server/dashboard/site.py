@@ -124,7 +124,7 @@ class Dashboard:
                 Route("/questions/{id}/longer", self._wait_longer, methods=["POST"]),
                 Route("/servers/{alias}/{action}", self._switch_server, methods=["POST"]),
                 Route("/servers/{alias}", self._server_log, methods=["GET"]),
-                Route("/tools/{name}/{action}", self._switch_tool, methods=["POST"]),
+                Route("/tools/{name}/{action}", self._change_tool, methods=["POST"]),
                 Route("/changes/{number:int}", self._show_undo, methods=["GET"]),
                 Route("/changes/{number:int}", self._undo, methods=["POST"]),
                 *(Route(f"/{name}", self._page, methods=["GET"], name=name) for name in PAGES),
@@ -359,12 +359,18 @@ class Dashboard:
         self._changed()
         return self._on_to("servers")
 
-    async def _switch_tool(self, request: Request) -> Response:
+    async def _change_tool(self, request: Request) -> Response:
         name, action = request.path_params["name"], request.path_params["action"]
-        form = await self._sent(request, name)
-        if action not in ("on", "off"):
+        stopped = self._oversight.stopped_tool(name) if action == "approve" else None
+        # What is approved is what the page has shown.
+        form = await self._sent(request, name if stopped is None else stopped.version)
+        if stopped is not None:
+            with _refusals_on_a_page():
+                await self._oversight.live.pool.catalog.approve(stopped)
+        elif action in ("on", "off"):
+            self._oversight.switch_tool(name, is_on=action == "on")
+        else:
             raise HTTPException(HTTPStatus.NOT_FOUND)
-        self._oversight.switch_tool(name, is_on=action == "on")
         return self._on_to(f"tools?q={quote(str(form.get('q', '')))}")
 
     async def _planned_undo(self, request: Request) -> tuple[Journal, ChangeUndo]:

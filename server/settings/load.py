@@ -17,7 +17,16 @@ from pydantic import ValidationError
 from server.settings import trust
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translate
 from server.settings.canonical_form import canonicalise
-from server.settings.files import home_folder, own_folder, parse, read_settings_file, real_path, state_folder, user_file
+from server.settings.files import (
+    home_folder,
+    own_folder,
+    parse,
+    read_regular,
+    read_settings_file,
+    real_path,
+    state_folder,
+    user_file,
+)
 from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.own_entries import options_for_us
@@ -26,8 +35,10 @@ from server.settings.tool_models import AgentSettings
 from server.settings.tree import Tree, pop_value, table_at, value_at
 from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
+from tools.permissions.auto_run_files import LOCK_NAME
 from tools.web.search_settings import SEARCH_VARIABLES
 
+MOST_LOCK_BYTES = 16 << 20  # ten thousand tools are less than six million (ours)
 COMMAND_LINE = "command line"  # the source of values that were given as options
 
 
@@ -44,6 +55,15 @@ class SettingsInputs:
     streams: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False, compare=False)
     # Where links among the config files led at the start, and are read.
     links: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LockContent:
+    """What stands in the lock file."""
+
+    path: str
+    content: bytes | None = field(default=None, repr=False)  # `None` where there is no such file, or it cannot be read
+    problem: str = ""  # why a file that is there cannot be read, as the end of a sentence
 
 
 class GivenValue(NamedTuple):
@@ -67,6 +87,7 @@ class SettingsReport:
     given: tuple[GivenValue, ...] = field(default=(), repr=False)
     candidates: tuple[SettingsFile, ...] = ()  # every file that may hold settings, and what became of it
     inputs: SettingsInputs | None = field(default=None, repr=False)
+    lock: LockContent | None = None  # `None` where there is no place for it
     # What restricts in the files of workspaces, for when they are not trusted any more.
     restrictions: trust.Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
@@ -229,11 +250,30 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         given=given,
         candidates=tuple(candidates),
         inputs=inputs,
+        lock=_read_lock(inputs),
         restrictions=restrictions,
     )
     if diagnostics.problems:
         raise UnusableSettingsError(report, diagnostics.problems)
     return report
+
+
+def _read_lock(inputs: SettingsInputs) -> LockContent | None:
+    """The file beside the last one that was named, else beside the user's own."""
+    named = [path for path in inputs.config_files if path not in inputs.streams]
+    beside = named[-1] if named else user_file(inputs.environ)
+    if beside is None:
+        return None
+    path = os.path.join(os.path.dirname(os.path.abspath(beside)), LOCK_NAME)
+    try:
+        content = read_regular(path, MOST_LOCK_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return LockContent(path)
+    except (OSError, ValueError):
+        return LockContent(path, problem="it cannot be read, or is not a regular file")
+    if len(content) > MOST_LOCK_BYTES:
+        return LockContent(path, problem=f"it has more than {MOST_LOCK_BYTES:,} bytes")
+    return LockContent(path, content)
 
 
 def _operator_layers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -15,6 +16,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.catalog.tools import ToolCatalog, UpstreamCall
 from server.upstreams.client_sessions import ClientSessions
 from server.upstreams.connection import Audience, SessionKey, Upstream
+from server.upstreams.lock_file import Lock
 from server.upstreams.session.era import wanted_for
 from server.upstreams.session.listing import PROMPTS, TOOLS, Kind
 from server.upstreams.session.session import UpstreamSession
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from server.upstreams.login.login import Login
     from tools.shell.brokered_starter import BrokeredStarter
 
+
+logger = logging.getLogger(__name__)
 
 GATHER_WAIT_SECONDS = 0.5
 """How long `bounded_gather` waits; what takes longer goes on in the background (ours)."""
@@ -108,6 +112,7 @@ class UpstreamPool:
         """Entries with the names of variables in place of their values; they change with the settings, too."""
         self.is_recalling = False  # while no list is answered yet, and what servers listed in the last run is read
         self._stored: StoredLists | None = None
+        self.catalog.on_approval = self.use_lock
         self._recalled: anyio.Event | None = None  # set once what servers listed in the last run is on offer
         self._on_offer = on_offer
         self._on_updated = on_updated
@@ -169,6 +174,19 @@ class UpstreamPool:
                 self._changed(upstream, PROMPTS, True)
         if self._audience is not None:
             self._start(fresh.values(), tasks, self._audience)
+
+    async def use_lock(self, lock: Lock | None) -> None:
+        """Judge all tools by another state of the lock file, in turns with what else is served."""
+        before = self.catalog.lock
+        if (lock and lock.content, lock and lock.problem) == (before and before.content, before and before.problem):
+            return
+        if lock is not None and lock.problem:
+            logger.error("%s", lock.why_closed)
+        self.catalog.lock = lock
+        for upstream in self.upstreams:
+            if TOOLS.field in upstream.offer.lists:
+                await self.catalog.prepare(upstream.alias, upstream.offer.of(TOOLS))
+                self._changed(upstream, TOOLS, True)
 
     def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
         async def prepare(upstream: Upstream, kind: Kind, items: list[dict[str, Any]]) -> None:
@@ -400,6 +418,7 @@ class UpstreamPool:
             {
                 **each.report(),
                 "hiddenTools": hidden.get(each.alias, []),
+                **({"approval": dict(counts)} if (counts := self.catalog.standings(each.alias)) else {}),
                 "clientSessions": len(self.sessions.get(each, ())),
             }
             for each in self.upstreams

@@ -37,6 +37,7 @@ from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.extensions import RELAYED_EXTENSIONS, TASKS
 from server.upstreams.extensions import SKILLS as SKILLS_EXTENSION
 from server.upstreams.large_results import RESULTS_URI, LargeResults
+from server.upstreams.lock_file import read_lock
 from server.upstreams.pool import LoginOptions, UpstreamPool, bounded_gather
 from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.session.listing import PROMPTS, RESOURCES, SKILLS, TEMPLATES, IsThisServerError, Kind, read_list
@@ -173,6 +174,9 @@ class Proxy:
             reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
         )
         self.pool.written = report.written
+        self.pool.catalog.lock = lock = read_lock(report.lock)
+        if lock is not None and lock.problem:
+            logger.error("%s", lock.why_closed)
         folder = report.state_folder
         self._stored = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
         self.relay = Relay(

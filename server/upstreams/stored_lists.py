@@ -66,6 +66,23 @@ class LastRun:
         return page
 
 
+def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str], str]:
+    """The command of a server, its arguments and its address, without anything that looks like a secret.
+
+    Args:
+        entry: As it is written, with the names of variables in place of their values.
+    """
+    args: list[str] = []
+    before = ""
+    for arg in entry.args:
+        name, equals, _ = arg.partition("=")
+        is_secret = (equals and is_secret_name(name)) or (before.startswith("-") and is_secret_name(before))
+        args.append(name if is_secret and equals else "" if is_secret else RANDOM.sub("", arg))
+        before = "" if equals else arg
+    address = without_userinfo(entry.endpoint or "").partition("?")[0].partition("#")[0]
+    return (entry.command, args, "") if entry.endpoint is None else (None, [], RANDOM.sub("", address))
+
+
 def key_of(entry: UpstreamSettings, announced: Json, *, is_modern: bool) -> str:
     """A hash of what decides what a server lists: how it is reached, what is announced to it, and our version.
 
@@ -77,18 +94,11 @@ def key_of(entry: UpstreamSettings, announced: Json, *, is_modern: bool) -> str:
     No value of a variable or a header goes into it, and nothing that looks like a secret: whoever sees a hash can try
     what it may be of. Where two servers differ in nothing else, each is listed as the other until it answers.
     """
-    args: list[str] = []
-    before = ""
-    for arg in entry.args:
-        name, equals, _ = arg.partition("=")
-        is_secret = (equals and is_secret_name(name)) or (before.startswith("-") and is_secret_name(before))
-        args.append(name if is_secret and equals else "" if is_secret else RANDOM.sub("", arg))
-        before = "" if equals else arg
-    address = without_userinfo(entry.endpoint or "").partition("?")[0].partition("#")[0]
-    program = [entry.command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
+    command, args, address = program_and_address(entry)
+    program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
     names = [sorted(entry.env), sorted(entry.inherit_env), sorted(map(str.lower, entry.headers))]
     version = our_name()["version"]
-    decisive = [entry.transport, *program, RANDOM.sub("", address), names, announced, is_modern, version]
+    decisive = [entry.transport, *program, address, names, announced, is_modern, version]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -33,12 +33,14 @@ from server.dashboard.site import MAX_CONNECTIONS, MAX_STREAMS, PAGES, Dashboard
 from server.settings import load_settings
 from server.settings.load import why_no_dashboard
 from server.upstreams.catalog.tools import DiscoveredMCPTool, ToolRecord
+from server.upstreams.lock_file import lock_text, parse_lock
 from tests.harness import HANDSHAKE, LAUNCHER, MODERN, speaking, stdio_upstream, write_config
 from tests.running_servers import ask, runtime_folder, served, status_of
 from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
 from tests.waiting import CEILING, until
 from tools.contract.secrets import HIDDEN
+from tools.permissions.auto_run_files import LOCK_NAME
 
 pytestmark = pytest.mark.anyio
 
@@ -865,3 +867,25 @@ async def test_a_process_that_is_no_server_is_told_with_those_that_are(tmp_path:
             done = await ask(runtime, "dashboard", "--pid", "1", cwd=tmp_path)
             assert (done.returncode, done.stdout) == (2, "")
             assert "no server has that pid:\n" in done.stderr
+
+
+@pytest.mark.requirement("lock.states")
+async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(runtime: Path, root: Path) -> None:
+    lock = root.parent / LOCK_NAME
+    lock.write_bytes(lock_text({}))
+    settings: dict[str, object] = {"mcpServers": {"good": stdio_upstream()}}
+    async with (
+        served(runtime, root, settings=settings) as client,
+        browsed(await link_of(runtime, root)) as page,
+    ):
+        (server,) = (await status_of(runtime, root))["servers"]
+        assert server["approval"].keys() == {"new"}
+        await page.goto(f"{page.url}tools?q=good__echo")
+        await page.get_by_text("What it is now").click()
+        await expect(page.locator("tbody pre")).to_contain_text("Its description now:")
+        await page.get_by_role("button", name="Approve it as it is now").click()
+        await expect(page.get_by_role("button", name="Approve it as it is now")).to_have_count(0)
+        assert list(parse_lock(lock.read_bytes())["good"]["tools"]) == ["echo"]
+        assert (
+            "has added this tool" not in str(await client.list_tools()).partition("good__echo")[2].partition("name=")[0]
+        )

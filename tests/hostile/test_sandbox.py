@@ -329,6 +329,7 @@ AUTO_RUN_CHANGES = (
 NEW = (
     "mkdir -p .vscode && echo x > .vscode/tasks.json",
     "echo x > .mcp.json",
+    "echo {} > mcp.lock.json",
     "mkdir -p .coretools && echo x > .coretools/settings.json",
     "mkdir -p deep/er/.qwen && echo x > deep/er/.qwen/settings.json",
     "mkdir -p other && echo x > other/settings.json && mv other .gemini",

@@ -6,10 +6,19 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import anyio
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.tools import MOST_REMEMBERED, MOST_TOLD, DiscoveredMCPTool, ToolCatalog, ToolHistory
+from server.upstreams.catalog.tools import (
+    MOST_REMEMBERED,
+    MOST_TOLD,
+    DiscoveredMCPTool,
+    StoppedMCPTool,
+    ToolCatalog,
+    ToolHistory,
+)
+from server.upstreams.lock_file import Lock, server_entry
 from tools.builtin.all_tools import builtin_tools
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
@@ -199,3 +208,43 @@ def test_all_that_is_listed_now_is_remembered_however_much_and_of_the_rest_the_l
     assert all(definitions.of("a", name).now == "1" for name in more)
     with pytest.raises(KeyError):
         definitions.of("a", "second")
+
+
+@pytest.mark.requirement("lock.cost")
+def test_a_tool_that_is_listed_again_as_it_was_is_not_compared_with_the_lock_file_anew() -> None:
+    catalog, registry = catalog_of({"a": entry()}, built_in=False)
+    definitions = [{"name": f"t{number}", "description": "d"} for number in range(100)]
+    approved = server_entry(entry(), {}, "", {"tools": definitions[:50]})
+    catalog.lock = lock = CountingLock("x", {"a": approved})
+    anyio.run(catalog.prepare, "a", definitions)
+    for _ in range(3):
+        anyio.run(catalog.prepare, "a", definitions)
+        catalog.set_listed("a", definitions, unreachable)
+    assert lock.asked == 100
+    tools = [tool for tool in registry.get_all_tools() if isinstance(tool, DiscoveredMCPTool)]
+    assert [isinstance(tool, StoppedMCPTool) for tool in tools] == [False] * 50 + [True] * 50
+
+
+@pytest.mark.requirement("lock.log")
+def test_annotations_that_come_and_go_raise_nothing_in_a_hundred_reconnects(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    catalog, registry = catalog_of({"a": entry()}, built_in=False)
+    whole: dict[str, Any] = {"name": "t", "annotations": {"readOnlyHint": True, "destructiveHint": True}}
+    catalog.lock = Lock("x", {"a": server_entry(entry(), {}, "", {"tools": [whole]})})
+    for number in range(100):
+        definition = dict(whole) if number % 2 else {"name": "t"}
+        anyio.run(catalog.prepare, "a", [definition])
+        catalog.set_listed("a", [definition], unreachable)
+        assert not isinstance(registry.get_tool("a__t"), StoppedMCPTool)
+        catalog.withdraw("a")
+    assert caplog.text == ""
+
+
+class CountingLock(Lock):
+    """Counts how often it is asked for a tool."""
+
+    asked = 0
+
+    def tool(self, alias: str, name: str) -> dict[str, Any] | None:
+        type(self).asked += 1
+        return super().tool(alias, name)

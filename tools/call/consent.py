@@ -16,6 +16,7 @@ from tools.contract.confirmation import (
     DENY,
     ONCE,
     Answer,
+    ApprovalConfirmation,
     AskUserConfirmation,
     Channel,
     Choice,
@@ -48,6 +49,7 @@ PLAN_CHOICES = (
     Choice(Decision.ALWAYS, "Carry out the plan, editing files without asking"),
     Choice(Decision.DENY, "Keep planning"),
 )
+APPROVAL_CHOICES = (Choice(Decision.APPROVE, "Approve the tool as it is now"), DENY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ def choices_for(
         return PLAN_CHOICES
     if isinstance(details, AskUserConfirmation):
         return ()
+    if isinstance(details, ApprovalConfirmation):
+        return APPROVAL_CHOICES
     if not grants:
         return ONCE, DENY
     offered = [ONCE]
@@ -207,8 +211,9 @@ async def accept(
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
             # A client may run a tool published as read-only without asking, so its dialog vouches for the others only;
-            # and a question that an operator's rule demands has to be seen.
-            if not answer.client_decides or tool.behaviour.read_only or permission.is_explicit:
+            # and a question that an operator's rule demands, or about what a tool has become, has to be seen.
+            has_to_be_seen = permission.is_explicit or isinstance(judged.details, ApprovalConfirmation)
+            if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
                 why = f"It was asked because: {permission.reason}." if is_particular else ""
                 who = "Use a client that can show it (form elicitation)." if permission.is_explicit else answer.way_out
@@ -294,6 +299,8 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
 def _way_out(judged: Judgement) -> str:
     """What the operator can do so that such a call runs without the question; empty where it is not known."""
     permission = judged.permission
+    if isinstance(judged.details, ApprovalConfirmation):
+        return judged.details.way_out
     if permission.is_explicit:
         demanded = f": {permission.setting} demands it" if permission.setting else ""
         return f"No mode or setting replaces this question{demanded}."

@@ -62,6 +62,13 @@ class InfoConfirmation(_Details):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalConfirmation(InfoConfirmation):
+    """A tool that has changed is about to be approved as it is: for everybody, and by a person who has seen it."""
+
+    way_out: str  # a sentence: how a person approves it where they cannot be asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanConfirmation(_Details):
     """A plan is about to be carried out: plan mode ends."""
 
@@ -107,6 +114,7 @@ class Decision(StrEnum):
     ALWAYS = "always"
     ALWAYS_SERVER = "always_server"
     SAVE = "save"
+    APPROVE = "approve"
     DENY = "deny"
 
 

@@ -7,29 +7,43 @@ import itertools
 import json
 import logging
 import re
+import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from mcp.shared.inbound import x_mcp_header_map
 
-from server.json_rpc import as_mapping
+from server.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.apps import app_links, is_for_apps, name_in_apps
 from server.upstreams.catalog.names import NameList, NameMap, Origin, full_name, is_included, name_map, rule_name
+from server.upstreams.lock_file import (
+    COMMAND,
+    WATCHED,
+    Difference,
+    Lock,
+    approve,
+    hash_of,
+    tool_differences,
+    tool_entry,
+)
 from server.upstreams.session.listing import in_turns
 from server.upstreams.session.visible_texts import tool_with_visible_texts
 from server.upstreams.wire.own_meta import with_origin
 from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
-from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
+from tools.contract.confirmation import ApprovalConfirmation, Channel, ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
+from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
+from tools.contract.threads import THREADS
+from tools.permissions.auto_run_files import LOCK_NAME
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
 
 logger = logging.getLogger(__name__)
@@ -38,6 +52,8 @@ MOST_TOLD = 20  # changed tools, or hidden ones, that one change of a list tells
 
 MOST_REMEMBERED = 10_000
 """Tools of one upstream that are remembered; those that it lists now are, however many they are (ours)."""
+
+MOST_SHOWN = 12_000  # characters of each text of a tool that a person is shown to approve it; a cut is told (ours)
 
 _FORGOTTEN = "forgotten"  # in place of a digest, and like none
 _WATCHED = ("name", "title", "description", "inputSchema", "outputSchema")  # what models are told of a tool
@@ -311,6 +327,132 @@ class _Prepared:
     definition: Definition
     digest: str
     shown: dict[str, Any]
+    entry: Json  # as the lock file would have it; empty as long as there is no such file
+    lock: Lock | None  # by which it was judged
+    differences: tuple[Difference, ...]  # from what was approved
+    stop: Stop | None  # what stands in its place, where it is not approved
+
+    @property
+    def standing(self) -> str:
+        """How it stands to the lock file, in a few words; empty where there is none."""
+        if self.lock is None:
+            return ""
+        if self.stop is None:
+            fields = ", ".join(each.field for each in self.differences)
+            return f"approved ({fields} differs)" if fields else "approved"
+        return self.stop.standing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stop:
+    """What keeps a tool from being called."""
+
+    definition: Definition  # what is listed in its place, in words of ours
+    shown: Definition  # the tool itself, as a person may see it
+    entry: Json  # the same, as the lock file has it once it is approved
+    standing: str  # "new", or which fields have changed
+    closed: str  # where nothing can be approved: why, and what to do
+    version: str  # a hash of all of this
+
+
+def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:
+    """What to put in the place of a tool, if it is not approved. No word of its server's is in it, but for its name."""
+    name = shown["name"]
+    stopping = [each for each in found if each.stops]
+    if not stopping and not lock.problem:
+        return None
+    fields = ", ".join(each.field for each in stopping)
+    told = f"has added this tool since its tools were approved ({LOCK_NAME})"
+    if fields:
+        told = f"has changed this tool ({fields}) since it was approved ({LOCK_NAME})"
+    description = (
+        f"The server {alias} {told}. Calling it, with no arguments, asks the user to approve it as it is now; what it "
+        "does and takes is listed after that."
+    )
+    definition: Json = {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {}}}
+    visibility: Any = as_mapping(as_mapping(shown.get("_meta")).get("ui")).get("visibility")
+    if visibility in (["app"], ["model"], ["app", "model"], ["model", "app"]):
+        definition["_meta"] = {"ui": {"visibility": visibility}}
+    standing = "closed" if lock.problem else "new" if not fields else f"changed ({fields})"
+    version = f"lock-{hash_of([alias, name, entry, standing, lock.problem])}"
+    return Stop(definition, shown, entry, standing, lock.why_closed, version)
+
+
+class StoppedMCPTool(DiscoveredMCPTool):
+    """Stands for a tool that nobody has approved as it is now: a call of it asks for that, and reaches no server.
+
+    Args:
+        approve: Writes the tool into the lock file as it was shown, in place of a call.
+        is_current: Whether this is still what keeps it from being called.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        exposed_name: str,
+        stop: Stop,
+        bare_name: str,
+        approve: UpstreamCall,
+        is_current: Callable[[str, str, str], bool],
+    ) -> None:
+        super().__init__(alias, exposed_name, stop.definition, trusted=False, call=approve, bare_name=bare_name)
+        self.stop = stop
+        self.version = stop.version
+        self._is_current = is_current
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoppedMCPTool) and self.version == other.version and super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def get_description(self, params: Arguments, context: ToolContext) -> str:
+        del params, context
+        return f"Approve {self.upstream_name} of the server {self.alias} as it is now"
+
+    def why_asked_anew(self, client_key: str) -> str:
+        del client_key
+        if self.stop.closed:
+            return f"{LOCK_NAME} cannot be used"
+        what = "added" if self.stop.standing == "new" else "changed"
+        return f"the server {self.alias} has {what} this tool since its tools were approved in {LOCK_NAME}"
+
+    def consented(self, client_key: str) -> None:
+        """What is approved counts for everybody."""
+
+    def why_outdated(self) -> str:
+        if self._is_current(self.alias, self.upstream_name, self.version):
+            return ""
+        return f"the server {self.alias} has changed this tool since, or it was approved meanwhile"
+
+    async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
+        del params, context
+        if self.stop.closed:
+            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.stop.closed)
+        return ApprovalConfirmation(
+            title=f"Approve a tool of the MCP server {self.alias}",
+            prompt=self.words,
+            way_out=f"The user can approve it with `{COMMAND} --approve {shlex.quote(self.name)}` in a terminal, or at "
+            "`coretools-mcp dashboard`. Nothing else replaces this question.",
+        )
+
+    @property
+    def words(self) -> str:
+        """The tool as it is now, for the person who approves it."""
+        shown = self.stop.shown
+        parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
+        parts += [f"State: {self.stop.standing}", "Its description now:", _cut(shown.get("description") or "(none)")]
+        parts += ["Its arguments now:", _cut(json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False))]
+        if "outputSchema" in shown:
+            parts += ["Its results now:", _cut(json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False))]
+        if "annotations" in shown:
+            parts.append(f"Its annotations now: {_cut(json.dumps(shown['annotations'], ensure_ascii=False))}")
+        return "\n".join(parts)
+
+
+def _cut(text: str) -> str:
+    rest = len(text) - MOST_SHOWN
+    return text if rest <= 0 else f"{text[:MOST_SHOWN]}\n[... {rest:,} more characters are not shown]"
 
 
 class ToolCatalog:
@@ -326,6 +468,10 @@ class ToolCatalog:
         self._reserved = frozenset(reserved)
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
+        self.lock: Lock | None = None  # what is approved of all of this; `None` where everything is
+        self.on_approval: Callable[[Lock], Awaitable[None]] | None = None  # called with the file after an approval
+        self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
+        self._told_stops: dict[str, dict[str, str]] = {}  # the same, as the log was told of them last
         self._for_apps: dict[str, dict[str, str]] = {}  # what apps of each upstream may call, with the names they use
         self._stored: set[str] = set()  # aliases of those whose tools are known from the last run alone
         self.vanished: dict[str, frozenset[str]] = {}
@@ -365,6 +511,7 @@ class ToolCatalog:
         self._for_apps.pop(alias, None)
         self._known.forget(alias)
         self._prepared.pop(alias, None)
+        self._stops.pop(alias, None)
         self._stored.discard(alias)
 
     @contextmanager
@@ -386,9 +533,18 @@ class ToolCatalog:
 
     def _prepared_of(self, alias: str, definition: Definition) -> _Prepared:
         known = self._prepared.get(alias, {}).get(definition["name"])
-        if known is not None and known.definition is definition:
+        if known is not None and known.definition is not definition:
+            known = None
+        lock = self.lock
+        if known is not None and known.lock is lock:
             return known
-        return _Prepared(definition, digest_of(definition), tool_with_visible_texts(definition))
+        digest = digest_of(definition) if known is None else known.digest
+        shown = tool_with_visible_texts(definition) if known is None else known.shown
+        if lock is None:
+            return _Prepared(definition, digest, shown, {}, None, (), None)
+        name, entry = definition["name"], (known and known.entry) or tool_entry(definition)
+        found = tuple(tool_differences(alias, name, lock.tool(alias, name), entry))
+        return _Prepared(definition, digest, shown, entry, lock, found, stop_of(alias, shown, entry, found, lock))
 
     def set_listed(
         self,
@@ -410,9 +566,13 @@ class ToolCatalog:
             others = (full_name(alias, name), *([entry.rename[name]] if name in entry.rename else []))
             if is_ours or is_included(name, entry.include_tools, entry.exclude_tools, others):
                 kept.setdefault(name, definition)
-        digests = {name: self._prepared_of(alias, each).digest for name, each in kept.items()}
+        prepared = {name: self._prepared_of(alias, each) for name, each in kept.items()}
         is_first, before = alias in self._stored, self.names
-        self._known.note(alias, digests, is_first=is_first)
+        self._known.note(alias, {name: each.digest for name, each in prepared.items()}, is_first=is_first)
+        if self.lock is not None and not is_ours:
+            self._judge(alias, prepared)
+        else:
+            self._stops.pop(alias, None)
         self._offers[alias] = kept, call
         has_apps = any(True for each in kept.values() for _ in app_links(each))
         self._for_apps[alias] = {
@@ -428,6 +588,70 @@ class ToolCatalog:
             self.vanished[alias] = frozenset(
                 name for name, origin in names if origin.alias == alias and self.names.find(name) is None
             )
+
+    def _judge(self, alias: str, prepared: Mapping[str, _Prepared]) -> None:
+        """Stop what is not approved; what is news of that is told in the log."""
+        before = self._told_stops.get(alias, {})
+        stops: dict[str, Stop] = {}
+        for name, each in prepared.items():
+            if each.stop is not None:
+                stops[name] = each.stop
+            elif not each.differences or not any(found.field in WATCHED for found in each.differences):
+                known = self._known.of(alias, name)
+                known.first = known.now  # a person has approved exactly this, and is not asked anew
+        self._stops[alias] = stops
+        self._told_stops[alias] = {name: stop.standing for name, stop in stops.items()}
+        fresh = [name for name, stop in stops.items() if not stop.closed and before.get(name) != stop.standing]
+        for name in fresh[:MOST_TOLD]:
+            said = f"upstream {alias}: its tool '{name}' is not as approved and stopped: {stops[name].standing}"
+            logger.warning("%s", visible_line(said), extra={"upstream": alias})
+        if len(fresh) > MOST_TOLD:
+            logger.warning("upstream %s: %d more tools are stopped", alias, len(fresh) - MOST_TOLD)
+
+    def standing(self, alias: str, name: str) -> str:
+        """How a tool stands to the lock file, in a few words; empty where there is none."""
+        known = self._prepared.get(alias, {}).get(name)
+        return known.standing if known is not None else ""
+
+    def standings(self, alias: str) -> Counter[str]:
+        """How many tools of a server are approved, changed, new, or closed by a file that cannot be used."""
+        listed = self._offers[alias][0] if alias in self._offers and self.lock is not None else ()
+        return Counter(self.standing(alias, name).partition(" ")[0] for name in listed)
+
+    def is_stopped_as(self, alias: str, name: str, version: str) -> bool:
+        """Whether a tool is kept from being called by exactly this."""
+        stop = self._stops.get(alias, {}).get(name)
+        return stop is not None and stop.version == version
+
+    async def approve(self, tool: StoppedMCPTool) -> None:
+        """Write a tool into the lock file as a person was shown it.
+
+        Raises:
+            ToolError: It is something else now, or the file cannot be written.
+        """
+        lock, outdated = self.lock, tool.why_outdated()
+        if lock is None or tool.stop.closed or outdated:
+            why = tool.stop.closed or f"Nothing was approved, because {outdated}. Look at what it is now."
+            raise ToolError(ToolErrorType.EXECUTION_DENIED, why)
+        entries = {tool.upstream_name: tool.stop.entry}
+        written = await THREADS.run(partial(approve, lock.path, tool.alias, entries))
+        logger.warning("a person has approved %s as it is now", visible_line(tool.name), extra={"upstream": tool.alias})
+        if self.on_approval is not None:
+            await self.on_approval(written)
+
+    async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
+        """What becomes of a call of a stopped tool, after a person has agreed."""
+        del params
+        assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - nothing else is given this
+        # A yes to a call that was at work when the tool has changed is none to what it has become.
+        if context.answer is None or context.answer.channel is Channel.EARLIER:
+            told = f"Nothing was sent, because {tool.why_asked_anew('')}. Call it again: the user is asked about that."
+            raise ToolError(ToolErrorType.EXECUTION_DENIED, told)
+        await self.approve(tool)
+        return ToolResult(
+            f"The user has approved {tool.name} as it is now; it was not called. Look at the list of tools again, "
+            "which has its description and its arguments, and call it with what it wants."
+        )
 
     def called_by_apps(self, name: str) -> list[str]:
         """The full names of the tools that apps may mean by a name without an alias."""
@@ -449,6 +673,7 @@ class ToolCatalog:
             for alias, (definitions, call) in self._offers.items():
                 trusted = self._entries[alias].trust
                 published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
+                stops = self._stops.get(alias, {})
                 listed: list[DiscoveredMCPTool] = []
                 hidden: list[DiscoveredMCPTool] = []
                 for name, definition in definitions.items():
@@ -459,7 +684,10 @@ class ToolCatalog:
                     bare_name = bare_name if bare_name in bare else ""
                     # A tool that is the same stays.
                     is_same = tool is not None and (tool.name, tool.bare_name) == (called, bare_name)
-                    if tool is None or not (is_same and tool.is_of(definition, call, known, trusted=trusted)):
+                    if (stop := stops.get(name)) is not None:
+                        if not (is_same and isinstance(tool, StoppedMCPTool) and tool.stop is stop):
+                            tool = StoppedMCPTool(alias, called, stop, bare_name, self._approve, self.is_stopped_as)
+                    elif tool is None or not (is_same and tool.is_of(definition, call, known, trusted=trusted)):
                         shown = self._prepared_of(alias, definition).shown
                         tool = DiscoveredMCPTool(
                             alias,
@@ -472,7 +700,8 @@ class ToolCatalog:
                             shown=shown,
                         )
                     made[origin] = tool
-                    (listed if origin in published else hidden).append(tool)
+                    is_listed = origin in published and not (stop is not None and stop.closed)
+                    (listed if is_listed else hidden).append(tool)
                 self._registry.replace_source(alias, listed, hidden)
             self._made = made
         finally:

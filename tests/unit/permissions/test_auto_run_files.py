@@ -24,6 +24,8 @@ PROTECTED = [
     ".idea/workspace.xml",
     "my.code-workspace",
     ".mcp.json",
+    "mcp.lock.json",
+    "deep/MCP.lock.JSON",
     ".coretools/settings.json",
     ".qwen/settings.json",
     ".gemini/x",

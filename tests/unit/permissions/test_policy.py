@@ -112,6 +112,7 @@ async def test_a_rule_about_a_path_holds_for_two_slashes_at_its_beginning(
         "vendor/x/.git/config",
         ".vscode/tasks.json",
         ".mcp.json",
+        "mcp.lock.json",
         ".git",
         ".GIT/hooks/x",
         ".qwenignore",

@@ -152,7 +152,7 @@ class AutoRunLookout:
             # Almost no name is worth comparing.
             is_odd = "." in (name[0], parent[:1]) or not name.isascii() or "~" in name
             if (is_bare and name in _IN_REPOSITORY) or (
-                (is_odd or name.lower().endswith(auto_run_files.WORKSPACE_SUFFIX))
+                (is_odd or name.lower().endswith(auto_run_files.PLAIN_ENDINGS))
                 and (folded(name) == REPOSITORY or auto_run_files.is_auto_run_name(name, parent))
             ):
                 auto_run.append(entry)

@@ -1,0 +1,155 @@
+"""`lock`: servers and their tools are approved as they are now, in `mcp.lock.json`; what differs from that is shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Literal
+
+import anyio
+
+from server.app import App
+from server.console import EXIT_FAILED, EXIT_USAGE, Failure, UsageError, nearest
+from server.console.file_replacement import replace_content
+from server.console.prompts import ask
+from server.console.terminal import Spinner, note, show
+from server.console.upstream_waits import quiet_log, show_failure, wait_for
+from server.json_rpc import Json
+from server.run_server import until_signal
+from server.settings import SettingsReport
+from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.connection import Upstream
+from server.upstreams.lock_file import (
+    COMMAND,
+    Difference,
+    approve,
+    differences,
+    executable_hash,
+    lock_text,
+    read_lock,
+    server_entry,
+    tool_entry,
+)
+from server.upstreams.session.listing import TOOLS
+from tools.contract.display import visible_line
+from tools.contract.errors import ToolError
+from tools.contract.threads import THREADS
+from tools.permissions.auto_run_files import LOCK_NAME
+
+Wish = Literal["write", "diff", "check"]
+
+
+def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
+    """Connect to all servers, and show or write what differs from the lock file.
+
+    Args:
+        report: The settings.
+        wish: Whether the file is written, what differs only shown, or checked.
+        names: Tools that are approved alone; where there are some, nothing else is written.
+        as_json: Print what differs as JSON.
+        is_sure: Write without a question.
+
+    Returns:
+        0; 1 where a server is missing, or, of a check, a tool is stopped; of a check 2 where file or server is missing.
+    """
+    if report.lock is None:
+        raise Failure(f"there is no home folder, so there is no place for {LOCK_NAME}. Give --config FILE.")
+    source, before = report.lock, read_lock(report.lock)
+    if wish != "write" or names:
+        problem = f"{visible_line(source.path)} " + (
+            "does not exist" if before is None else f"cannot be used: {before.problem}" if before.problem else ""
+        )
+        if before is None or before.problem:
+            note(f"{problem}. {COMMAND} writes it anew, with all tools as they are now.")
+            return EXIT_USAGE
+    quiet_log("error")  # what would be told there is told here
+
+    async def compare() -> int:
+        app, spinner = App(report, "stdio"), Spinner()
+        async with app.running():
+            async with spinner.running():
+                app.start_upstreams()
+                await wait_for(app.pool.upstreams, spinner)
+            if names:
+                return await approve_tools(app, source.path, names)
+            servers: dict[str, Json] = {}
+            missing: list[Upstream] = []
+            approved: Mapping[str, Json] = before.servers if before is not None else {}
+            for upstream in app.pool.upstreams:
+                if upstream.live_session is None:
+                    missing.append(upstream)
+                else:
+                    servers[upstream.alias] = await THREADS.run(lambda each=upstream: entry_of(app, each))
+            unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
+            # Nothing is known of these now, so nothing is changed.
+            servers |= {alias: entry for alias, entry in approved.items() if alias in unknown}
+            found = [
+                each
+                for alias in sorted({*servers, *approved})
+                for each in differences(alias, approved.get(alias), servers.get(alias))
+            ]
+            show_differences(found, source.path, as_json=as_json, is_first=before is None)
+            for upstream in missing:
+                show_failure(f"upstream {upstream.alias}", upstream)
+            if wish == "check":
+                return EXIT_USAGE if missing else EXIT_FAILED if any(each.stops for each in found) else 0
+            after = lock_text(servers)
+            if wish == "write" and after != source.content:
+                if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
+                    await THREADS.run(lambda: ask(f"Approve all of this in {LOCK_NAME}?", "nothing was changed"))
+                await THREADS.run(lambda: replace_content(source.path, source.content, after))
+                note(f"wrote {visible_line(source.path)}")
+            return EXIT_FAILED if missing else 0
+
+    return anyio.run(until_signal, compare)
+
+
+def entry_of(app: App, upstream: Upstream) -> Json:
+    """A server as it is now. Blocking."""
+    era = upstream.era
+    written = app.pool.written.get(upstream.alias, upstream.entry)
+    info, instructions = (era.server_info, era.instructions) if era is not None else ({}, "")
+    entry = server_entry(written, info, instructions, upstream.offer.lists)
+    executable = executable_hash(upstream.entry)
+    return {**entry, **({"executable": executable} if executable else {})}
+
+
+def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool) -> None:
+    if as_json:
+        told = {"file": path, "differences": [asdict(each) for each in found]}
+        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+        sys.stdout.flush()
+        return
+    for each in found:
+        show(f"{visible_line(str(each))}{' (stops the tool)' if each.stops and not is_first else ''}")
+    if not found:
+        show(f"All is as in {visible_line(path)}.")
+    sys.stdout.flush()
+
+
+async def approve_tools(app: App, path: str, names: Iterable[str]) -> int:
+    """Approve single tools as they are now, under the names that clients see."""
+    tools = {name: app.registry.find(name) for name in names}
+    by_alias: dict[str, dict[str, Json]] = {}
+    for name, tool in tools.items():
+        upstream = app.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
+        if upstream is None or not isinstance(tool, DiscoveredMCPTool):
+            there = [each.name for each in app.registry.get_all_tools() if isinstance(each, DiscoveredMCPTool)]
+            like = nearest(name, there)
+            told = f"Did you mean {like}?" if like else "coretools-mcp tools lists them."
+            raise UsageError(f"no server has a tool '{name}' now. {told}")
+        definition = next(each for each in upstream.offer.of(TOOLS) if each["name"] == tool.upstream_name)
+        by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)
+    for alias, entries in by_alias.items():
+        try:
+            await THREADS.run(lambda alias=alias, entries=entries: approve(path, alias, entries))
+        except ToolError as error:
+            raise Failure(error.message) from None
+    for name, tool in tools.items():
+        standing = (
+            app.pool.catalog.standing(tool.alias, tool.upstream_name) if isinstance(tool, DiscoveredMCPTool) else ""
+        )
+        show(visible_line(f"{name} is approved as it is now; it was {standing}."))
+    return 0

@@ -1,0 +1,131 @@
+"""`lock`: a person approves the tools of servers as they are, and sees what differs from that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.upstreams.lock_file import lock_text, parse_lock
+from tests.e2e.test_cli import run
+from tests.harness import write_config
+from tests.interaction.relay.clients import listing
+from tools.permissions.auto_run_files import LOCK_NAME
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}, **more}
+
+
+class Setup:
+    """One server whose tools change while its entry stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self.orders = folder / "orders.json"
+        self.path = folder / LOCK_NAME
+        self.servers = {"up": listing("up", orders=str(self.orders))}
+        self.config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": self.servers})
+        self.lists(tool("find"), tool("keep"))
+
+    def lists(self, *tools: dict[str, Any]) -> None:
+        self.orders.write_text(json.dumps({"tools": tools}))
+
+    def run(self, command: str, *options: str) -> Any:
+        return run(command, "--config", str(self.config), *options)
+
+    def differences(self) -> set[tuple[str, str, str, bool]]:
+        told = json.loads(self.run("lock", "--diff", "--json").stdout)
+        return {(each["tool"], each["field"], each["change"], each["stops"]) for each in told["differences"]}
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tmp_path)
+
+
+@pytest.mark.requirement("lock.command")
+def test_lock_writes_checks_compares_and_asks_before_it_approves_what_is_stopped(setup: Setup) -> None:
+    assert setup.run("lock", "--check").returncode == 2, "there is no file"
+    first = setup.run("lock")
+    assert (first.returncode, list(parse_lock(setup.path.read_bytes())["up"]["tools"])) == (0, ["find", "keep"])
+    written = setup.path.read_bytes()
+    assert setup.run("lock", "--check").returncode == 0
+    assert setup.run("lock").returncode == 0
+    setup.lists(tool("find", title="Other"), tool("keep"))
+    assert setup.run("lock", "--check").returncode == 0, "a title stops nothing"
+    assert setup.differences() == {("find", "title", "new", False)}
+    setup.lists(tool("find", inputSchema={"type": "object", "required": ["a"]}), tool("more"))
+    assert setup.differences() == {
+        ("find", "inputSchema", "changed", True),
+        ("keep", "", "gone", False),
+        ("more", "", "new", True),
+    }
+    checked = setup.run("lock", "--check")
+    assert checked.returncode == 1
+    assert "up: tool find, inputSchema: changed (stops the tool)" in checked.stdout
+    refused = setup.run("lock")
+    assert (refused.returncode, setup.path.read_bytes()) == (1, written)
+    assert "Give --yes" in refused.stderr
+    assert setup.run("lock", "--yes").returncode == 0
+    assert setup.run("lock", "--check").returncode == 0
+
+
+@pytest.mark.requirement("lock.command")
+def test_lock_approves_single_tools_and_names_the_nearest_of_one_that_is_not_there(setup: Setup) -> None:
+    setup.run("lock")
+    setup.lists(tool("find", description="New."), tool("keep", description="New."))
+    done = setup.run("lock", "--approve", "up__find")
+    assert (done.returncode, done.stdout) == (0, "up__find is approved as it is now; it was changed (description).\n")
+    assert {name for name, *_ in setup.differences()} == {"keep"}
+    missed = setup.run("lock", "--approve", "up__kept")
+    assert missed.returncode == 2
+    assert "Did you mean up__keep?" in missed.stderr
+
+
+@pytest.mark.requirement("lock.command")
+def test_a_server_that_cannot_be_reached_keeps_what_the_file_says_of_it(setup: Setup) -> None:
+    setup.run("lock")
+    before = setup.path.read_bytes()
+    setup.orders.write_text('{"ends": true}')
+    assert setup.run("lock", "--check").returncode == 2
+    assert setup.run("lock").returncode == 1
+    assert setup.path.read_bytes() == before
+
+
+@pytest.mark.requirement("lock.states")
+def test_tools_tells_how_each_stands_to_the_file(setup: Setup) -> None:
+    assert "approval" not in json.loads(setup.run("tools", "--json").stdout)
+    setup.run("lock")
+    setup.lists(tool("find", description="New."), tool("keep", title="Other"), tool("more"))
+    assert json.loads(setup.run("tools", "--json").stdout)["approval"] == {
+        "up__find": "changed (description)",
+        "up__keep": "approved (title differs)",
+        "up__more": "new",
+    }
+    assert "= changed (description)" in setup.run("tools").stdout
+
+
+@pytest.mark.requirement("lock.closed")
+def test_tools_and_doctor_say_why_a_file_cannot_be_used_and_lock_makes_it_anew(setup: Setup) -> None:
+    setup.path.write_text("<<<<<<< ours\n")
+    told = setup.run("tools")
+    assert told.returncode == 1
+    assert "conflict marks" in told.stderr
+    assert "up__find" not in told.stdout
+    findings = json.loads(setup.run("doctor", "--json").stdout)["findings"]
+    (finding,) = [each for each in findings if each["subject"] == "lock file"]
+    assert finding["health"] == "broken"
+    assert "conflict marks" in finding["text"]
+    assert setup.run("lock", "--check").returncode == 2
+    assert setup.run("lock", "--yes").returncode == 0
+    assert setup.run("lock", "--check").returncode == 0
+
+
+@pytest.mark.requirement("lock.person")
+def test_a_call_with_yes_approves_no_tool(setup: Setup) -> None:
+    setup.path.write_bytes(lock_text({}))
+    done = setup.run("call", "up__find", "--yes")
+    assert done.returncode == 77, done.stderr
+    assert setup.path.read_bytes() == lock_text({})

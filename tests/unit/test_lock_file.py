@@ -1,0 +1,104 @@
+"""The lock file: what is hashed, what differs, what stops, and what is no lock file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.settings import UpstreamSettings
+from server.upstreams.lock_file import differences, executable_hash, lock_text, parse_lock, server_entry, tool_entry
+from server.upstreams.lock_file import tool_differences as compared
+
+TOOL: dict[str, Any] = {"name": "t", "description": "d", "inputSchema": {"type": "object"}}
+
+
+def stops(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """The fields of a tool that stop it."""
+    found = compared("a", "t", tool_entry({**TOOL, **before}), tool_entry({**TOOL, **now}))
+    return [each.field for each in found if each.stops]
+
+
+@pytest.mark.requirement("lock.milder")
+@pytest.mark.parametrize(
+    ("before", "now", "stopping"),
+    [
+        ({}, {"readOnlyHint": True}, ["annotations.readOnlyHint"]),
+        ({"readOnlyHint": False}, {"readOnlyHint": True}, ["annotations.readOnlyHint"]),
+        ({"destructiveHint": True}, {"destructiveHint": False}, ["annotations.destructiveHint"]),
+        ({"destructiveHint": True}, {"idempotentHint": True}, ["annotations.destructiveHint"]),
+        ({"openWorldHint": True}, {"openWorldHint": False}, ["annotations.openWorldHint"]),
+        ({"readOnlyHint": True}, {"readOnlyHint": False}, []),
+        ({"destructiveHint": False}, {"destructiveHint": True}, []),
+        ({"readOnlyHint": True, "destructiveHint": True}, None, []),
+        ({"title": "One"}, {"title": "Another"}, []),
+    ],
+)
+def test_annotations_stop_a_tool_only_where_they_turn_milder(
+    before: dict[str, Any], now: dict[str, Any] | None, stopping: list[str]
+) -> None:
+    was = {"annotations": before} if before else {}
+    assert stops(was, {"annotations": now} if now is not None else {}) == stopping
+
+
+@pytest.mark.requirement("lock.milder")
+@pytest.mark.parametrize(
+    ("change", "stopping"),
+    [
+        ({"description": "e"}, ["description"]),
+        ({"inputSchema": {"type": "object", "required": []}}, ["inputSchema"]),
+        ({"outputSchema": {"type": "object"}}, ["outputSchema"]),
+        ({"title": "T"}, []),
+        ({"icons": [{"src": "https://example.com"}]}, []),
+        ({"_meta": {"ui": {"resourceUri": "ui://x"}}}, []),
+        ({"execution": {"taskSupport": "optional"}}, []),
+    ],
+)
+def test_texts_and_schemas_for_models_stop_a_tool_and_what_is_for_people_does_not(
+    change: dict[str, Any], stopping: list[str]
+) -> None:
+    assert stops({}, change) == stopping
+    assert list(compared("a", "t", tool_entry(TOOL), tool_entry({**TOOL, **change})))
+
+
+@pytest.mark.requirement("lock.content")
+def test_no_value_of_a_variable_and_no_secret_decides_a_hash() -> None:
+    def entry(key: str, token: str) -> dict[str, Any]:
+        written = UpstreamSettings(command="npx", args=("srv", f"--api-key={key}", "--token", token))
+        return server_entry(written, {"name": "s", "version": "1"}, "Use it.", {"tools": [TOOL]})
+
+    assert entry("one", "two") == entry("three", "four")
+    assert entry("one", "two")["version"] == {"name": "s", "version": "1"}
+
+
+@pytest.mark.requirement("lock.content")
+def test_what_is_written_is_read_as_it_was_one_hash_a_line() -> None:
+    written = UpstreamSettings(command="/bin/sh")
+    server = server_entry(written, {}, "", {"tools": [TOOL], "prompts": [{"name": "p"}]})
+    text = lock_text({"b": server, "a": server})
+    assert parse_lock(text) == {"a": server, "b": server}
+    assert all(line.count(":") <= 1 for line in text.decode().splitlines())
+    assert text.index(b'"a"') < text.index(b'"b"')
+    assert list(differences("a", parse_lock(text)["a"], server)) == []
+
+
+@pytest.mark.requirement("lock.content")
+def test_the_program_of_a_command_is_hashed_where_it_is_a_local_file(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    by_path = executable_hash(UpstreamSettings(command=str(program)))
+    assert len(by_path) == 64
+    assert executable_hash(UpstreamSettings(command="program", env={"PATH": str(tmp_path)})) == by_path
+    assert executable_hash(UpstreamSettings(command="there-is-no-such")) == ""
+    assert executable_hash(UpstreamSettings(url="https://example.com/mcp")) == ""
+
+
+@pytest.mark.requirement("lock.content")
+def test_ten_thousand_tools_and_tools_without_words_are_written_and_read() -> None:
+    tools = [{"name": f"t{number}"} for number in range(10_000)]
+    server = server_entry(UpstreamSettings(command="x"), {}, "", {"tools": [*tools, {"name": "t0"}]})
+    assert len(json.loads(lock_text({"a": server}))["servers"]["a"]["tools"]) == 10_000
+    assert list(differences("a", parse_lock(lock_text({"a": server}))["a"], server)) == []
