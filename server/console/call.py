@@ -29,12 +29,12 @@ from server.json_rpc import as_mapping
 from server.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import until_signal
 from server.settings import SettingsReport
+from server.settings.files import LOCK_NAME
 from tools.contract.confirmation import Decision
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolErrorType
 from tools.contract.parameters import coerce
 from tools.contract.threads import THREADS
-from tools.permissions.auto_run_files import LOCK_NAME
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 

@@ -19,6 +19,7 @@ from server.console.upstream_waits import quiet_log, show_failure, wait_for
 from server.json_rpc import Json
 from server.run_server import until_signal
 from server.settings import SettingsReport
+from server.settings.files import LOCK_NAME
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.lock_file import (
@@ -36,7 +37,6 @@ from server.upstreams.session.listing import TOOLS
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError
 from tools.contract.threads import THREADS
-from tools.permissions.auto_run_files import LOCK_NAME
 
 Wish = Literal["write", "diff", "check"]
 

@@ -95,7 +95,7 @@ class ToolSearch:
             return owner is None
         always = owner.entry.always_load
         marked = owner.entry.trust and as_mapping(tool.definition.get("_meta")).get("anthropic/alwaysLoad") is True
-        return not (marked or always is True or (always and not {tool.upstream_name, tool.name}.isdisjoint(always)))
+        return not marked and {"*", tool.upstream_name, tool.name}.isdisjoint(always)
 
     def _is_offered(self, tool: BaseTool[Any]) -> bool:
         return self.policy.why_not_offered(tool.traits) is None
@@ -169,7 +169,8 @@ class ToolSearch:
             return ToolResult.failed(error)
 
     async def _search(self, arguments: Json) -> ToolResult:
-        from server.upstreams.catalog.tool_search import MOST_QUERY_CHARS  # noqa: PLC0415 - with the first search
+        # With the first search
+        from server.upstreams.catalog.tool_search import FLOOR, LOW_FLOOR, MOST_QUERY_CHARS  # noqa: PLC0415
 
         query, limit = arguments.get("query"), arguments.get("limit", USUAL)
         if not isinstance(query, str) or not query.strip():
@@ -181,25 +182,23 @@ class ToolSearch:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
             raise _invalid(SEARCH, f"limit has to be a whole number from 1 to {MOST}.")
         index, tools = await self._indexed()
-        found = [tools[each] for each in index.find(query, limit, lambda number: self._is_there(tools[number]))]
-        about = [
-            {
-                "name": tool.name,
-                **({"title": title} if (title := tool.definition.get("title")) else {}),
-                "description": _first_line(tool),
-                "server": tool.alias,
-            }
-            for tool in found
-        ]
-        if not found:
-            said = (
-                f"No tool fits '{visible_line(query[:100])}' well. Say in other words what it does, and to what. "
-                f"The servers are: {self._servers()}."
-            )
-            return ToolResult(said, structured={"tools": []})
-        lines = [f"{tool.name}: {_first_line(tool)}{_arguments_of(tool)}" for tool in found]
-        lines.append(f"{DESCRIBE} tells all of one of them; {CALL} calls it.")
-        return ToolResult("\n".join(lines), structured={"tools": about})
+
+        def find(floor: float) -> list[DiscoveredMCPTool]:
+            return [tools[each] for each in index.find(query, limit, lambda each: self._is_there(tools[each]), floor)]
+
+        found = find(FLOOR)
+        near = [] if found else find(LOW_FLOOR)
+        lines = [f"{tool.name}: {_first_line(tool)}{_arguments_of(tool)}" for tool in found or near]
+        told = f"{DESCRIBE} tells all of one of them; {CALL} calls it."
+        if found:
+            return ToolResult("\n".join([*lines, told]), structured={"tools": list(map(_about, found))})
+        said = (
+            f"No tool fits '{visible_line(query[:100])}' well. Say in other words what it does, and to what. "
+            f"The servers are: {self._servers()}."
+        )
+        if near:
+            said = "\n".join([said, "The nearest, which may do other things:", *lines, told])
+        return ToolResult(said, structured={"tools": [], "nearest": list(map(_about, near))})
 
     async def _describe(self, arguments: Json, published: Callable[[DiscoveredMCPTool], Json]) -> ToolResult:
         name = arguments.get("name")
@@ -307,6 +306,11 @@ def _cut(text: str, room: int) -> str:
 
 def _shown(name: str) -> str:
     return visible_line(name[:MAX_NAME])
+
+
+def _about(tool: DiscoveredMCPTool) -> Json:
+    title = {"title": title} if (title := tool.definition.get("title")) else {}
+    return {"name": tool.name, **title, "description": _first_line(tool), "server": tool.alias}
 
 
 def _first_line(tool: DiscoveredMCPTool) -> str:

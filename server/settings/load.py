@@ -18,6 +18,7 @@ from server.settings import trust
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translate
 from server.settings.canonical_form import canonicalise
 from server.settings.files import (
+    LOCK_NAME,
     home_folder,
     own_folder,
     parse,
@@ -35,7 +36,6 @@ from server.settings.tool_models import AgentSettings
 from server.settings.tree import Tree, pop_value, table_at, value_at
 from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
-from tools.permissions.auto_run_files import LOCK_NAME
 from tools.web.search_settings import SEARCH_VARIABLES
 
 MOST_LOCK_BYTES = 16 << 20  # ten thousand tools are less than six million (ours)

@@ -7,9 +7,9 @@ docs/configuration.md too. Building the validators takes milliseconds, so the de
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from server.settings import tool_models
 from server.settings.section import DAY, CommandLine, Duration, Expected, Section
@@ -46,6 +46,12 @@ expanded."""
     """The port of this machine to which the browser is sent back; null is proxy.loginPort."""
     shared: bool = False
     """Whether all clients over HTTP use the login of the person of this machine, and not each the one of its token."""
+
+
+def _names_or_all(given: object) -> object:
+    if isinstance(given, bool):
+        return ("*",) if given else ()
+    return tuple(cast("list[object]", given)) if isinstance(given, list) else given
 
 
 class UpstreamSettings(Section):
@@ -106,9 +112,13 @@ hides the tool."""
     rename: Mapping[str, str] = Field(default_factory=dict[str, str])
     """Other names for tools: the server's own name as the key, the new one as the value; the alias stays before it."""
 
-    always_load: bool | tuple[str, ...] = False
-    """Whether its tools, or those of these names, are listed also where the others are searched for (proxy.search). A \
-tool of a trusted server may say so itself, by anthropic/alwaysLoad in its _meta."""
+    always_load: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_names_or_all, json_schema_input_type=bool | tuple[str, ...]),
+        Expected("true, false or an array of strings"),
+    ] = ()
+    """Tools that are listed also where the others are searched for (proxy.search), by their names; true stands for \
+all. A tool of a trusted server may say so itself, by anthropic/alwaysLoad in its _meta."""
 
     def is_reached_like(self, other: UpstreamSettings) -> bool:
         """Whether both mean the same connection: they differ at most in what of it is published, and in its calls."""

@@ -23,12 +23,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from server.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
 from server.settings.file_rewriting import rewrite
-from server.settings.files import read_regular
+from server.settings.files import LOCK_NAME, read_regular
 from server.settings.load import LockContent
 from server.upstreams.stored_lists import program_and_address
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
-from tools.permissions.auto_run_files import LOCK_NAME
 
 logger = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ from server.dashboard import sections
 from server.dashboard.sign_in import CODE_SECONDS, MAX_BROWSERS, SignIn
 from server.dashboard.site import MAX_CONNECTIONS, MAX_STREAMS, PAGES, Dashboard
 from server.settings import load_settings
+from server.settings.files import LOCK_NAME
 from server.settings.load import why_no_dashboard
 from server.upstreams.catalog.tools import DiscoveredMCPTool, ToolRecord
 from server.upstreams.lock_file import lock_text, parse_lock
@@ -40,7 +41,6 @@ from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
 from tests.waiting import CEILING, until
 from tools.contract.secrets import HIDDEN
-from tools.permissions.auto_run_files import LOCK_NAME
 
 pytestmark = pytest.mark.anyio
 

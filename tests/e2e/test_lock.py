@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from server.settings.files import LOCK_NAME
 from server.upstreams.lock_file import lock_text, parse_lock
 from tests.e2e.test_cli import run
 from tests.harness import write_config
 from tests.interaction.relay.clients import listing
-from tools.permissions.auto_run_files import LOCK_NAME
 
 
 def tool(name: str, **more: Any) -> dict[str, Any]:

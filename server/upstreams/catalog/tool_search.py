@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 MOST_QUERY_CHARS = 1_000  # of a query; a longer one is to be refused
 MOST_WORDS = 24  # of a query that count
@@ -27,6 +28,7 @@ MOST_RANKED = 16  # of them that are looked at for how much of the query they fi
 SELECT = "select:"  # what a query for exact names begins with (Qwen Code)
 
 FLOOR = 0.62  # the part of a query that the best tool has to fit
+LOW_FLOOR = 0.35  # the same for what is only near
 NEAR_BEST = 0.5  # the part of what the best one fits that others have to
 GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # what a word of the same group, or one that begins alike, counts for the rank
 GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # the same for the fit
@@ -35,84 +37,6 @@ UNKNOWN_SHARE = 0.8  # what a word is that no tool has
 LONG, BEYOND = 2.5, 0.2  # a query of more than so many words says much that matters less: what each of these counts
 OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # what is left of the fit of a tool that does another thing, or perhaps does
 LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
-
-_ACTIONS = """
-list show get find search look fetch retrieve read view query browse see lookup display check inspect locate discover
-identify describe tell open know dump enumerate pull load examine / remove delete drop erase destroy clear purge
-discard wipe trash uninstall detach strip unset empty / create add make insert register generate build compose draft
-provision put start spin file produce introduce launch open record log / update edit change modify set adjust alter
-revise patch amend correct fix tweak transition mark turn replace / send post publish deliver share dispatch submit
-forward notify write say tell / cancel abort revoke terminate stop void withdraw unsubscribe delete end / run launch
-execute trigger invoke perform evaluate exec / start boot resume begin restart launch / restart rerun retry repeat
-reboot redo / stop pause suspend disable deactivate halt freeze shutdown close kill / enable activate resume unfreeze
-/ copy duplicate clone replicate fork / move transfer relocate migrate reorganize put hand / merge combine join unite
-consolidate concatenate / split divide separate / upload import attach ingest store save push put persist write /
-download export save extract pull backup / approve accept confirm / reject decline deny refuse dispute contest fight
-challenge / assign allocate delegate reassign give hand / invite add bring attach append put / grant share permit give
-invite / book reserve schedule plan arrange create / reschedule postpone move update delay / reply respond answer /
-comment note annotate remark write / close resolve complete finish finalize / restore recover undo revert rollback
-undelete reopen reset unstage / archive shelve close / rate review score / count total sum tally / summarize summary
-overview digest condense / compare diff contrast / convert transform translate change / calculate compute estimate
-measure work / analyze explain diagnose debug investigate / validate verify check test lint prove / sort order rank /
-filter sort / track follow trace monitor watch / block ban restrict blacklist / mute silence snooze quiet / lock
-protect secure / unlock release / draw render plot visualize / play listen stream / skip next jump / tag label
-categorize mark classify / link connect relate attach associate tie / pay charge bill collect / buy purchase order
-acquire / refund reimburse return / rename update move / resize scale grow shrink expand / type fill enter input write
-/ click press tap push / subscribe follow watch / deploy release rollout ship / react like / pin star favorite
-bookmark / crop cut trim clip / switch checkout toggle / encrypt encode sign / decrypt decode / print / scan detect
-recognize / ask query prompt / rotate renew refresh regenerate / apply request submit / hire onboard / fire dismiss
-offboard / clock punch log / pick choose select
-"""
-"""Words for what is done that are said for one another, in groups."""
-
-_THINGS = """
-ticket issue bug incident case problem defect task / mail email message inbox letter newsletter / message chat dm sms
-text conversation post / picture image photo photograph screenshot thumbnail / video clip movie film recording / song
-track music audio tune / sound volume loudness audio / playlist queue / file document doc attachment / folder
-directory / tree hierarchy structure nested / page article wiki document / note memo reminder insight takeaway / user
-person member people account profile contact employee colleague teammate developer engineer / contact prospect lead
-person / customer client buyer consumer shopper guest / team group organization org company workspace business /
-company account organization employer vendor supplier / employee staff worker colleague personnel / channel room
-conversation thread / calendar agenda schedule / event meeting appointment / available availability free busy freebusy
-slot opening / vacation leave holiday absence ooo pto / salary payroll wage compensation payslip / project repository
-repo board / repository repo codebase git / pr pull merge / commit revision changeset history / history log past
-changelog audit trail / change modification edit diff / deployment release rollout / pipeline workflow ci build job
-action / server host machine instance vm / container pod docker / cluster kubernetes k8s node / replica scale copy /
-database db sql postgres / table schema relation / column field attribute property schema / migration ddl schema /
-query sql select statement / row record entry item / connection session / website site webpage page web url / url link
-address web / product item article sku goods merchandise / stock inventory quantity warehouse / price cost fee quote
-rate amount / discount coupon promotion voucher / cart basket checkout / order purchase / shipment parcel package
-delivery shipping / address location place geocode coordinate / coordinate latitude longitude geocode / place venue
-poi spot cafe restaurant shop / restaurant food dining menu / weather forecast temperature climate rain / map route
-direction navigation / distance far length travel / altitude elevation height / trip travel journey itinerary / flight
-airline plane / hotel lodging accommodation room stay / car vehicle ride / subscription plan recurring / card board
-kanban / sprint iteration milestone cycle / deal opportunity pipeline / task todo / permission access role right
-privilege acl / secret password credential key token / key certificate credential / setting configuration config
-preference option / flag toggle feature / alert alarm warning monitor notification / metric measurement usage cpu
-memory statistic / report analytics statistic / dashboard chart graph / error exception crash failure fault bug /
-error console log stacktrace / outage incident downtime / oncall pager duty rotation / shift roster rota / money
-currency cash fund / exchange currency rate conversion / balance money fund / transaction payment charge transfer /
-chargeback dispute / invoice bill receipt / expense spending cost / tax vat / spreadsheet sheet excel workbook / cell
-range / slide presentation deck / form survey questionnaire poll / device sensor gadget appliance thermostat / light
-lamp bulb brightness / temperature heating thermostat / door lock / book title novel / author writer / recipe dish
-meal / ingredient food / nutrition calorie diet / workout exercise training fitness / patient medical health / doctor
-physician provider practitioner / drug medication medicine prescription / course class lesson / student pupil learner
-/ grade mark score / job position vacancy posting / candidate applicant resume / contract agreement / signature sign /
-latest recent newest lately / rule filter policy / backup snapshot copy / version release revision / title name / code
-source snippet / javascript js script / dependency package library module / domain dns / certificate ssl tls https /
-firewall port network security / shell exec terminal command / traffic visitor / campaign ad advertisement / segment
-audience list / subscriber audience / tweet post status / follower friend / template layout / language locale / phone
-telephone call / call phone meeting activity / emoji reaction thumb / fact observation / relationship relation edge
-link / node entity object / content text body / size large big bytes / time clock date today now timezone / holiday
-festival / currency coin crypto / share stock equity ticker quote / loan mortgage credit / branch ref / headline news
-article / definition meaning dictionary / synonym thesaurus / printer print / camera photo / subtitle caption
-transcript / logo brand / warranty guarantee / feedback review rating testimonial / notification push / webhook
-callback / endpoint api route / cache cdn / bucket storage blob / queue topic / log logging output / vulnerability cve
-security / license permit / asset equipment hardware / laptop computer device / seat ticket / team squad / game match
-fixture / goal target okr / comment remark discussion / attendee guest participant / reminder alarm / caption
-description
-"""
-"""Nouns likewise."""
 
 _PHRASES = {
     "pull request": "pr",
@@ -229,12 +153,18 @@ def name_key(name: str) -> str:
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
-def _groups_of(table: str) -> tuple[frozenset[str], ...]:
-    return tuple(frozenset(map(stem, group.split())) for group in table.split("/"))
+def _read_groups() -> tuple[list[frozenset[str]], list[frozenset[str]]]:
+    """Words that are said for one another, from the file beside this one: those for what is done, and all others."""
+    text = (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8")
+    actions, things = (
+        [frozenset(map(stem, line.split())) for line in part.splitlines() if line and not line.startswith("#")]
+        for part in text.split("# things\n")
+    )
+    return actions, things
 
 
-_ACTION_GROUPS = _groups_of(_ACTIONS)
-_GROUPS = _ACTION_GROUPS + _groups_of(_THINGS)
+_ACTION_GROUPS, _THING_GROUPS = _read_groups()
+_GROUPS = _ACTION_GROUPS + _THING_GROUPS
 _OF_WORD: dict[str, list[int]] = defaultdict(list)  # the numbers of the groups of each word
 for _number, _group in enumerate(_GROUPS):
     for _word in _group:
@@ -317,13 +247,16 @@ class ToolIndex:
         found = itertools.chain.from_iterable(self._by_key.get(key, ()) for key in keys if key)
         return list(dict.fromkeys(found))
 
-    def find(self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None) -> list[int]:
+    def find(
+        self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None, floor: float = FLOOR
+    ) -> list[int]:
         """The numbers of the tools that fit a query, best first; none where none fits well.
 
         Args:
             query: What is looked for; a word with a plus before it has to be there.
             limit: How many are wanted.
             is_wanted: Whether a tool may be found; asked of those alone that would be.
+            floor: The part of the query that the best one has to fit.
         """
         if query.startswith(SELECT):
             chosen = itertools.chain.from_iterable(map(self.named, query.removeprefix(SELECT).split(",")))
@@ -331,7 +264,7 @@ class ToolIndex:
         needed = [stem(word) for each in query.split() if each.startswith("+") for word in words_of(each)]
         ranked = self.ranked(query)
         best = max((fit for _, fit in ranked[:limit]), default=0.0)
-        fitting = [number for number, fit in ranked if (needed or best >= FLOOR) and fit >= best * NEAR_BEST]
+        fitting = [number for number, fit in ranked if (needed or best >= floor) and fit >= best * NEAR_BEST]
         found: list[int] = []
         for number in dict.fromkeys((*self.named(query), *fitting)):
             if not all(word in self._fits[number] for word in needed) or not (is_wanted is None or is_wanted(number)):

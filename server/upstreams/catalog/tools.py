@@ -19,6 +19,7 @@ from mcp.shared.inbound import x_mcp_header_map
 
 from server.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
+from server.settings.files import LOCK_NAME
 from server.upstreams.catalog.apps import app_links, is_for_apps, name_in_apps
 from server.upstreams.catalog.names import NameList, NameMap, Origin, full_name, is_included, name_map, rule_name
 from server.upstreams.lock_file import (
@@ -43,7 +44,6 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS
-from tools.permissions.auto_run_files import LOCK_NAME
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
 
 logger = logging.getLogger(__name__)

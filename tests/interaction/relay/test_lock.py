@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from server.settings.files import LOCK_NAME
 from server.upstreams.lock_file import lock_text, parse_lock
 from tests.harness import command_line, write_config
 from tests.interaction.relay.changing import Person, change
@@ -18,7 +19,6 @@ from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era
 from tests.interaction.relay.questions import FORM, suspended
 from tests.waiting import until
-from tools.permissions.auto_run_files import LOCK_NAME
 
 pytestmark = pytest.mark.anyio
 

@@ -213,7 +213,13 @@ async def test_where_nothing_fits_a_sentence_says_so_and_names_the_servers(era: 
             result = await client.call("search_tools", {"query": query})
             assert said(result).startswith(f"No tool fits '{query}' well."), query
             assert "shop (Payments.)" in said(result)
-            assert result["structuredContent"] == {"tools": []}
+            assert result["structuredContent"]["tools"] == []
+            if query != "delete a repository":
+                assert result["structuredContent"]["nearest"] == []
+        near = await client.call("search_tools", {"query": "refund parcel wholesaler"})
+        assert near["structuredContent"]["tools"] == []
+        assert near["structuredContent"]["nearest"][0]["name"] == "shop__refund_payment"
+        assert "\nshop__refund_payment: " in said(near)
 
 
 @pytest.mark.requirement("search.hidden")

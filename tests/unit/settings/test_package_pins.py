@@ -70,7 +70,7 @@ def test_such_a_server_is_left_out_where_pins_are_required(tmp_path: Path) -> No
     assert set(left_out(usual).values()) == {None}
     strict = load(tmp_path / "b.json", {"mcpServers": servers, "proxy": {"requirePins": True}}, VERSION="1.2.3")
     assert left_out(strict) == {
-        "loose": "Its package 'thing' has no version, which proxy.requirePins demands.",
+        "loose": "Its package thing has no version, which proxy.requirePins demands.",
         "pinned": None,
         "remote": None,
     }

@@ -92,6 +92,7 @@ DEFAULTS: Mapping[str, Any] = {
         "nameBudget": 48,
         "catalogue": True,
         "requirePins": False,
+        "search": "auto",
         "prefix": "alias",
         "loginPort": 18809,
         "tokenStorage": "file",
@@ -123,6 +124,7 @@ ENTRY_DEFAULTS: Mapping[str, Any] = {
     "maxConcurrent": None,
     "prefix": "alias",
     "rename": {},
+    "alwaysLoad": [],
 }
 
 
