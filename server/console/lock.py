@@ -20,6 +20,7 @@ from server.json_rpc import Json
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.files import LOCK_NAME
+from server.upstreams.catalog.tool_checks import labels_of
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.lock_file import (
@@ -91,6 +92,10 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
                 for each in differences(alias, approved.get(alias), servers.get(alias))
             ]
             show_differences(found, source.path, as_json=as_json, is_first=before is None)
+            listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in app.pool.upstreams}
+            for (alias, name), labels in (await THREADS.run(lambda: labels_of(listed))).items():
+                for label in labels:
+                    note(f"look at {visible_line(f'{alias}: tool {name}, which {label}')}")
             for upstream in missing:
                 show_failure(f"upstream {upstream.alias}", upstream)
             if wish == "check":

@@ -68,7 +68,7 @@ async def test_a_server_that_is_configured_behind_itself_does_not_start_itself_w
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    config = write_config(tmp_path, {"mcpServers": {"me": us(root, other / "config.json")}})
+    config = write_config(tmp_path, {"mcpServers": {"me": us(root, other / "config.json")}, "proxy": {"search": "off"}})
     write_config(other, {"mcpServers": {"me": us(root, config)}})
     async with connected("stdio", HANDSHAKE, root, config) as client:
         await until_listed(client, {"read_file", "me__me__me__read_file"}, {"me__me__me__me__read_file"})

@@ -106,7 +106,8 @@ async def beside(
     """A server with a liar and an honest upstream behind it."""
     (root / "seen.txt").touch()
     config = folder / "config.json"
-    config.write_text(json.dumps({"mcpServers": {"bad": bad, "good": over_stdio()}, "proxy": {"firstListWait": wait}}))
+    proxy = {"firstListWait": wait, "search": "off"}  # all that is listed is to be seen
+    config.write_text(json.dumps({"mcpServers": {"bad": bad, "good": over_stdio()}, "proxy": proxy}))
     app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state()), "stdio")
     heard: list[str] = []
 

@@ -130,7 +130,7 @@ def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
 async def test_of_a_list_that_is_too_long_comes_what_fits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "server.upstreams")
     servers = {"long": listing("long", filled=[20, 1 << 20]), "short": listing("short", filled=[20, 1 << 10])}
-    settings = {"tools": {"builtIn": True}}
+    settings = {"tools": {"builtIn": True}, "proxy": {"search": "off", "firstListWait": 30_000}}
     async with proxied(tmp_path, servers, "handshake", settings=settings) as client:
         listed = await client.listed("tools")
         (content,) = (await client.request("resources/read", {"uri": "coretools://upstreams"}))["contents"]
