@@ -106,8 +106,9 @@ async def beside(
     """A server with a liar and an honest upstream behind it."""
     (root / "seen.txt").touch()
     config = folder / "config.json"
-    proxy = {"firstListWait": wait, "search": "off"}  # all that is listed is to be seen
-    config.write_text(json.dumps({"mcpServers": {"bad": bad, "good": over_stdio()}, "proxy": proxy}))
+    # All that is listed, and all of a result, is to be seen.
+    whole = {"proxy": {"firstListWait": wait, "search": "off"}, "limits": {"resultChars": None}}
+    config.write_text(json.dumps({"mcpServers": {"bad": bad, "good": over_stdio()}, **whole}))
     app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state()), "stdio")
     heard: list[str] = []
 

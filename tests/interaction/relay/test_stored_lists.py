@@ -593,7 +593,7 @@ async def test_lists_that_are_too_large_are_not_kept_and_what_was_kept_of_them_g
     up.answers(**LISTED)
     await run_once(tmp_path, up)
     up.answers(filled=[100, 50_000])
-    async with serving(tmp_path, up) as (_, client):
+    async with serving(tmp_path, up, settings={"proxy": {"search": "off"}}) as (_, client):
         assert "up__find" in await client.listed("tools")
         await until(lambda: not files())
         assert "up__t99" in await client.listed("tools")
