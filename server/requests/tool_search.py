@@ -237,7 +237,7 @@ class ToolSearch:
                             tool.name,
                             tool.alias,
                             tool.upstream_name,
-                            tool.definition.get("title") or "",
+                            tool.display_name if tool.definition.get("title") else "",
                             _hint_of(tool),
                             tool.description,
                             _parameters_of(tool),
@@ -309,7 +309,7 @@ def _shown(name: str) -> str:
 
 
 def _about(tool: DiscoveredMCPTool) -> Json:
-    title = {"title": title} if (title := tool.definition.get("title")) else {}
+    title = {"title": tool.display_name} if tool.definition.get("title") else {}  # in which nothing hides
     return {"name": tool.name, **title, "description": _first_line(tool), "server": tool.alias}
 
 

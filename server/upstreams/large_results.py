@@ -23,6 +23,7 @@ from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.session.results import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
 from tools.contract.file_names_in_text import shown_whole_path
+from tools.contract.limits import Limits
 from tools.contract.threads import THREADS
 from tools.shell.private_folders import OutputFile, PrivateFolder
 
@@ -34,7 +35,7 @@ MOST_CLAIMED = 500_000  # what Claude Code takes at most
 MOST_SHOWN = 2_048  # bytes of the beginning that the answer has
 WRITE_SECONDS = 10.0  # how long a disk may take
 
-LINE_CHARS = 2_000  # `read_file` and `grep_search` show no more of a line
+LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` show no more of a line
 GOOD_LINE_CHARS = 100  # a shorter part of JSON gets no line of its own (ours)
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 

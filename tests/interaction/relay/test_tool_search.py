@@ -205,6 +205,17 @@ async def test_a_tool_is_described_as_it_would_be_listed(era: str, tmp_path: Pat
             assert result["structuredContent"] == said(result) == listed
 
 
+@pytest.mark.requirement("search.found")
+@by_era
+async def test_nothing_hides_in_what_is_told_of_a_tool_that_is_found(era: str, tmp_path: Path) -> None:
+    hiding = tool("refund", "Refund it.\u200b", title="Refund\u200b")
+    async with proxied(tmp_path, {"shop": shop(hiding)}, era, settings=ON) as client:
+        result = await client.call("search_tools", {"query": "refund"})
+        (about,) = result["structuredContent"]["tools"]
+        assert (about["title"], about["description"]) == ("Refund<U+200B>", "Refund it.<U+200B>")
+        assert "\u200b" not in said(result)
+
+
 @pytest.mark.requirement("search.floor")
 @by_era
 async def test_where_nothing_fits_a_sentence_says_so_and_names_the_servers(era: str, tmp_path: Path) -> None:
