@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -237,7 +236,7 @@ class Upstream:
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
         self._spared_until = 0.0
-        self._stale: set[str] = set()
+        self._stale: dict[str, bool] = {}  # by capability: whether the upstream itself says that it has changed
         self._news = anyio.Event()
         self._warned = set[str]()
 
@@ -437,8 +436,13 @@ class Upstream:
 
     async def _list_again(self, session: UpstreamSession) -> None:
         """List anew whenever the upstream says that its lists have changed."""
-        # Passed on also where the list is the same: what is listed may have changed in what is not listed.
-        take = partial(self._take, is_said=True)
+        stale: dict[str, bool] = {}
+
+        async def take(kind: Kind, items: list[Json]) -> None:
+            # If the upstream says so, it is passed on even if the list is the same: what it stands for may have changed.
+            if stale[kind.capability] or self.offer.of(kind) != items:
+                await self._take(kind, items, is_said=True)
+
         pause, read, took = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
         while True:
             if self._store is not None:
@@ -450,7 +454,7 @@ class Upstream:
             # A burst of changes is one more listing; and reading lists takes no more than half of the time.
             await anyio.sleep(max(pause, read + took - anyio.current_time()))
             self._news = anyio.Event()
-            stale, self._stale = self._stale, set()
+            stale, self._stale = self._stale, {}
             kinds = tuple(kind for kind in KINDS if kind.capability in stale)
             began = anyio.current_time()
             try:
@@ -462,8 +466,9 @@ class Upstream:
             read = anyio.current_time()
             took = read - began
 
-    def list_changed(self, kind: str) -> None:
-        self._stale.add(kind)
+    def list_changed(self, kind: str, is_said: bool) -> None:
+        """Have a list read anew. Where the upstream does not say itself that it has changed, it may be the same."""
+        self._stale[kind] = self._stale.get(kind, False) or is_said
         self._news.set()
 
     def resource_updated(self, uri: str, whose: SessionKey | None = None) -> None:

@@ -7,6 +7,7 @@ refused with -32602. A call tells, as JSON, who was called, with which parameter
 said; a tool that has an error in `errors` fails with it. With `tale`, each method that it is sent is a line of that
 file. Over stdio it says what `says` has for a tool before it answers a call of it; over HTTP it answers methods of
 `locked` with 401 or 403, challenges and a text: `{"methods": [...], "status": 401, "challenges": [], "text": ""}`.
+With `listened`, it can be listened to over stdio, and has those answers from just before that on.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class Script:
             return None
         if method == ("initialize" if self.is_modern else "server/discover"):
             return self.failed(message, -32601)
+        if method == "subscriptions/listen" and (later := self.orders.get("listened")):
+            self.orders["answers"].update(later)
+            told = {"_meta": {"io.modelcontextprotocol/subscriptionId": message["id"]}, **params}
+            return {"method": "notifications/subscriptions/acknowledged", "params": told}
         if method == CALL and (error := self.orders.get("errors", {}).get(params.get("name"))):
             return {"jsonrpc": "2.0", "id": message["id"], "error": error}
         if method == CALL:

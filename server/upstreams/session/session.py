@@ -145,7 +145,7 @@ class UpstreamSession:
         if not self.is_greeted:
             return
         if (kind := LIST_CHANGES.get(method)) is not None:
-            self.options.list_changed(kind)
+            self.options.list_changed(kind, True)
         elif method == "notifications/resources/updated":
             self.options.resource_updated(str(params.get("uri", "")))
         elif method == "notifications/cancelled":
@@ -154,6 +154,9 @@ class UpstreamSession:
             identity = as_mapping(params.get("_meta")).get(SUBSCRIPTION_ID_META_KEY)
             if (take := self.streams.get(str(identity))) is not None:
                 take(method, params)
+            elif method == ACKNOWLEDGED:  # of the stream of changes: of what has changed before, nobody tells
+                for kind in LIST_CHANGES.values():
+                    self.options.list_changed(kind, False)
         elif method != LOG:
             if self._other_limit.admits():
                 self._pass_on(method, params)

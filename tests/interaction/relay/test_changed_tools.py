@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from tests.interaction.relay.changing import Person, change
-from tests.interaction.relay.clients import Json, proxied, said, stdio_entry
+from tests.interaction.relay.clients import Json, proxied, said, scripted, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era
 from tests.interaction.relay.questions import suspended
@@ -205,3 +205,19 @@ async def test_rules_decide_on_tools_of_upstreams(
         result = await client.call("up__content", {})
         assert bool(result.get("isError")) is (expected is None)
         assert len(person.messages) == len(expected or [])
+
+
+@pytest.mark.requirement("upstream.first_list.changes")
+async def test_what_changes_before_an_upstream_is_listened_to_is_listed_nevertheless(tmp_path: Path) -> None:
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("early", "late")]
+    up = scripted(
+        "up",
+        "modern",
+        capabilities={"tools": {"listChanged": True}},
+        answers={"tools/list": {"tools": tools[:1]}, "prompts/list": {"prompts": []}},
+        listened={"tools/list": {"tools": tools}},
+    )
+    async with proxied(tmp_path, {"up": up}, "handshake") as client:
+        while "up__late" not in await client.listed("tools"):
+            pass
+        assert not [method for method, _ in client.heard if "prompts" in method], "that list is what it was"
