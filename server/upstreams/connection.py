@@ -439,7 +439,7 @@ class Upstream:
         stale: dict[str, bool] = {}
 
         async def take(kind: Kind, items: list[Json]) -> None:
-            # If the upstream says so, it is passed on even if the list is the same: what it stands for may have changed.
+            # If the upstream says so, it is passed on though the list is the same: what it stands for may have changed.
             if stale[kind.capability] or self.offer.of(kind) != items:
                 await self._take(kind, items, is_said=True)
 
