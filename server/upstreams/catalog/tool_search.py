@@ -15,7 +15,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from pathlib import Path
 MOST_QUERY_CHARS = 1_000  # of a query; a longer one is to be refused
 MOST_WORDS = 24  # of a query that count
 MOST_FIELD_CHARS = 4_000  # of one field that are read
-MOST_CANDIDATES = 200  # tools that a query's rarer words find; its commoner words only rank these
+MOST_CANDIDATES = 100  # tools that each of a query's rarer words finds; its commoner words only rank these
 MOST_RANKED = 16  # of them that are looked at for how much of the query they fit
 SELECT = "select:"  # what a query for exact names begins with (Qwen Code)
 
@@ -206,8 +206,8 @@ class _Concept:
     """One word of a query."""
 
     word: str
-    groups: Sequence[int]
-    alike: Sequence[str]  # words that begin like it, where no tool has it
+    related: Set[str]  # the words of its groups
+    alike: Set[str]  # words that begin like it, where no tool has it
     postings: Sequence[tuple[float, Postings]]  # the tools that it finds in each way, and what that counts
     weight: float  # how rare it is
 
@@ -287,59 +287,57 @@ class ToolIndex:
             best: dict[int, float] = {}
             is_open = len(scores) < MOST_CANDIDATES
             for part, postings in concept.postings:
-                if is_open:
-                    pairs = itertools.islice(postings.items(), MOST_CANDIDATES)
-                else:
-                    pairs = ((number, postings.get(number, 0.0)) for number in scores)
-                for number, impact in pairs:
-                    if impact * part > best.get(number, 0.0):
-                        best[number] = impact * part
+                among = itertools.islice(postings, MOST_CANDIDATES) if is_open else postings.keys() & scores.keys()
+                for number in among:
+                    impact = postings[number] * part
+                    if impact > best.get(number, 0.0):
+                        best[number] = impact
             for number, impact in best.items():
                 scores[number] = scores.get(number, 0.0) + concept.weight * impact
-        top = heapq.nlargest(MOST_RANKED, scores, key=lambda number: (scores[number], -number))
-        fits = {number: self._fit(concepts, number) for number in top}
-        top.sort(key=lambda number: -scores[number] * (1 + fits[number]))
-        return [(number, fits[number]) for number in top]
+        # What the first word names as an action, in each word for it.
+        actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
+        doing = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
+        top = heapq.nlargest(MOST_RANKED, ((score, -number) for number, score in scores.items()))
+        fits = [(score, -number, self._fit(concepts, doing, -number)) for score, number in top]
+        fits.sort(key=lambda each: -each[0] * (1 + each[2]))
+        return [(number, fit) for _, number, fit in fits]
 
     def _concept(self, word: str) -> _Concept:
         groups = [number for number in _OF_WORD.get(word, ()) if self._of_group[number]]
-        alike = () if word in self._postings else self._alike(word)
+        related = frozenset[str]().union(*(_GROUPS[number] for number in groups))
+        alike = frozenset[str]() if word in self._postings else self._alike(word)
         found = [(1.0, self._postings[word])] if word in self._postings else []
         found += [(PREFIX_SCORE, self._postings[other]) for other in alike]
         found += [(GROUP_SCORE, self._of_group[number]) for number in groups]
         count = min(sum(len(postings) * part for part, postings in found), len(self.texts))
-        return _Concept(word, groups, alike, found, math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5)))
+        return _Concept(word, related, alike, found, math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5)))
 
-    def _alike(self, word: str) -> list[str]:
+    def _alike(self, word: str) -> frozenset[str]:
         """Words of tools that begin like one that no tool has."""
         if len(word) < 5:
-            return []
+            return frozenset()
         begin = word[: max(4, math.ceil(len(word) * 0.7))]
         start = bisect_left(self._vocabulary, begin)
         near = itertools.takewhile(lambda other: other.startswith(begin), self._vocabulary[start : start + 20])
-        return [other for other in near if len(other) <= len(word) + 4]
+        return frozenset(other for other in near if len(other) <= len(word) + 4)
 
-    def _fit(self, concepts: Sequence[_Concept], number: int) -> float:
+    def _fit(self, concepts: Sequence[_Concept], doing: Set[str], number: int) -> float:
         """How much of what a query says is said of a tool, too; less where the tool does another thing."""
         fits, fit, total, head = self._fits[number], 0.0, 0.0, concepts[0]
-        actions = [group for group in _OF_WORD.get(head.word, ()) if group < len(_ACTION_GROUPS)]
         counted = {concept.word for concept in concepts if concept.word in fits}
         for concept in concepts:
             part = fits.get(concept.word, 0.0)
             if not part:
                 # A word of the tool answers for one word of the query, and hardly for more.
-                related = itertools.chain.from_iterable(_GROUPS[group] for group in concept.groups)
-                near = [(PREFIX_FIT * fits[other], other) for other in concept.alike if other in fits]
-                near += [(GROUP_FIT * fits[other], other) for other in related if other in fits]
-                part, other = max(
-                    ((each * (AGAIN if word in counted else 1), word) for each, word in near), default=(0.0, "")
-                )
-                counted.add(other)
+                near = [(PREFIX_FIT * fits[other], other) for other in concept.alike & fits.keys()]
+                near += [(GROUP_FIT * fits[other], other) for other in concept.related & fits.keys()]
+                if near:
+                    part, other = max((each * (AGAIN if word in counted else 1), word) for each, word in near)
+                    counted.add(other)
             share = 1.0 if concept.postings else UNKNOWN_SHARE
             total += share
             fit += share * part
-        related = itertools.chain((head.word,), *(_GROUPS[group] for group in actions))
-        if actions and head.word not in _LIGHT and not any(fits.get(word, 0.0) >= 0.9 for word in related):
+        if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
             fit *= OTHER_ACTION
         elif not head.postings:
             fit *= UNKNOWN_ACTION
