@@ -23,7 +23,11 @@ class Person:
 
 async def change(client: WireClient, alias: str, **arguments: Any) -> None:
     """Let the upstream change its tools, and wait until that is known."""
-    before = len(await client.listed("tools"))
+
+    async def added() -> int:
+        return sum(name.startswith(f"{alias}__added_") for name in await client.listed("tools"))
+
+    before = await added()
     await client.call(f"{alias}__change", arguments)
-    while len(await client.listed("tools")) == before:
+    while await added() == before:
         pass

@@ -355,7 +355,7 @@ async def test_an_answer_that_did_not_arrive_can_be_given_again(entries: dict[st
 
 @pytest.mark.requirement("tasks.questions")
 async def test_a_refusal_of_ours_that_did_not_arrive_is_given_again(entries: dict[str, Json], tmp_path: Path) -> None:
-    async with knowing(tmp_path, {**entries["http"], "timeout": 1_000}) as client:
+    async with knowing(tmp_path, {**entries["http"], "timeout": 3_000}) as client:
         name = await begun(client)
         bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
         await settle(client, "input_required", inputRequests={"bad": bad})
