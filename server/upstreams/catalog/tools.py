@@ -56,7 +56,6 @@ MOST_REMEMBERED = 10_000
 MOST_SHOWN = 12_000  # characters of each text of a tool that a person is shown to approve it; a cut is told (ours)
 
 _FORGOTTEN = "forgotten"  # in place of a digest, and like none
-_WATCHED = ("name", "title", "description", "inputSchema", "outputSchema")  # what models are told of a tool
 
 _SERIALS = itertools.count(1)
 
@@ -137,7 +136,7 @@ class ToolHistory:
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    told = {key: definition[key] for key in _WATCHED if key in definition}
+    told = {key: definition[key] for key in ("name", *WATCHED) if key in definition}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
