@@ -338,7 +338,9 @@ class _Prepared:
             return ""
         if self.stop is None:
             fields = ", ".join(each.field for each in self.differences)
-            return f"approved ({fields} differs)" if fields else "approved"
+            return (
+                f"approved ({fields} {'differ' if len(self.differences) > 1 else 'differs'})" if fields else "approved"
+            )
         return self.stop.standing
 
 
@@ -467,7 +469,7 @@ class ToolCatalog:
         self._reserved = frozenset(reserved)
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
-        self.lock: Lock | None = None  # what is approved of all of this; `None` where everything is
+        self.lock: Lock | None = None  # what is approved of all of this, see `use_lock`; `None` where everything is
         self.on_approval: Callable[[Lock], Awaitable[None]] | None = None  # called with the file after an approval
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
         self._told_stops: dict[str, dict[str, str]] = {}  # the same, as the log was told of them last
@@ -498,6 +500,12 @@ class ToolCatalog:
             else:
                 self._registry.drop_source(alias)
         self._publish()
+
+    def use_lock(self, lock: Lock | None) -> None:
+        """Judge by this lock file what is listed from now on."""
+        self.lock = lock
+        if lock is not None and lock.problem:
+            logger.error("%s", lock.why_closed)
 
     def withdraw(self, alias: str) -> None:
         """What it listed in the last run is not there: it cannot be reached."""
@@ -567,6 +575,8 @@ class ToolCatalog:
                 kept.setdefault(name, definition)
         prepared = {name: self._prepared_of(alias, each) for name, each in kept.items()}
         is_first, before = alias in self._stored, self.names
+        # What is ours stands in no lock file.
+        self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared}
         self._known.note(alias, {name: each.digest for name, each in prepared.items()}, is_first=is_first)
         if self.lock is not None and not is_ours:
             self._judge(alias, prepared)
@@ -615,7 +625,8 @@ class ToolCatalog:
     def standings(self, alias: str) -> Counter[str]:
         """How many tools of a server are approved, changed, new, or closed by a file that cannot be used."""
         listed = self._offers[alias][0] if alias in self._offers and self.lock is not None else ()
-        return Counter(self.standing(alias, name).partition(" ")[0] for name in listed)
+        standings = (self.standing(alias, name) for name in listed)
+        return Counter(each.partition(" ")[0] for each in standings if each)
 
     def is_stopped_as(self, alias: str, name: str, version: str) -> bool:
         """Whether a tool is kept from being called by exactly this."""
