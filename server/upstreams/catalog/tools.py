@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -442,7 +443,8 @@ class StoppedMCPTool(DiscoveredMCPTool):
         """The tool as it is now, for the person who approves it."""
         shown = self.stop.shown
         parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
-        parts += [f"State: {self.stop.standing}", "Its description now:", _cut(shown.get("description") or "(none)")]
+        description = textwrap.indent(_cut(shown.get("description") or "(none)"), "  ")  # so that it has no headings
+        parts += [f"State: {self.stop.standing}", "Its description now:", description]
         parts += ["Its arguments now:", _cut(json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False))]
         if "outputSchema" in shown:
             parts += ["Its results now:", _cut(json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False))]
