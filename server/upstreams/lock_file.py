@@ -305,6 +305,6 @@ def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
         return written[-1]
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
-        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Ask the user to put that right, and "
-        "call it again.",
+        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Once that is put right it can be "
+        "approved.",
     )
