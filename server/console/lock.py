@@ -65,6 +65,8 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
         if before is None or before.problem:
             note(f"{problem}. {COMMAND} writes it anew, with all tools as they are now.")
             return EXIT_USAGE
+    elif source.problem:
+        raise Failure(f"{visible_line(source.path)}: {source.problem}, so it stays as it is. Remove it and try again.")
     quiet_log("error")  # what would be told there is told here
 
     async def compare() -> int:

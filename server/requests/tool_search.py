@@ -159,18 +159,16 @@ class ToolSearch:
             name: Which of them.
             arguments: As they came.
             published: Gives the definition of a tool that clients see.
+
+        Raises:
+            ToolError: There is no such tool, or the arguments are of no use.
         """
         await self.pool.wait_for_first_list()
-        try:
-            if name == DESCRIBE:
-                return await self._describe(arguments, published)
-            return await self._search(arguments)
-        except ToolError as error:
-            return ToolResult.failed(error)
+        return await (self._describe(arguments, published) if name == DESCRIBE else self._search(arguments))
 
     async def _search(self, arguments: Json) -> ToolResult:
         # With the first search
-        from server.upstreams.catalog.tool_search import FLOOR, LOW_FLOOR, MOST_QUERY_CHARS  # noqa: PLC0415
+        from server.upstreams.catalog.tool_search import MOST_QUERY_CHARS  # noqa: PLC0415
 
         query, limit = arguments.get("query"), arguments.get("limit", USUAL)
         if not isinstance(query, str) or not query.strip():
@@ -182,12 +180,8 @@ class ToolSearch:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
             raise _invalid(SEARCH, f"limit has to be a whole number from 1 to {MOST}.")
         index, tools = await self._indexed()
-
-        def find(floor: float) -> list[DiscoveredMCPTool]:
-            return [tools[each] for each in index.find(query, limit, lambda each: self._is_there(tools[each]), floor)]
-
-        found = find(FLOOR)
-        near = [] if found else find(LOW_FLOOR)
+        numbers = index.find(query, limit, lambda each: self._is_there(tools[each]))
+        found, near = ([tools[each] for each in part] for part in numbers)
         lines = [f"{tool.name}: {_first_line(tool)}{_arguments_of(tool)}" for tool in found or near]
         told = f"{DESCRIBE} tells all of one of them; {CALL} calls it."
         if found:

@@ -26,6 +26,7 @@ from server.settings.file_rewriting import rewrite
 from server.settings.files import LOCK_NAME, read_regular
 from server.settings.load import LockContent
 from server.upstreams.stored_lists import program_and_address
+from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
 
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
+MOST_PLACE_CHARS = 200  # of the place in a file that is told (ours)
 MOST_EXECUTABLE_BYTES = 32 << 20  # of a program that is hashed (ours)
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
@@ -242,7 +244,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         ValueError: It cannot be used; the message says why, as the end of a sentence.
     """
     try:
-        told: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition)
+        told: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition, parse_int=_number)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         if _MERGE_MARK.search(content):
             raise ValueError("it holds the conflict marks of a merge") from None
@@ -251,12 +253,12 @@ def parse_lock(content: bytes) -> dict[str, Json]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     formula = as_mapping(told).get("formula")
-    if isinstance(formula, int) and formula != FORMULA:
+    if isinstance(formula, int | float) and formula != FORMULA:
         raise ValueError(f"it was written by another formula ({formula}) than this version knows ({FORMULA})")
     try:
         _File.model_validate(told)
     except ValidationError as error:
-        place = ".".join(str(step) for step in error.errors()[0]["loc"])
+        place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MOST_PLACE_CHARS])
         raise ValueError(f"what stands at {place or 'its top'} belongs in no lock file") from None
     return cast("dict[str, Json]", told["servers"])
 
@@ -266,6 +268,10 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
     if len(found) < len(pairs):  # whoever reviews the file reads the first, and the last would count
         raise ValueError("a name stands twice in one object")
     return found
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < 20 else float(digits)  # Python reads no integer of thousands of digits
 
 
 def lock_text(servers: Mapping[str, Json]) -> bytes:
@@ -299,6 +305,6 @@ def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
         return written[-1]
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
-        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Ask the user to put that right, and "
-        "call it again.",
+        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Once that is put right it can be "
+        "approved.",
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings.files import LOCK_NAME
+from server.settings.load import MOST_LOCK_BYTES
 from server.upstreams.lock_file import lock_text, parse_lock
 from tests.e2e.test_cli import run
 from tests.harness import write_config
@@ -127,6 +128,18 @@ def test_tools_and_doctor_say_why_a_file_cannot_be_used_and_lock_makes_it_anew(s
     assert setup.run("lock", "--check").returncode == 2
     assert setup.run("lock", "--yes").returncode == 0
     assert setup.run("lock", "--check").returncode == 0
+
+
+@pytest.mark.requirement("lock.closed")
+def test_lock_says_what_to_do_with_a_file_that_cannot_even_be_read(setup: Setup) -> None:
+    setup.path.mkdir()
+    refused = setup.run("lock", "--yes")
+    assert refused.returncode == 1
+    assert "is not a regular file, so it stays as it is. Remove it and try again." in refused.stderr
+    setup.path.rmdir()
+    with setup.path.open("wb") as file:
+        file.truncate(MOST_LOCK_BYTES + 1)
+    assert "bytes, so it stays as it is. Remove it" in setup.run("lock", "--yes").stderr
 
 
 @pytest.mark.requirement("lock.person")
