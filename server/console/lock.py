@@ -21,7 +21,7 @@ from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.files import LOCK_NAME
 from server.upstreams.catalog.tool_checks import labels_of
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool, StoppedMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.lock_file import (
     COMMAND,
@@ -35,7 +35,7 @@ from server.upstreams.lock_file import (
     tool_entry,
 )
 from server.upstreams.session.listing import TOOLS
-from tools.contract.display import visible_line
+from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.errors import ToolError
 from tools.contract.threads import THREADS
 
@@ -76,7 +76,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
                 app.start_upstreams()
                 await wait_for(app.pool.upstreams, spinner)
             if names:
-                return await approve_tools(app, source.path, names)
+                return await approve_tools(app, source.path, names, is_sure=is_sure)
             servers: dict[str, Json] = {}
             missing: list[Upstream] = []
             approved: Mapping[str, Json] = before.servers if before is not None else {}
@@ -136,19 +136,23 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
     sys.stdout.flush()
 
 
-async def approve_tools(app: App, path: str, names: Iterable[str]) -> int:
-    """Approve single tools as they are now, under the names that clients see."""
+async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: bool) -> int:
+    """Show single tools as they are now, under the names that clients see, and approve them."""
     tools = {name: app.registry.find(name) for name in names}
     by_alias: dict[str, dict[str, Json]] = {}
     for name, tool in tools.items():
         upstream = app.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
-        if upstream is None or not isinstance(tool, DiscoveredMCPTool):
+        if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
             there = [each.name for each in app.registry.get_all_tools() if isinstance(each, DiscoveredMCPTool)]
             like = nearest(name, there)
             told = f"Did you mean {like}?" if like else "coretools-mcp tools lists them."
             raise UsageError(f"no server has a tool '{name}' now. {told}")
         definition = next(each for each in upstream.offer.of(TOOLS) if each["name"] == tool.upstream_name)
         by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)
+        if isinstance(tool, StoppedMCPTool):
+            show(visible(without_gaps(tool.words)), "")
+    if not is_sure:
+        await THREADS.run(lambda: ask("Approve this as it is now?", "nothing was changed"))
     for alias, entries in by_alias.items():
         try:
             await THREADS.run(lambda alias=alias, entries=entries: approve(path, alias, entries))

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -89,15 +88,11 @@ def server_entry(
 
 
 def executable_hash(entry: UpstreamSettings) -> str:
-    """The SHA-256 of the program that a command leads to; empty where it is no local file of usual size. Blocking."""
-    if entry.transport != "stdio" or not entry.command:
-        return ""
-    found = entry.command
-    if not os.path.dirname(found):
-        found = shutil.which(found, path=entry.env.get("PATH", os.environ.get("PATH", os.defpath))) or ""
+    """The SHA-256 of a program named by its path; else empty, for `node` is another one on each machine. Blocking."""
     with suppress(OSError, ValueError):
-        if os.path.isabs(found) and len(content := read_regular(found, MOST_EXECUTABLE_BYTES)) <= MOST_EXECUTABLE_BYTES:
-            return hashlib.sha256(content).hexdigest()
+        if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):
+            content = read_regular(entry.command, MOST_EXECUTABLE_BYTES)
+            return hashlib.sha256(content).hexdigest() if len(content) <= MOST_EXECUTABLE_BYTES else ""
     return ""
 
 

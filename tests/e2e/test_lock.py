@@ -83,8 +83,13 @@ def test_lock_labels_odd_tools_before_they_are_approved(setup: Setup) -> None:
 def test_lock_approves_single_tools_and_names_the_nearest_of_one_that_is_not_there(setup: Setup) -> None:
     setup.run("lock")
     setup.lists(tool("find", description="New."), tool("keep", description="New."))
-    done = setup.run("lock", "--approve", "up__find")
-    assert (done.returncode, done.stdout) == (0, "up__find is approved as it is now; it was changed (description).\n")
+    unsure = setup.run("lock", "--approve", "up__find")
+    assert unsure.returncode == 1
+    assert "nothing was changed" in unsure.stderr
+    done = setup.run("lock", "--approve", "up__find", "--yes")
+    assert done.returncode == 0
+    assert "Its description now:\n  New.\n" in done.stdout
+    assert done.stdout.endswith("\nup__find is approved as it is now; it was changed (description).\n")
     assert {name for name, *_ in setup.differences()} == {"keep"}
     missed = setup.run("lock", "--approve", "up__kept")
     assert missed.returncode == 2

@@ -85,14 +85,16 @@ def test_what_is_written_is_read_as_it_was_one_hash_a_line() -> None:
 
 
 @pytest.mark.requirement("lock.content")
-def test_the_program_of_a_command_is_hashed_where_it_is_a_local_file(tmp_path: Path) -> None:
+def test_the_program_of_a_command_is_hashed_where_it_is_named_by_its_path(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     by_path = executable_hash(UpstreamSettings(command=str(program)))
     assert len(by_path) == 64
-    assert executable_hash(UpstreamSettings(command="program", env={"PATH": str(tmp_path)})) == by_path
-    assert executable_hash(UpstreamSettings(command="there-is-no-such")) == ""
+    assert executable_hash(UpstreamSettings(command="program", env={"PATH": str(tmp_path)})) == "", (
+        "one for all machines"
+    )
+    assert executable_hash(UpstreamSettings(command=str(tmp_path / "there-is-no-such"))) == ""
     assert executable_hash(UpstreamSettings(url="https://example.com/mcp")) == ""
 
 

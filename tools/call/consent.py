@@ -178,6 +178,11 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
             "The call needs consent and is too long to be shown to a person as a whole, so nothing was run. "
             "Write what is long to a file with write_file (a command to a script) and name that, or split it."
         )
+    if isinstance(shown, ApprovalConfirmation) and not can_be_shown(shown.prompt):
+        raise ExecutionDeniedError(
+            "This tool is too long to be shown to a person as a whole in a question, so it was not approved. "
+            + shown.way_out
+        )
     # Binds an answer to one action: the tool as it is, its arguments, and the state of the world the details show.
     action = [tool.name, tool.version, arguments, shown.state]
     canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)

@@ -54,7 +54,6 @@ MOST_TOLD = 20  # changed tools, or hidden ones, that one change of a list tells
 MOST_REMEMBERED = 10_000
 """Tools of one upstream that are remembered; those that it lists now are, however many they are (ours)."""
 
-MOST_SHOWN = 12_000  # characters of each text of a tool that a person is shown to approve it; a cut is told (ours)
 
 _FORGOTTEN = "forgotten"  # in place of a digest, and like none
 
@@ -443,19 +442,14 @@ class StoppedMCPTool(DiscoveredMCPTool):
         """The tool as it is now, for the person who approves it."""
         shown = self.stop.shown
         parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
-        description = textwrap.indent(_cut(shown.get("description") or "(none)"), "  ")  # so that it has no headings
+        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")  # so that it has no headings
         parts += [f"State: {self.stop.standing}", "Its description now:", description]
-        parts += ["Its arguments now:", _cut(json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False))]
+        parts += ["Its arguments now:", json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False)]
         if "outputSchema" in shown:
-            parts += ["Its results now:", _cut(json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False))]
+            parts += ["Its results now:", json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False)]
         if "annotations" in shown:
-            parts.append(f"Its annotations now: {_cut(json.dumps(shown['annotations'], ensure_ascii=False))}")
+            parts.append(f"Its annotations now: {json.dumps(shown['annotations'], ensure_ascii=False)}")
         return "\n".join(parts)
-
-
-def _cut(text: str) -> str:
-    rest = len(text) - MOST_SHOWN
-    return text if rest <= 0 else f"{text[:MOST_SHOWN]}\n[... {rest:,} more characters are not shown]"
 
 
 class ToolCatalog:

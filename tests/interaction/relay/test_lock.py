@@ -101,6 +101,19 @@ async def test_no_dialog_of_a_client_approves_a_tool_and_the_refusal_says_how_a_
         assert EVIL not in said
 
 
+@pytest.mark.requirement("lock.whole")
+async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entry, tmp_path: Path) -> None:
+    servers = {"up": remote("handshake")}
+    path = await locked(tmp_path, servers)
+    before, person = path.read_bytes(), Person("approve")
+    async with proxied(tmp_path, servers, "handshake", settings=YOLO, answer=person) as client:
+        await change(client, "up", description=f"{'Harmless. ' * 4_000}{EVIL}")
+        refused = await client.call("up__content", {})
+        assert refused["_meta"]["coretools-mcp/error"]["type"] == "execution_denied"
+        assert "coretools-mcp lock --approve up__content" in error_of(refused)
+    assert (person.messages, path.read_bytes()) == ([], before)
+
+
 @pytest.mark.requirement("lock.closed")
 @pytest.mark.parametrize(
     ("content", "why"),
