@@ -24,7 +24,7 @@ from server.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
 from server.settings.file_rewriting import rewrite
 from server.settings.files import LOCK_NAME, read_regular
-from server.settings.load import LockContent
+from server.settings.load import MOST_LOCK_BYTES, LockContent
 from server.upstreams.stored_lists import program_and_address
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
@@ -242,7 +242,10 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         ValueError: It cannot be used; the message says why, as the end of a sentence.
     """
     try:
-        told: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition)
+        # The only number is small, and Python has words of its own for one with thousands of digits.
+        told: Any = json.loads(
+            content.decode(), object_pairs_hook=_without_repetition, parse_int=lambda digits: int(digits[:9])
+        )
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         if _MERGE_MARK.search(content):
             raise ValueError("it holds the conflict marks of a merge") from None
@@ -269,8 +272,16 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def lock_text(servers: Mapping[str, Json]) -> bytes:
-    """The content of the file."""
-    return f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
+    """The content of the file.
+
+    Raises:
+        ValueError: It would be too large to be read again; the message says so, as the end of a sentence.
+    """
+    text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
+    if len(text) > MOST_LOCK_BYTES:
+        largest = max(servers, key=lambda alias: len(json.dumps(servers[alias])))
+        raise ValueError(f"it would have more than {MOST_LOCK_BYTES:,} bytes, most of them for the server {largest}")
+    return text
 
 
 def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
@@ -292,7 +303,7 @@ def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     try:
         rewrite(path, changed, AbortSignal())
     except ValueError as error:
-        why = f"it cannot be used: {error}"
+        why = str(error)
     except (ToolError, OSError):
         why = "it cannot be written"
     else:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings.files import LOCK_NAME
+from server.settings.load import MOST_LOCK_BYTES
 from server.upstreams.lock_file import lock_text, parse_lock
 from tests.e2e.test_cli import run
 from tests.harness import write_config
@@ -95,7 +96,9 @@ def test_a_server_that_cannot_be_reached_keeps_what_the_file_says_of_it(setup: S
     setup.run("lock")
     before = setup.path.read_bytes()
     setup.orders.write_text('{"ends": true}')
-    assert setup.run("lock", "--check").returncode == 2
+    checked = setup.run("lock", "--check")
+    assert checked.returncode == 2
+    assert "All that could be looked at is as in" in checked.stdout
     assert setup.run("lock").returncode == 1
     assert setup.path.read_bytes() == before
 
@@ -124,9 +127,11 @@ def test_tools_and_doctor_say_why_a_file_cannot_be_used_and_lock_makes_it_anew(s
     (finding,) = [each for each in findings if each["subject"] == "lock file"]
     assert finding["health"] == "broken"
     assert "conflict marks" in finding["text"]
-    assert setup.run("lock", "--check").returncode == 2
-    assert setup.run("lock", "--yes").returncode == 0
-    assert setup.run("lock", "--check").returncode == 0
+    for content in (setup.path.read_bytes(), b" " * (MOST_LOCK_BYTES + 1)):
+        setup.path.write_bytes(content)
+        assert setup.run("lock", "--check").returncode == 2
+        assert setup.run("lock", "--yes").returncode == 0
+        assert setup.run("lock", "--check").returncode == 0
 
 
 @pytest.mark.requirement("lock.person")

@@ -113,6 +113,7 @@ async def test_no_dialog_of_a_client_approves_a_tool_and_the_refusal_says_how_a_
         (b"[" * 100_000, "nested too deeply"),
         (b"\xff\xfe", "not JSON"),
         (b"", "not JSON"),
+        (b'{"formula": 1' + b"0" * 5_000 + b"}", "another formula"),
     ],
 )
 async def test_a_lock_file_that_cannot_be_used_closes_every_tool_and_says_why(
@@ -184,6 +185,25 @@ async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entr
         said = error_of(await client.call("up__content", {}))
         assert "the server up has changed this tool since" in said
     assert path.read_bytes() == before
+
+
+@pytest.mark.requirement("lock.shown")
+@pytest.mark.parametrize("content", [lock_text({}), b"damaged"])
+async def test_a_yes_to_a_call_counts_no_more_where_the_tool_was_stopped_meanwhile(
+    content: bytes, remote: Entry, tmp_path: Path
+) -> None:
+    servers = {"up": remote("handshake", trust=False)}
+    path = await locked(tmp_path, servers)
+
+    async def answer(method: str, params: Json) -> Json:
+        path.write_bytes(content)
+        while await client.listed("tools") == before:
+            pass
+        return Person()(method, params)
+
+    async with proxied(tmp_path, servers, "handshake", answer=answer) as client:
+        before = await client.listed("tools")
+        assert f"it is not approved in {LOCK_NAME} any more" in error_of(await client.call("up__content", {}))
 
 
 @pytest.mark.requirement("lock.person")
