@@ -80,9 +80,9 @@ class LargeResults:
         content = await THREADS.run(partial(_in_lines, texts))
         file = folder.open()
         file.write(content)
-        with anyio.move_on_after(WRITE_SECONDS):
+        with anyio.move_on_after(WRITE_SECONDS) as waiting:
             await file.close()
-        on_disk = file.kept if file.is_complete else 0
+        on_disk = 0 if waiting.cancelled_caught else file.kept
         answer: list[Json] = [{"type": "text", "text": self._told(tool, file, content, on_disk, limit)}]
         if not on_disk:
             folder.discard(file)

@@ -59,13 +59,15 @@ class OutputFile:
             await asyncio.wait([self._writing])
 
     async def close(self) -> None:
-        """Take nothing over any more, and wait until the rest is on disk. May be called again."""
+        """Take nothing over any more, and wait until the rest is on disk. May be called again.
+
+        Where nobody waits so long, the file is closed all the same once it is written.
+        """
         self._is_closed = True
+        if self._writing is None:
+            self._close_descriptor()
         try:
             await self.flush()
-            descriptor, self._descriptor = self._descriptor, None
-            if descriptor is not None:
-                await self.folder.writers.run(partial(os.close, descriptor))
         finally:
             self.on_written = None  # its owner holds this too: the output would stay in memory until a collection
             self.is_complete = True
@@ -104,8 +106,21 @@ class OutputFile:
         self._account_for(pieces, is_lost=is_lost)
         if self._pending:
             self._begin_writing()
+        elif self._is_closed:
+            self._close_descriptor()
         if self.on_written is not None:
             self.on_written()
+
+    def _close_descriptor(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        try:
+            self._writing = self.folder.writers.begin(partial(os.close, descriptor))
+        except (RuntimeError, ExhaustedError):  # as above
+            os.close(descriptor)
+        else:
+            self._writing.add_done_callback(partial(self._on_done, []))
 
     def _account_for(self, pieces: list[bytes], *, is_lost: bool) -> None:
         size = sum(map(len, pieces))

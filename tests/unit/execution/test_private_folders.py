@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -126,6 +127,30 @@ async def test_what_waits_for_the_disk_is_told_and_written_in_order(tmp_path: Pa
     assert file.waiting == 0
     assert rooms[-1] == 0
     assert Path(file.path).read_bytes() == b"".join(pieces)
+    await store.aclose()
+
+
+@pytest.mark.requirement("shell.output.faults")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the open files of a process")
+async def test_a_file_is_closed_although_nobody_waits_for_that_any_more(tmp_path: Path) -> None:
+    def descriptors() -> list[str]:
+        return [link for link in map(real, os.listdir("/proc/self/fd")) if link.startswith(str(tmp_path))]
+
+    def real(number: str) -> str:
+        return os.path.realpath(f"/proc/self/fd/{number}")
+
+    store = PrivateFolders(str(tmp_path))
+    files = [opened(store) for _ in range(20)]
+    for file in files:
+        file.write(b"x" * 1_000_000)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await file.close()
+        assert scope.cancelled_caught
+    for file in files:
+        await file.flush()
+        assert Path(file.path).stat().st_size == 1_000_000
+    assert [path for path in descriptors() if "output-" in path] == []
     await store.aclose()
 
 
