@@ -12,7 +12,7 @@ import pytest
 
 from server.settings.files import LOCK_NAME
 from server.upstreams.lock_file import lock_text, parse_lock
-from tests.harness import command_line, write_config
+from tests.harness import HANDSHAKE, command_line, connected, write_config
 from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import Json, listing, proxied
 from tests.interaction.relay.conftest import Entry
@@ -99,6 +99,23 @@ async def test_no_dialog_of_a_client_approves_a_tool_and_the_refusal_says_how_a_
         assert "coretools-mcp lock --approve up__content" in said
         assert "coretools-mcp dashboard" in said
         assert EVIL not in said
+
+
+@pytest.mark.requirement("lock.person")
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+async def test_no_dialog_of_a_client_lets_a_model_write_the_file(sandbox: str, root: Path, tmp_path: Path) -> None:
+    path = root / LOCK_NAME
+    path.write_bytes(before := lock_text({}))
+    settings = {"confirmation": {"whenUnavailable": "client"}, "shell": {"sandbox": sandbox}}
+    async with connected("memory", HANDSHAKE, root, write_config(tmp_path, settings)) as client:
+        for tool, arguments in (
+            ("write_file", {"file_path": str(path), "content": "{}"}),
+            ("edit", {"file_path": str(path), "old_string": "formula", "new_string": "x"}),
+            ("run_shell_command", {"command": f"echo x > {LOCK_NAME}", "description": "d"}),
+        ):
+            result = await client.call_tool(tool, arguments)
+            assert "Nobody could be asked for consent" in str(result.content[0])
+    assert path.read_bytes() == before
 
 
 @pytest.mark.requirement("lock.closed")
