@@ -275,9 +275,8 @@ class ToolSearch:
 
     def _unknown(self, name: str) -> ToolNotRegisteredError:
         """The error for a name that no tool has that may be called here; it proposes none but such tools."""
-        nearest = self.registry.not_registered(name).nearest
-        near = tuple(each for each in nearest if each != name and self._is_callable(self.registry.find(each)))
-        return ToolNotRegisteredError(_shown(name), near)
+        nearest = self.registry.not_registered(name, self._is_callable).nearest
+        return ToolNotRegisteredError(_shown(name), nearest)
 
 
 def _tool(

@@ -12,7 +12,7 @@ import pytest
 
 from server.settings.files import LOCK_NAME
 from server.upstreams.lock_file import lock_text, parse_lock
-from tests.harness import command_line, write_config
+from tests.harness import HANDSHAKE, command_line, connected, write_config
 from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import Json, listing, proxied
 from tests.interaction.relay.conftest import Entry
@@ -114,6 +114,23 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
     assert (person.messages, path.read_bytes()) == ([], before)
 
 
+@pytest.mark.requirement("lock.person")
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+async def test_no_dialog_of_a_client_lets_a_model_write_the_file(sandbox: str, root: Path, tmp_path: Path) -> None:
+    path = root / LOCK_NAME
+    path.write_bytes(before := lock_text({}))
+    settings = {"confirmation": {"whenUnavailable": "client"}, "shell": {"sandbox": sandbox}}
+    async with connected("memory", HANDSHAKE, root, write_config(tmp_path, settings)) as client:
+        for tool, arguments in (
+            ("write_file", {"file_path": str(path), "content": "{}"}),
+            ("edit", {"file_path": str(path), "old_string": "formula", "new_string": "x"}),
+            ("run_shell_command", {"command": f"echo x > {LOCK_NAME}", "description": "d"}),
+        ):
+            result = await client.call_tool(tool, arguments)
+            assert "Nobody could be asked for consent" in str(result.content[0])
+    assert path.read_bytes() == before
+
+
 @pytest.mark.requirement("lock.closed")
 @pytest.mark.parametrize(
     ("content", "why"),
@@ -128,6 +145,7 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
         (b"[" * 100_000, "nested too deeply"),
         (b"\xff\xfe", "not JSON"),
         (b"", "not JSON"),
+        (b'{"formula": 1' + b"0" * 5_000 + b"}", "another formula"),
     ],
 )
 async def test_a_lock_file_that_cannot_be_used_closes_every_tool_and_says_why(
@@ -199,6 +217,25 @@ async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entr
         said = error_of(await client.call("up__content", {}))
         assert "the server up has changed this tool since" in said
     assert path.read_bytes() == before
+
+
+@pytest.mark.requirement("lock.shown")
+@pytest.mark.parametrize("content", [lock_text({}), b"damaged"])
+async def test_a_yes_to_a_call_counts_no_more_where_the_tool_was_stopped_meanwhile(
+    content: bytes, remote: Entry, tmp_path: Path
+) -> None:
+    servers = {"up": remote("handshake", trust=False)}
+    path = await locked(tmp_path, servers)
+
+    async def answer(method: str, params: Json) -> Json:
+        path.write_bytes(content)
+        while await client.listed("tools") == before:
+            pass
+        return Person()(method, params)
+
+    async with proxied(tmp_path, servers, "handshake", answer=answer) as client:
+        before = await client.listed("tools")
+        assert f"it is not approved in {LOCK_NAME} any more" in error_of(await client.call("up__content", {}))
 
 
 @pytest.mark.requirement("lock.person")

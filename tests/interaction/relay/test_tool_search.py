@@ -249,6 +249,12 @@ async def test_what_rules_hide_and_what_only_apps_call_is_neither_found_nor_desc
         assert "dark" not in (await client.listed("tools"))["search_tools"]["description"]
         refusal = await told_no(client, "call_tool", {"name": "shop__refund_paiment"})
         assert "Did you mean shop__refund_payment" in refusal
+        for name in ("shop__createIsue", "shop__page_onli", "dark__lampe"):
+            for refusal in (await told_no(client, "call_tool", {"name": name}), await told_no(client, name, {})):
+                assert f"'{name}' is not registered" in refusal
+                assert not any(
+                    hidden in refusal for hidden in ("createIssue", "page_only", "dark__lamp,", "dark__lamp?")
+                )
 
 
 @pytest.mark.requirement("search.refused")
