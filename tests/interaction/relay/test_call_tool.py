@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import httpx2
@@ -10,7 +11,7 @@ import pytest
 
 from tests.interaction.network.wires import modern, modern_headers
 from tests.interaction.relay.clients import Json, proxied, scripted, scripted_over_http
-from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.eras import by_era, by_eras
 from tests.interaction.relay.network import TOKENS, Network, network
 from tests.interaction.relay.test_http_headers import PLACES
 
@@ -94,3 +95,22 @@ async def test_structured_content_comes_as_it_would_from_the_tool_whether_it_fit
             assert through == await client.call(f"up__{name}")
             described = await client.call("describe_tool", {"name": f"up__{name}"})
             assert described["structuredContent"]["outputSchema"] == SCHEMA
+
+
+@pytest.mark.requirement("search.call")
+@by_era
+async def test_the_audit_and_the_log_name_the_tool_and_what_it_was_given(
+    era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = {"up": scripted("up", answers={"tools/list": {"tools": [{"name": "run", "inputSchema": PLACES}]}})}
+    settings = {**ON, "log": {"audit": str(tmp_path / "audit.jsonl")}}
+    with caplog.at_level(logging.DEBUG):
+        async with proxied(tmp_path, servers, era, settings=settings) as client:
+            assert not (await client.call("call_tool", CALL["arguments"])).get("isError")
+    (line,) = (tmp_path / "audit.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert (record["tool"], record["verdict"]) == ("up__run", "allow")
+    assert record["arguments"] == CALL["arguments"]["arguments"]
+    ours = [each.getMessage() for each in caplog.records if each.name.partition(".")[0] in ("server", "tools", "audit")]
+    assert [each for each in ours if "up__run" in each]
+    assert not [each for each in ours if "call_tool" in each]

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from tests.interaction.relay.changing import Person, change
-from tests.interaction.relay.clients import Json, Way, proxied, said, stdio_entry
+from tests.interaction.relay.clients import AnswerError, Json, Way, proxied, said, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era, by_era_each_way, by_upstream_each_way
 from tests.interaction.relay.questions import suspended
@@ -200,7 +200,7 @@ RULES: list[tuple[Json, list[str] | None]] = [
 
 @pytest.mark.requirement("rules.names")
 @pytest.mark.parametrize(("rules", "expected"), RULES)
-@by_era
+@by_era_each_way
 async def test_rules_decide_on_tools_of_upstreams(
     era: str, rules: Json, expected: list[str] | None, remote: Entry, tmp_path: Path
 ) -> None:
@@ -208,6 +208,10 @@ async def test_rules_decide_on_tools_of_upstreams(
     entry = remote(era, trust=False)
     async with proxied(tmp_path, {"up": entry}, era, settings={"permissions": rules}, answer=person) as client:
         assert ("up__content" in await client.listed("tools")) is (expected is not None)
+        if expected is None and Way.is_through:
+            with pytest.raises(AnswerError, match="'up__content' is not registered"):
+                await client.call("up__content", {})
+            return
         result = await client.call("up__content", {})
         assert bool(result.get("isError")) is (expected is None)
         assert len(person.messages) == len(expected or [])
