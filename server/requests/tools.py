@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from server.activity import show_as
 from server.client_request import Exchange, exchange_of
 from server.clients import ClientTable, Contexts
 from server.consent.confirmers import AlreadyConsented, ClientConfirmer, Confirmers, with_marked_answer
@@ -136,6 +137,7 @@ class ToolRequests:
             # From here on it is a call of the tool that it names, in each round of it.
             params = await self.search.unwrapped(params)
             ctx = replace(ctx, params=params)
+            show_as(params)
         if is_call and not isinstance(given := params.get("arguments"), dict | None):
             kinds = ((list, "an array"), (str, "a string"), (bool, "a boolean"))
             came = next((said for kind, said in kinds if isinstance(given, kind)), "a number")

@@ -16,7 +16,7 @@ from tests.harness import HANDSHAKE, command_line, connected, write_config
 from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import Json, listing, proxied
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.eras import by_era_each_way
 from tests.interaction.relay.questions import FORM, suspended
 from tests.waiting import until
 
@@ -41,7 +41,7 @@ def error_of(result: Json) -> str:
 
 
 @pytest.mark.requirement("lock.stops")
-@by_era
+@by_era_each_way
 async def test_a_changed_tool_is_listed_in_our_words_and_runs_after_the_person_has_approved_it(
     era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -71,7 +71,7 @@ async def test_a_changed_tool_is_listed_in_our_words_and_runs_after_the_person_h
 
 
 @pytest.mark.requirement("lock.stops")
-@by_era
+@by_era_each_way
 async def test_a_new_tool_is_stopped_and_approved_alone(era: str, remote: Entry, tmp_path: Path) -> None:
     servers = {"up": remote(era)}
     path = await locked(tmp_path, servers)
@@ -87,6 +87,7 @@ async def test_a_new_tool_is_stopped_and_approved_alone(era: str, remote: Entry,
 
 
 @pytest.mark.requirement("lock.person")
+@pytest.mark.usefixtures("each_way")
 async def test_no_dialog_of_a_client_approves_a_tool_and_the_refusal_says_how_a_person_can(
     remote: Entry, tmp_path: Path
 ) -> None:
@@ -194,6 +195,7 @@ async def test_what_stops_is_told_once_in_the_log(
 
 
 @pytest.mark.requirement("lock.shown")
+@pytest.mark.usefixtures("each_way")
 async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entry, tmp_path: Path) -> None:
     """The server changes once more while the question is open; without the lock file it can be told to."""
     servers = {"up": remote("handshake")}
@@ -239,6 +241,7 @@ async def test_a_yes_to_a_call_counts_no_more_where_the_tool_was_stopped_meanwhi
 
 
 @pytest.mark.requirement("lock.person")
+@pytest.mark.usefixtures("each_way")
 async def test_an_answer_to_an_earlier_round_approves_no_tool_that_has_changed_meanwhile(
     remote: Entry, tmp_path: Path
 ) -> None:

@@ -241,7 +241,7 @@ async def test_what_rules_hide_and_what_only_apps_call_is_neither_found_nor_desc
     settings = {**ON, "permissions": {"deny": ["shop__createIssue", "dark__*"]}}
     servers = {"shop": shop(), "dark": shop(tool("lamp"))}
     async with proxied(tmp_path, servers, era, settings=settings) as client:
-        for name in ("shop__createIssue", "shop__page_only", "dark__lamp", "shop__none"):
+        for name in ("shop__createIssue", "shop__page_only", "page_only", "dark__lamp", "shop__none"):
             assert await found(client, name) == []
             assert await found(client, f"select:{name}") == []
             assert f"'{name}' is not registered" in await told_no(client, "describe_tool", {"name": name})
