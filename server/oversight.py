@@ -18,7 +18,8 @@ from server.consent.pending_questions import PendingQuestions
 from server.live_settings import LiveSettings
 from server.requests.files import MemoryResources
 from server.tool_services import Commands, CustomTools, LazyJournal
-from server.upstreams.catalog.tools import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.stopped_tools import StoppedMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tools.call.base_tool import BaseTool
 from tools.call.consent import Judgement
 from tools.call.context import ClientState, ToolContext

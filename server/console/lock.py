@@ -20,8 +20,9 @@ from server.json_rpc import Json
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.files import LOCK_NAME
+from server.upstreams.catalog.stopped_tools import StoppedMCPTool
 from server.upstreams.catalog.tool_checks import labels_of
-from server.upstreams.catalog.tools import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.lock_file import (
     COMMAND,

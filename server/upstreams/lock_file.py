@@ -53,11 +53,14 @@ def tool_entry(definition: Mapping[str, Any]) -> Json:
     """A tool as the file has it: a hash for each field that is there, and in clear what annotations promise."""
     entry: Json = {name: hash_of(definition[name]) for name in _FIELDS if name in definition}
     meta = as_mapping(definition.get("_meta"))
-    if ui := {
-        key: meta[key] for key in meta if key.partition("/")[0] == "ui"
-    }:  # a draft of MCP Apps had ui/resourceUri
+    # A draft of MCP Apps had ui/resourceUri.
+    ui = {key: value for key, value in meta.items() if key.partition("/")[0] == "ui"}
+    if ui:
         entry["ui"] = hash_of(ui)
-    if other := {key: value for key, value in definition.items() if key not in _APART}:
+    other = {key: value for key, value in definition.items() if key not in _APART}
+    if rest := {key: value for key, value in meta.items() if key not in ui}:
+        other["_meta"] = rest
+    if other:
         entry["other"] = hash_of(other)
     claimed = as_mapping(definition.get("annotations"))
     if hints := {hint: claimed[hint] for hint in _HINTS if isinstance(claimed.get(hint), bool)}:

@@ -12,7 +12,8 @@ from anyio.abc import TaskGroup
 
 from server.client_request import TOKEN_KEY, Exchange
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.tools import ToolCatalog, UpstreamCall
+from server.upstreams.catalog.tool_catalog import ToolCatalog
+from server.upstreams.catalog.tools import UpstreamCall
 from server.upstreams.client_sessions import ClientSessions
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.lock_file import Lock

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.tools import ToolCatalog
+from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.session.listing import TOOLS, Kind, Offer, read_lists
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.session.visible_texts import tool_with_visible_texts

@@ -64,6 +64,7 @@ def test_annotations_stop_a_tool_only_where_they_turn_milder(
         ({"title": "T"}, []),
         ({"icons": [{"src": "https://example.com"}]}, []),
         ({"_meta": {"ui": {"resourceUri": "ui://x"}}}, []),
+        ({"_meta": {"anthropic/alwaysLoad": True}}, []),
         ({"execution": {"taskSupport": "optional"}}, []),
     ],
 )

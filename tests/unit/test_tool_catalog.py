@@ -10,14 +10,9 @@ import anyio
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.tools import (
-    MOST_REMEMBERED,
-    MOST_TOLD,
-    DiscoveredMCPTool,
-    StoppedMCPTool,
-    ToolCatalog,
-    ToolHistory,
-)
+from server.upstreams.catalog.stopped_tools import StoppedMCPTool
+from server.upstreams.catalog.tool_catalog import ToolCatalog
+from server.upstreams.catalog.tools import MOST_REMEMBERED, MOST_TOLD, DiscoveredMCPTool, ToolHistory
 from server.upstreams.lock_file import Lock, server_entry
 from tools.builtin.all_tools import builtin_tools
 from tools.call.context import ToolContext

@@ -12,7 +12,8 @@ import pytest
 from server.live_settings import LiveSettings, waiting_for_restart
 from server.settings import SettingsReport, load_settings
 from server.tool_services import permission_policy
-from server.upstreams.catalog.tools import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.stopped_tools import StoppedMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.lock_file import Lock
 from server.upstreams.pool import UpstreamPool

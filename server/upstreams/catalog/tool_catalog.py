@@ -1,0 +1,369 @@
+"""The tools of all upstreams in the registry, each under its name: what they list comes in here, anew at any time."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from server.json_rpc import Json
+from server.settings import UpstreamSettings
+from server.upstreams.catalog.apps import app_links, is_for_apps, name_in_apps
+from server.upstreams.catalog.names import NameList, NameMap, Origin, full_name, is_included, name_map, rule_name
+from server.upstreams.catalog.stopped_tools import Stop, StoppedMCPTool, stop_of
+from server.upstreams.catalog.tools import (
+    MOST_TOLD,
+    Arguments,
+    Definition,
+    DiscoveredMCPTool,
+    ToolHistory,
+    UpstreamCall,
+    digest_of,
+)
+from server.upstreams.lock_file import (
+    WATCHED,
+    Difference,
+    Lock,
+    approve,
+    tool_differences,
+    tool_entry,
+)
+from server.upstreams.session.listing import in_turns
+from server.upstreams.session.visible_texts import tool_with_visible_texts
+from tools.call.context import ToolContext
+from tools.call.registry import ToolRegistry
+from tools.contract.confirmation import Channel
+from tools.contract.display import visible_line
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.results import ToolResult
+from tools.contract.threads import THREADS
+from tools.permissions.tool_names import BETWEEN
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A tool as it is listed, the digest of what models are told of it, and with texts in which nothing hides."""
+
+    definition: Definition
+    digest: str
+    shown: dict[str, Any]
+    entry: Json  # as the lock file would have it; empty as long as there is no such file
+    lock: Lock | None  # by which it was judged
+    differences: tuple[Difference, ...]  # from what was approved
+    stop: Stop | None  # what stands in its place, where it is not approved
+
+    @property
+    def standing(self) -> str:
+        """How it stands to the lock file, in a few words; empty where there is none."""
+        if self.lock is None:
+            return ""
+        if self.stop is None:
+            fields = ", ".join(each.field for each in self.differences)
+            return (
+                f"approved ({fields} {'differ' if len(self.differences) > 1 else 'differs'})" if fields else "approved"
+            )
+        return self.stop.standing
+
+
+class ToolCatalog:
+    """Publishes the tools of upstreams in the registry, under names of at most `budget` characters.
+
+    None gets a name that is `reserved`.
+    """
+
+    def __init__(self, registry: ToolRegistry, budget: int, reserved: Iterable[str] = ()) -> None:
+        self.names = NameMap()  # what every name means now
+        self._registry = registry
+        self._budget = budget
+        self._reserved = frozenset(reserved)
+        self._entries: Mapping[str, UpstreamSettings] = {}
+        self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
+        self.lock: Lock | None = None  # what is approved of all of this, see `use_lock`; `None` where everything is
+        self.on_approval: Callable[[Lock], Awaitable[None]] | None = None  # called with the file after an approval
+        self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
+        self._told_stops: dict[str, dict[str, str]] = {}  # the same, as the log was told of them last
+        self._for_apps: dict[str, dict[str, str]] = {}  # what apps of each upstream may call, with the names they use
+        self._stored: set[str] = set()  # aliases of those whose tools are known from the last run alone
+        self.vanished: dict[str, frozenset[str]] = {}
+        """By alias, the names of what it has listed in the last run and not in this one."""
+        self._known = ToolHistory()
+        self._prepared: dict[str, dict[str, _Prepared]] = {}
+        self._made: dict[Origin, DiscoveredMCPTool] = {}
+        self._named: tuple[list[NameList], set[str]] | None = None  # what the names of now were made of
+        self._is_publishing = False
+        registry.on_change(self._publish)  # custom tools come and go, and their names are theirs
+
+    def configure(self, entries: Mapping[str, UpstreamSettings]) -> None:
+        """Use these upstreams from now on. What one listed before counts as long as it is reached as it was."""
+        gone = [
+            alias
+            for alias, entry in self._entries.items()
+            if (now := entries.get(alias)) is None or not entry.is_reached_like(now)
+        ]
+        self._entries = dict(entries)
+        for alias in gone:
+            self._forget(alias)
+        for alias in gone:
+            if alias in entries:
+                self._registry.replace_source(alias, ())
+            else:
+                self._registry.drop_source(alias)
+        self._publish()
+
+    def use_lock(self, lock: Lock | None) -> None:
+        """Judge by this lock file what is listed from now on."""
+        self.lock = lock
+        if lock is not None and lock.problem:
+            logger.error("%s", lock.why_closed)
+
+    def withdraw(self, alias: str) -> None:
+        """What it listed in the last run is not there: it cannot be reached."""
+        self._forget(alias)
+        self._registry.replace_source(alias, ())
+        self._publish()
+
+    def _forget(self, alias: str) -> None:
+        self._offers.pop(alias, None)
+        self._for_apps.pop(alias, None)
+        self._known.forget(alias)
+        self._prepared.pop(alias, None)
+        self._stops.pop(alias, None)
+        self._stored.discard(alias)
+
+    @contextmanager
+    def at_once(self) -> Generator[None]:
+        """Publish what is listed meanwhile in one piece, at the end."""
+        self._is_publishing = True
+        try:
+            yield
+        finally:
+            self._is_publishing = False
+            self._publish()
+
+    async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:
+        """Work out what is heavy before `set_listed`, which is done in one piece; others have their turns meanwhile."""
+        prepared: dict[str, _Prepared] = {}
+        async for definition in in_turns(definitions):
+            prepared[definition["name"]] = self._prepared_of(alias, definition)
+        self._prepared[alias] = prepared
+
+    def _prepared_of(self, alias: str, definition: Definition) -> _Prepared:
+        known = self._prepared.get(alias, {}).get(definition["name"])
+        if known is not None and known.definition is not definition:
+            known = None
+        lock = self.lock
+        if known is not None and known.lock is lock:
+            return known
+        digest = digest_of(definition) if known is None else known.digest
+        shown = tool_with_visible_texts(definition) if known is None else known.shown
+        if lock is None:
+            return _Prepared(definition, digest, shown, {}, None, (), None)
+        name, entry = definition["name"], (known and known.entry) or tool_entry(definition)
+        found = tuple(tool_differences(alias, name, lock.tool(alias, name), entry))
+        return _Prepared(definition, digest, shown, entry, lock, found, stop_of(alias, shown, entry, found, lock))
+
+    def set_listed(
+        self,
+        alias: str,
+        definitions: Iterable[Definition],
+        call: UpstreamCall,
+        *,
+        is_stored: bool = False,
+        is_ours: bool = False,
+    ) -> None:
+        """Publish what an upstream lists now, in place of what it listed before; of two with one name the first.
+
+        It may be stored, which is what it listed in the last run; or ours, which is the one to log in.
+        """
+        entry = self._entries[alias]
+        kept: dict[str, Definition] = {}
+        for definition in definitions:
+            name = definition["name"]
+            others = (full_name(alias, name), *([entry.rename[name]] if name in entry.rename else []))
+            if is_ours or is_included(name, entry.include_tools, entry.exclude_tools, others):
+                kept.setdefault(name, definition)
+        prepared = {name: self._prepared_of(alias, each) for name, each in kept.items()}
+        is_first, before = alias in self._stored, self.names
+        # What is ours stands in no lock file.
+        self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared}
+        self._known.note(alias, {name: each.digest for name, each in prepared.items()}, is_first=is_first)
+        if self.lock is not None and not is_ours:
+            self._judge(alias, prepared)
+        else:
+            self._stops.pop(alias, None)
+        for name in prepared:
+            self._known.of(alias, name).is_stopped = name in self._stops.get(alias, {})
+        self._offers[alias] = kept, call
+        has_apps = any(True for each in kept.values() for _ in app_links(each))
+        self._for_apps[alias] = {
+            name: name_in_apps(each) for name, each in kept.items() if has_apps and is_for_apps(each)
+        }
+        if is_stored:
+            self._stored.add(alias)
+        else:
+            self._stored.discard(alias)
+        self._publish()
+        if is_first and not is_stored:
+            names = (*before.published.items(), *before.full.items())
+            self.vanished[alias] = frozenset(
+                name for name, origin in names if origin.alias == alias and self.names.find(name) is None
+            )
+
+    def _judge(self, alias: str, prepared: Mapping[str, _Prepared]) -> None:
+        """Stop what is not approved; what is news of that is told in the log."""
+        before = self._told_stops.get(alias, {})
+        stops: dict[str, Stop] = {}
+        for name, each in prepared.items():
+            if each.stop is not None:
+                stops[name] = each.stop
+            elif not each.differences or not any(found.field in WATCHED for found in each.differences):
+                known = self._known.of(alias, name)
+                known.first = known.now  # a person has approved exactly this, and is not asked anew
+        self._stops[alias] = stops
+        self._told_stops[alias] = {name: stop.standing for name, stop in stops.items()}
+        fresh = [name for name, stop in stops.items() if not stop.closed and before.get(name) != stop.standing]
+        for name in fresh[:MOST_TOLD]:
+            said = f"upstream {alias}: its tool '{name}' is not as approved and stopped: {stops[name].standing}"
+            logger.warning("%s", visible_line(said), extra={"upstream": alias})
+        if len(fresh) > MOST_TOLD:
+            logger.warning("upstream %s: %d more tools are stopped", alias, len(fresh) - MOST_TOLD)
+
+    def standing(self, alias: str, name: str) -> str:
+        """How a tool stands to the lock file, in a few words; empty where there is none."""
+        known = self._prepared.get(alias, {}).get(name)
+        return known.standing if known is not None else ""
+
+    def standings(self, alias: str) -> Counter[str]:
+        """How many tools of a server are approved, changed, new, or closed by a file that cannot be used."""
+        listed = self._offers[alias][0] if alias in self._offers and self.lock is not None else ()
+        standings = (self.standing(alias, name) for name in listed)
+        return Counter(each.partition(" ")[0] for each in standings if each)
+
+    def is_stopped_as(self, alias: str, name: str, version: str) -> bool:
+        """Whether a tool is kept from being called by exactly this."""
+        stop = self._stops.get(alias, {}).get(name)
+        return stop is not None and stop.version == version
+
+    async def approve(self, tool: StoppedMCPTool) -> None:
+        """Write a tool into the lock file as a person was shown it.
+
+        Raises:
+            ToolError: It is something else now, or the file cannot be written.
+        """
+        lock, outdated = self.lock, tool.why_outdated()
+        if lock is None or tool.stop.closed or outdated:
+            why = tool.stop.closed or f"Nothing was approved, because {outdated}. Look at what it is now."
+            raise ToolError(ToolErrorType.EXECUTION_DENIED, why)
+        entries = {tool.upstream_name: tool.stop.entry}
+        written = await THREADS.run(partial(approve, lock.path, tool.alias, entries))
+        logger.warning("a person has approved %s as it is now", visible_line(tool.name), extra={"upstream": tool.alias})
+        if self.on_approval is not None:
+            await self.on_approval(written)
+
+    async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
+        """What becomes of a call of a stopped tool, after a person has agreed."""
+        del params
+        assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - nothing else is given this
+        # A yes to a call that was at work when the tool has changed is none to what it has become.
+        if context.answer is None or context.answer.channel is Channel.EARLIER:
+            told = f"Nothing was sent, because {tool.why_asked_anew('')}. Call it again: the user is asked about that."
+            raise ToolError(ToolErrorType.EXECUTION_DENIED, told)
+        await self.approve(tool)
+        return ToolResult(
+            f"The user has approved {tool.name} as it is now; it was not called. Look at the list of tools again, "
+            "which has its description and its arguments, and call it with what it wants."
+        )
+
+    def called_by_apps(self, name: str) -> list[str]:
+        """The full names of the tools that apps may mean by a name without an alias."""
+        tools = ((alias, own, bare) for alias in self._entries for own, bare in self._for_apps.get(alias, {}).items())
+        return [full_name(alias, own) for alias, own, bare in tools if bare == name]
+
+    def lists_anything(self, alias: str) -> bool:
+        """Whether it has listed its tools in this run, be they none."""
+        return alias in self._offers and alias not in self._stored
+
+    def _publish(self) -> None:
+        if self._is_publishing:
+            return
+        self._is_publishing = True
+        try:
+            self._name_all()
+            made: dict[Origin, DiscoveredMCPTool] = {}
+            bare = self._bare_names()
+            for alias, (definitions, call) in self._offers.items():
+                trusted = self._entries[alias].trust
+                published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
+                stops = self._stops.get(alias, {})
+                listed: list[DiscoveredMCPTool] = []
+                hidden: list[DiscoveredMCPTool] = []
+                for name, definition in definitions.items():
+                    origin, known = Origin(alias, name), self._known.of(alias, name)
+                    called = published.get(origin) or rule_name(alias, name)
+                    tool = self._made.get(origin)
+                    bare_name = self._for_apps[alias].get(name, "")
+                    bare_name = bare_name if bare_name in bare else ""
+                    # A tool that is the same stays.
+                    is_same = tool is not None and (tool.name, tool.bare_name) == (called, bare_name)
+                    if (stop := stops.get(name)) is not None:
+                        if not (is_same and isinstance(tool, StoppedMCPTool) and tool.stop is stop):
+                            tool = StoppedMCPTool(alias, called, stop, bare_name, self._approve, self.is_stopped_as)
+                    elif tool is None or not (is_same and tool.is_of(definition, call, known, trusted=trusted)):
+                        shown = self._prepared_of(alias, definition).shown
+                        tool = DiscoveredMCPTool(
+                            alias,
+                            called,
+                            definition,
+                            trusted=trusted,
+                            call=call,
+                            bare_name=bare_name,
+                            known=known,
+                            shown=shown,
+                        )
+                    made[origin] = tool
+                    is_listed = origin in published and not (stop is not None and stop.closed)
+                    (listed if is_listed else hidden).append(tool)
+                self._registry.replace_source(alias, listed, hidden)
+            self._made = made
+        finally:
+            self._is_publishing = False
+
+    def _bare_names(self) -> set[str]:
+        """What apps may call without an alias: names of one tool each, which mean nothing else here."""
+        counts = Counter(itertools.chain.from_iterable(each.values() for each in self._for_apps.values()))
+        if not counts:
+            return set()
+        beside = self._registry.names_beside(self._entries)
+        taken = {*self.names.published, *self.names.full, *beside, *self._reserved}
+        prefixes = tuple(f"{alias}{BETWEEN}" for alias in self._entries)
+        alone = (name for name, count in counts.items() if count == 1)
+        return {name for name in alone if not (name in taken or name.startswith(prefixes))}
+
+    def _name_all(self) -> None:
+        listed = [
+            NameList(
+                alias,
+                tuple(self._offers[alias][0] if alias in self._offers else ()),
+                entry.prefix == "alias",
+                entry.rename,
+            )
+            for alias, entry in self._entries.items()
+        ]
+        taken = self._registry.names_beside(self._entries) | self._reserved
+        if self._named == (listed, taken):
+            return
+        self._named = (listed, taken)
+        before, self.names = self.names, name_map(listed, taken, self._budget)
+        told = set(before.hidden)
+        fresh = [hidden for hidden in self.names.hidden if hidden not in told]
+        for hidden in fresh[:MOST_TOLD]:
+            logger.warning("%s", hidden, extra={"upstream": hidden.origin.alias})
+        if len(fresh) > MOST_TOLD:
+            logger.warning("%d more names are taken; coretools-mcp tools lists them", len(fresh) - MOST_TOLD)
