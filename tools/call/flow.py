@@ -44,6 +44,7 @@ from tools.contract.permission_subjects import Access, PathSubject, Subject
 from tools.contract.results import FunctionCall, FunctionResponse, Part, TextPart, ToolResult
 from tools.contract.threads import run_blocking
 from tools.permissions.policy import PermissionPolicy, PermissionRequest
+from tools.permissions.rights import ALL_RIGHTS
 from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class Flow:
                 if isinstance(answer, Pending):
                     return question
                 try:
-                    lasting = await accept(answer, question, judged, context.client, self.policy, self.keeper)
+                    lasting = await accept(answer, question, judged, context, self.policy, self.keeper)
                 finally:
                     # Whatever it is, it is recorded, and before the action.
                     if self.audit is not None and entry is not None:
@@ -144,7 +145,12 @@ class Flow:
         params = tool.validate_tool_params(arguments)
         client, workspace = context.client, context.workspace
         request = PermissionRequest(
-            tool.traits, client.approval_mode, client.grants or (), workspace, tool.why_asked_anew(client.key)
+            tool.traits,
+            client.approval_mode,
+            client.grants or (),
+            workspace,
+            tool.why_asked_anew(client.key),
+            context.rights,
         )
         subjects: Sequence[Subject] = ()
         permission, is_settled = self.policy.judge_alone(request)
@@ -162,7 +168,9 @@ class Flow:
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
         grants = grants_for(tool, details, permission, subjects, workspace)
-        choices = choices_for(details, grants, client, saves=self.keeper is not None)
+        # Saved rules count for everybody, which is not for a client to say for which something is set apart.
+        saves = self.keeper is not None and context.rights == ALL_RIGHTS
+        choices = choices_for(details, grants, client, saves=saves)
         written = tuple(
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
