@@ -25,6 +25,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import get_default_algorithms
 from mcp.client.auth.utils import build_oauth_authorization_server_metadata_discovery_urls
+from pydantic_core import from_json
 
 from server.json_rpc import Json
 from server.oauth_requests import LongAnswerError, NoAnswerError, exchange, is_safe
@@ -350,13 +351,15 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
 
 
 def _header(token: str) -> Json | None:
-    """The header of a token that is a signed JWT; `None` for any other token."""
-    if token.count(".") != 2:
+    """The header of a token that is a signed JWT; `None` for any other token. That of the library takes 40 µs."""
+    first, *rest = token.split(".", 3)
+    if len(rest) != 2:
         return None
     try:
-        return jwt.get_unverified_header(token)
-    except (jwt.PyJWTError, ValueError, RecursionError):
+        header: Any = from_json(base64.urlsafe_b64decode(f"{first}=="))
+    except ValueError:
         return None
+    return cast("Json", header) if isinstance(header, dict) else None
 
 
 def _texts(given: Any) -> list[str]:

@@ -37,7 +37,7 @@ from tools.call.consent import (
 )
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
-from tools.contract.confirmation import Answer, Confirmer, Pending, Question
+from tools.contract.confirmation import Answer, ApprovalConfirmation, Confirmer, Pending, Question
 from tools.contract.errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.limits import Progress, no_progress
 from tools.contract.permission_subjects import Access, PathSubject, Subject
@@ -51,6 +51,13 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_AFTER_SECONDS = 0.2  # a call that takes no longer is not worth telling of (ours)
 APART_SECONDS = 0.03  # between what is told last and the answer: in one piece of input they pass each other (ours)
+
+
+_FOR_EVERYBODY = Permission(
+    Verdict.DENY,
+    "the tool has changed, and an approval counts for everybody, so it is not for a client with rights of its own",
+    way_out="Tell the user that the operator has to look at the tool.",
+)
 
 
 @dataclass(slots=True)
@@ -165,6 +172,8 @@ class Flow:
             return Judgement(tool, params, permission)
         details = await tool.should_confirm_execute(params, context)
         permission = permission or self.policy.judge_details(request, details)
+        if isinstance(details, ApprovalConfirmation) and context.rights != ALL_RIGHTS:
+            permission = _FOR_EVERYBODY
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
         grants = grants_for(tool, details, permission, subjects, workspace)
