@@ -122,6 +122,8 @@ def docstrings() -> dict[tuple[str, str], str]:
     for section in itertools.chain.from_iterable(bodies):
         if not isinstance(section, ast.ClassDef):
             continue
+        bases = {ast.unparse(base) for base in section.bases}
+        found |= {(section.name, name): said for (owner, name), said in found.items() if owner in bases}
         for statement, following in zip(section.body, section.body[1:], strict=False):
             if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
                 found[section.name, ast.unparse(statement.target)] = " ".join(ast.literal_eval(following.value).split())

@@ -46,6 +46,7 @@ from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
 from tools.contract.threads import THREADS
 from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.permissions.rules import hidden_paths
 from tools.planning.todo_lists import TodoLists
 
@@ -155,7 +156,7 @@ class App:
         self._journal = LazyJournal(report)
         private = [report.state_folder] if report.state_folder is not None else []
         self._workspaces = clients.WorkspacePolicy(
-            settings.workspace, lambda roots: hidden_paths(policy.rules, roots), private
+            settings.workspace, lambda roots, rights: hidden_paths(policy.rules_of(rights), roots), private
         )
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
@@ -202,6 +203,7 @@ class App:
             display=settings.results.display,
             published_uri=self.proxy.published_uri,
             listed=self._tools_listed,
+            told=self._told,
             modes_changed=partial(self._announcements.tell, "tools"),
         )
         self.server = CoreServer(
@@ -284,8 +286,12 @@ class App:
 
     def _instruct(self, report: SettingsReport) -> None:
         """Tell what holds for all tools to the sessions that begin from now on."""
-        offered = {tool.name for tool in self.tools.offered_tools(plans=False, shows_forms=False)}
-        self.server.instructions = instructions(report, offered)
+        self.server.instructions = self._told(ALL_RIGHTS, report)
+
+    def _told(self, rights: Rights, report: SettingsReport | None = None) -> str | None:
+        """What holds for all tools that a client may use."""
+        offered = {tool.name for tool in self.tools.offered_tools(plans=False, shows_forms=False, rights=rights)}
+        return instructions(report or self.live.report, offered, rights)
 
     def _forget(self, state: ClientState) -> None:
         self._todos.forget(state.key)

@@ -22,9 +22,11 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from server.client_request import TOKEN_KEY
 from server.settings.files import real_path
 from tools.call.audit_entries import AuditEntry, argument_names, without_secrets
 from tools.contract.confirmation import Answer, Unavailable
+from tools.contract.display import visible_line
 from tools.contract.errors import ExhaustedError
 from tools.contract.process_limits import start_thread
 from tools.contract.secrets import HIDDEN, redact
@@ -160,6 +162,8 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         "verdict": permission.verdict.value,
         "reason": redact(permission.reason[:MAX_REASON_CHARS]),
     }
+    if entry.client.startswith(TOKEN_KEY):
+        record["principal"] = visible_line(entry.client.removeprefix(TOKEN_KEY))
     match answer:
         case Answer():
             record |= {"answer": answer.decision.value, "by": answer.channel.value}

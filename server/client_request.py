@@ -18,13 +18,16 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.consent.confirmers import QUESTION_KEY
 from server.json_rpc import Json, as_mapping
+from server.principals import principal_of
 from server.sdk_seams import Connection, Outbound, RequestContext, connection_of, outbound_of
 from tools.contract.display import visible
+from tools.permissions.rights import ALL_RIGHTS, Rights
 
 logger = logging.getLogger(__name__)
 
 _CAPABILITIES = "coretools-mcp/capabilities"  # under this key a connection of the SDK keeps them
 _PROGRESS = frozenset({"progressToken", "progress", "total", "message"})  # what the SDK knows of progress
+WELCOMES = frozenset({"initialize", "server/discover"})  # the requests that a client begins with
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
@@ -54,6 +57,7 @@ class Exchange:
     connection: object | None  # what lives as long as the client's connection, where its revision has such
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
     is_resumed: bool = False  # whether this request goes on with an earlier one, whose consent holds
+    rights: Rights = ALL_RIGHTS  # what its token gives
 
     @property
     def is_modern(self) -> bool:
@@ -172,6 +176,12 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def rights_of(ctx: RequestContext) -> Rights:
+    """What the token of a request gives."""
+    principal = principal_of(ctx.request)
+    return ALL_RIGHTS if principal is None else principal.rights
+
+
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
     connection = connection_of(ctx.session)
     is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -191,4 +201,5 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
         capabilities=capabilities,
         client_key=client_key,
         connection=None if is_modern else connection,
+        rights=rights_of(ctx),
     )

@@ -1,8 +1,8 @@
 """Who is calling, which folders they work in, and what their requests act in.
 
-Over stdio the process has one client. Over HTTP a client is the token it shows, in however many sessions, else its
-session, and is forgotten with that. An anonymous client of the 2026-07-28 revision cannot be told from another, so it
-gets a fresh state for every request and nothing of it is kept.
+Over stdio the process has one client. Over HTTP a client is the principal of the token it shows, in however many
+sessions, else its session, and is forgotten with that. An anonymous client of the 2026-07-28 revision cannot be told
+from another, so it gets a fresh state for every request and nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any, cast
 
 import anyio
 import mcp_types as types
-from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
@@ -29,8 +28,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from server.client_request import TOKEN_KEY, Exchange
+from server.client_request import TOKEN_KEY, Exchange, rights_of
 from server.file_uris import UriRefusedError, path_of_uri
+from server.principals import principal_of
 from server.sdk_seams import Connection, RequestContext, client_name, connection_of, sse_session
 from server.settings.files import real_path
 from server.settings.models import WorkspaceSettings
@@ -39,6 +39,7 @@ from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
 from tools.files.workspace import Forbidden, Workspace, contains
+from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.shell.jobs import JobTable
 
 logger = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class Client:
     sessions: dict[Connection, ServerSession] = field(default_factory=dict[Connection, ServerSession])
     last_seen: float = field(default_factory=time.monotonic)  # of its latest request
     calls: int = 0
+    rights: Rights = ALL_RIGHTS  # what the token of its latest request gives, for who looks on
 
     def __enter__(self) -> None:
         """A call of it is at work until `__exit__`; a client of the network with too many of them is refused."""
@@ -126,7 +128,7 @@ class ClientTable:
             if key.startswith(SESSION_KEYS):
                 # From its first request on: it may never say that it is initialized.
                 connection_of(ctx.session).exit_stack.callback(self._forget, client)
-        client.last_seen = time.monotonic()
+        client.last_seen, client.rights = time.monotonic(), rights_of(ctx)
         self._clients.move_to_end(key)
         return client
 
@@ -185,9 +187,8 @@ def client_key(ctx: RequestContext) -> str | None:
     if ctx.request is None or not isinstance(ctx.request, Request):
         return STDIO_KEY
     request = cast("Request", ctx.request)
-    token = get_access_token()
-    if token is not None:
-        return f"{TOKEN_KEY}{token.client_id}"
+    if (principal := principal_of(request)) is not None:
+        return f"{TOKEN_KEY}{principal.display_name}"
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return None
     # Not of `request.url`, which is built anew for each request.
@@ -200,13 +201,14 @@ def client_key(ctx: RequestContext) -> str | None:
 class WorkspacePolicy:
     """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder.
 
-    `hidden` tells what rules hide below some folders; in what is `private` no tool reads or writes.
+    The operator's are those of its token, else those of all. `hidden` tells what the rules for a client hide below some
+    folders; in what is `private` no tool reads or writes.
     """
 
     def __init__(
         self,
         settings: WorkspaceSettings,
-        hidden: Callable[[Sequence[str]], Forbidden | None],
+        hidden: Callable[[Sequence[str], Rights], Forbidden | None],
         private: Sequence[str] = (),
     ) -> None:
         self._settings = settings
@@ -215,28 +217,31 @@ class WorkspacePolicy:
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
         self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
         self.asks_for_roots = self._intersect or not self._operator_roots
-        self.built: dict[tuple[ClientRoots | None, tuple[str, ...]], Workspace] = {}  # the others when they are needed
+        # The others when they are needed
+        self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights], Workspace] = {}
 
-    def workspace(self, client_roots: ClientRoots | None, readable: tuple[str, ...] = ()) -> Workspace:
+    def workspace(
+        self, client_roots: ClientRoots | None, readable: tuple[str, ...] = (), rights: Rights = ALL_RIGHTS
+    ) -> Workspace:
         """The workspace for a client; its roots are `None` if it has some and has not told them."""
-        key = (client_roots, readable)
+        key = (client_roots, readable, rights)
         if key not in self.built:
             if len(self.built) >= MAX_KEPT_WORKSPACES:
                 self.built.clear()
-            folders, problem = self._folders(client_roots)
+            folders, problem = self._folders(client_roots, rights)
             self.built[key] = Workspace(
                 folders,
                 problem,
                 respect_git_ignore=self._settings.respect_git_ignore,
                 respect_agent_ignore=self._settings.respect_agent_ignore,
                 readable=readable,
-                forbidden=self._hidden(folders),
+                forbidden=self._hidden(folders, rights),
                 private=self._private,
             )
         return self.built[key]
 
-    def _folders(self, client_roots: ClientRoots | None) -> tuple[Sequence[str], str]:
-        operators = self._operator_roots
+    def _folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
+        operators = tuple(map(real_path, rights.roots)) or self._operator_roots
         if operators and not self._intersect:
             return operators, ""
         if client_roots is None:
@@ -359,26 +364,28 @@ class Contexts:
 
     async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
         """What a request of a client for files acts in; where its roots count, and are not known, it is asked first."""
-        roots = client.roots
+        roots, rights = client.roots, rights_of(ctx)
         if roots is None and self.workspaces.asks_for_roots:
             roots = await ask_roots(client, ctx, related=True)
         return ToolContext(
-            workspace=self.workspaces.workspace(roots, client.readable),
+            workspace=self.workspaces.workspace(roots, client.readable, rights),
             limits=self.limits,
             client=client.state,
             services=self.services,
             media=self.media,
             progress=ctx.session.report_progress,
+            rights=rights,
         )
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
         """What a call of an upstream's tool acts in; it touches no files of ours, so no roots are waited for."""
         return CallContext(
-            workspace=self.workspaces.workspace(client.roots, client.readable),
+            workspace=self.workspaces.workspace(client.roots, client.readable, exchange.rights),
             limits=self.limits,
             client=client.state,
             services=self.services,
             media=self.media,
             exchange=exchange,
             client_name=client.name,
+            rights=exchange.rights,
         )

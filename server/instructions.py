@@ -11,6 +11,7 @@ from server.settings.models import WorkspaceSettings
 from server.settings.tool_models import ShellSettings
 from tools.contract.file_names_in_text import shown_path
 from tools.contract.limits import ApprovalMode
+from tools.permissions.rights import ALL_RIGHTS, Rights
 
 MAX_SHOWN_ROOTS = 5  # folders of the operator that are named; others are counted
 
@@ -34,19 +35,20 @@ _CONFINED = (
 )
 
 
-def instructions(report: SettingsReport, offered: Collection[str]) -> str | None:
+def instructions(report: SettingsReport, offered: Collection[str], rights: Rights = ALL_RIGHTS) -> str | None:
     """Our own text, and for each server behind us what the operator says it is for; `None` if there is neither.
 
     Args:
         report: The settings.
         offered: The names of the tools that clients see; no other one is spoken of.
+        rights: What the client may do that is told this.
     """
     settings, texts = report.settings, list[str]()
     if settings.tools.built_in:
         mode = settings.approval_mode
         sentences = [
             *_purposes(offered),
-            _workspace(settings.workspace),
+            _workspace(settings.workspace, rights.roots or settings.workspace.roots),
             _RESULTS,
             f"Approval mode {mode}: {_ASKED[mode]}. {_REFUSED}",
             _confinement(settings.shell) if _COMMANDS in offered else "",
@@ -55,7 +57,7 @@ def instructions(report: SettingsReport, offered: Collection[str]) -> str | None
     about = [
         f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
         for alias, entry in report.upstreams.items()
-        if entry.description
+        if entry.description and not rights.missing_for_server(alias)
     ]
     if about:
         texts += ["Tools of other servers:", *about]
@@ -83,12 +85,12 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _workspace(settings: WorkspaceSettings) -> str:
-    roots = [shown_path(root) for root in settings.roots[:MAX_SHOWN_ROOTS]]
+def _workspace(settings: WorkspaceSettings, folders: Sequence[str]) -> str:
+    roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
     if not roots:
         which = "the folders that the client opens (its roots), else the one that the server was started in"
     else:
-        more = len(settings.roots) - len(roots)
+        more = len(folders) - len(roots)
         which = ", ".join(roots) + (f" and {more} more" if more else "")
         if settings.client_roots == "intersect":
             which += ", as far as the client opens them"

@@ -13,6 +13,7 @@ from mcp.server.context import ServerMiddleware
 
 from server.activity import Activity
 from server.audit_log import AuditLog
+from server.client_request import TOKEN_KEY
 from server.clients import STDIO_KEY, ClientRoots, ClientTable, Contexts
 from server.consent.pending_questions import PendingQuestions
 from server.live_settings import LiveSettings
@@ -77,8 +78,9 @@ class Oversight:
         return [
             {
                 "name": client.name,
+                "principal": client.state.key.removeprefix(TOKEN_KEY) if client.state.key.startswith(TOKEN_KEY) else "",
                 "protocolVersion": client.version,
-                "folders": list(self.contexts.workspaces.workspace(client.roots, client.readable).roots),
+                "folders": list(self.contexts.workspaces.workspace(client.roots, client.readable, client.rights).roots),
                 "calls": client.calls,
                 "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
                 "silentSeconds": round(time.monotonic() - client.last_seen, 1),
@@ -129,16 +131,15 @@ class Oversight:
 
     def workspace_of_person(self) -> Workspace:
         """The folders of all clients, as the person sees them: nothing is hidden from them. Blocking."""
-        each = (
-            self.contexts.workspaces.workspace(client.roots, client.readable).roots for client in self.clients.all()
-        )
+        workspace = self.contexts.workspaces.workspace
+        each = (workspace(client.roots, client.readable, client.rights).roots for client in self.clients.all())
         return Workspace(tuple(chain.from_iterable(each)), respect_agent_ignore=False)
 
     async def memories(self) -> list[tuple[str, str, str]]:
         """What is remembered, and the todos: for each client its name, a title and a text."""
         found: list[tuple[str, str, str]] = []
         for client in self.clients.all():
-            workspace = self.contexts.workspaces.workspace(client.roots, client.readable)
+            workspace = self.contexts.workspaces.workspace(client.roots, client.readable, client.rights)
             context = ToolContext(workspace, self.contexts.limits, client.state)
             found += [(client.name, title, text) for title, text in await self.memory.shown(context)]
         return found

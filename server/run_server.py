@@ -45,7 +45,13 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
         return anyio.run(_serve, report, transport, watchdog, serve_client)
     tokens = read_tokens(settings.http.tokens, os.environ)
-    options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, with_streamable=transport == "http")
+    issuer = None
+    if settings.http.oauth.is_given:
+        from server.transports.issuer import read_issuer  # noqa: PLC0415 - few have one
+
+        issuer = read_issuer(settings.http.oauth, os.environ)
+    is_streamable = transport == "http"
+    options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, is_streamable, issuer)
     with open_socket(options) as listener:
         from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
 

@@ -40,7 +40,7 @@ def _clock(seconds: float) -> str:
 def about(oversight: Oversight) -> str:
     """Whose page it is: the process, with its clients and their folders."""
     told = [
-        f"{each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}"
+        f"{each['principal'] or each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}"
         for each in oversight.about_clients()
     ]
     return f"process {os.getpid()}: {'; '.join(told[:MAX_NAMED]) or 'no client'}{' ...' * (len(told) > MAX_NAMED)}"

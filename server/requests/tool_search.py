@@ -34,6 +34,7 @@ from tools.contract.errors import ToolError, ToolErrorType, ToolNotRegisteredErr
 from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS
 from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rights import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:
     from server.upstreams.catalog.tool_search import ToolIndex
@@ -80,7 +81,7 @@ class ToolSearch:
         if self._is_large is None:
             chars = 0
             for tool in self.registry.get_all_tools():
-                if self.is_kept_back(tool) and self._is_offered(tool):
+                if self.is_kept_back(tool) and self._is_offered(tool, ALL_RIGHTS):
                     chars += len(json.dumps(tool.definition, ensure_ascii=False, separators=(",", ":")))
                     if chars >= LARGE_CHARS:
                         break
@@ -98,14 +99,14 @@ class ToolSearch:
         marked = owner.entry.trust and as_mapping(tool.definition.get("_meta")).get("anthropic/alwaysLoad") is True
         return not marked and {"*", tool.upstream_name, tool.name}.isdisjoint(always)
 
-    def _is_offered(self, tool: BaseTool[Any]) -> bool:
-        return self.policy.why_not_offered(tool.traits) is None
+    def _is_offered(self, tool: BaseTool[Any], rights: Rights) -> bool:
+        return self.policy.why_not_offered(tool.traits, rights) is None
 
-    def _is_callable(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
+    def _is_callable(self, tool: BaseTool[Any] | None, rights: Rights) -> TypeGuard[DiscoveredMCPTool]:
         """Whether a model may call a tool that is not in its list."""
-        return isinstance(tool, DiscoveredMCPTool) and is_for_models(tool.definition) and self._is_offered(tool)
+        return isinstance(tool, DiscoveredMCPTool) and is_for_models(tool.definition) and self._is_offered(tool, rights)
 
-    def listed(self) -> list[Json]:
+    def listed(self, rights: Rights) -> list[Json]:
         """The three tools as `tools/list` has them."""
         text, more = {"type": "string"}, {"type": "integer", "default": USUAL, "minimum": 1, "maximum": MOST}
         query = {
@@ -120,7 +121,7 @@ class ToolSearch:
             _tool(
                 SEARCH,
                 "Search tools",
-                f"Find tools of other servers, which are not in your list of tools. Servers: {self._servers()}.",
+                f"Find tools of other servers, which are not in your list of tools. Servers: {self._servers(rights)}.",
                 {"query": query, "limit": more},
                 ["query"],
                 reads,
@@ -143,31 +144,35 @@ class ToolSearch:
             ),
         ]
 
-    def _servers(self) -> str:
+    def _servers(self, rights: Rights) -> str:
         """The servers with what the operator says of them, as far as there is room."""
         entries = [(each.alias, visible_line(each.entry.description)) for each in self.pool.upstreams]
-        entries = [each for each in entries if not self.policy.why_server_not_offered(each[0])]
+        entries = [each for each in entries if not self.policy.why_server_not_offered(each[0], rights)]
         room = (MOST_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
         room = min(room, MOST_ABOUT_CHARS)
         told = [f"{alias} ({_cut(about, room)})" if about and room > 10 else alias for alias, about in entries]
         text = ", ".join(told)
         return text if len(text) <= MOST_SERVER_CHARS else f"{text[:MOST_SERVER_CHARS].rpartition(', ')[0]} and more"
 
-    async def answer(self, name: str, arguments: Json, published: Callable[[DiscoveredMCPTool], Json]) -> ToolResult:
+    async def answer(
+        self, name: str, arguments: Json, published: Callable[[DiscoveredMCPTool], Json], rights: Rights
+    ) -> ToolResult:
         """The result of `search_tools` or `describe_tool`.
 
         Args:
             name: Which of them.
             arguments: As they came.
             published: Gives the definition of a tool that clients see.
+            rights: What the client may do.
 
         Raises:
             ToolError: There is no such tool, or the arguments are of no use.
         """
         await self.pool.wait_for_first_list()
-        return await (self._describe(arguments, published) if name == DESCRIBE else self._search(arguments))
+        is_about_one = name == DESCRIBE
+        return await (self._describe(arguments, published, rights) if is_about_one else self._search(arguments, rights))
 
-    async def _search(self, arguments: Json) -> ToolResult:
+    async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
         # With the first search
         from server.upstreams.catalog.tool_search import MOST_QUERY_CHARS  # noqa: PLC0415
 
@@ -181,7 +186,7 @@ class ToolSearch:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
             raise _invalid(SEARCH, f"limit has to be a whole number from 1 to {MOST}.")
         index, tools = await self._indexed()
-        numbers = index.find(query, limit, lambda each: self._is_there(tools[each]))
+        numbers = index.find(query, limit, lambda each: self._is_there(tools[each], rights))
         found, near = ([tools[each] for each in part] for part in numbers)
         lines = [f"{tool.name}: {_first_line(tool)}{_arguments_of(tool)}" for tool in found or near]
         told = f"{DESCRIBE} tells all of one of them; {CALL} calls it."
@@ -189,29 +194,31 @@ class ToolSearch:
             return ToolResult("\n".join([*lines, told]), structured={"tools": list(map(_about, found))})
         said = (
             f"No tool fits '{visible_line(query[:100])}' well. Say in other words what it does, and to what. "
-            f"The servers are: {self._servers()}."
+            f"The servers are: {self._servers(rights)}."
         )
         if near:
             said = "\n".join([said, "The nearest, which may do other things:", *lines, told])
         return ToolResult(said, structured={"tools": [], "nearest": list(map(_about, near))})
 
-    async def _describe(self, arguments: Json, published: Callable[[DiscoveredMCPTool], Json]) -> ToolResult:
+    async def _describe(
+        self, arguments: Json, published: Callable[[DiscoveredMCPTool], Json], rights: Rights
+    ) -> ToolResult:
         name = arguments.get("name")
         if not isinstance(name, str) or not name:
             raise _invalid(DESCRIBE, "name has to be the name of a tool, as search_tools gives it.")
         tool = self.registry.find(name)
         if tool is None:
             index, tools = await self._indexed()
-            named = [tools[each] for each in index.named(name[:MAX_NAME]) if self._is_there(tools[each])]
+            named = [tools[each] for each in index.named(name[:MAX_NAME]) if self._is_there(tools[each], rights)]
             tool = named[0] if len(named) == 1 else None
-        if not self._is_callable(tool):
-            raise self._unknown(name)
+        if not self._is_callable(tool, rights):
+            raise self._unknown(name, rights)
         definition = published(tool)
         return ToolResult(json.dumps(definition, ensure_ascii=False), structured=definition)
 
-    def _is_there(self, tool: DiscoveredMCPTool) -> bool:
+    def _is_there(self, tool: DiscoveredMCPTool, rights: Rights) -> bool:
         """Whether what was indexed is still what its name stands for, and may be called."""
-        return self.registry.find(tool.name) is tool and self._is_callable(tool)
+        return self.registry.find(tool.name) is tool and self._is_callable(tool, rights)
 
     async def _indexed(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
         from server.upstreams.catalog.tool_search import SearchText, ToolIndex  # noqa: PLC0415 - with the first search
@@ -223,7 +230,7 @@ class ToolSearch:
                 async for tool in in_turns(self.registry.get_all_tools()):
                     owner = self.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
                     # What is there to log in is listed.
-                    if self._is_callable(tool) and not (owner is not None and owner.is_login_offered):
+                    if self._is_callable(tool, ALL_RIGHTS) and not (owner is not None and owner.is_login_offered):
                         tools.append(tool)
 
                 def build() -> ToolIndex:
@@ -245,7 +252,7 @@ class ToolSearch:
                     self._found = found
             return found
 
-    async def unwrapped(self, params: Mapping[str, Any]) -> Json:
+    async def unwrapped(self, params: Mapping[str, Any], rights: Rights) -> Json:
         """The parameters of a call of `call_tool` as those of a call of the tool that it names.
 
         Raises:
@@ -266,19 +273,19 @@ class ToolSearch:
             )
         owner = self.pool.by_alias.get(tool.alias) if tool is not None else self.pool.owner_of(name)
         # What it was in the last run does not tell whether models may call it in this one.
-        if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool)):
+        if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
             owner = await self.pool.when_known(name, owner)
             tool = self.registry.find(name)
         # The tool of a server that is not there now is told of as if it was called by its name.
-        if not self._is_callable(tool) and (tool is not None or owner is None):
-            unknown = self._unknown(name)
+        if not self._is_callable(tool, rights) and (tool is not None or owner is None):
+            unknown = self._unknown(name, rights)
             raise _refusal(unknown.message, nearest=list(unknown.nearest))
         rest = {key: value for key, value in params.items() if key != "arguments"}
         return {**rest, "name": name} | ({} if arguments is None else {"arguments": arguments})
 
-    def _unknown(self, name: str) -> ToolNotRegisteredError:
+    def _unknown(self, name: str, rights: Rights) -> ToolNotRegisteredError:
         """The error for a name that no tool has that may be called here; it proposes none but such tools."""
-        nearest = self.registry.not_registered(name, self._is_callable).nearest
+        nearest = self.registry.not_registered(name, lambda tool: self._is_callable(tool, rights)).nearest
         return ToolNotRegisteredError(_shown(name), nearest)
 
 

@@ -15,7 +15,7 @@ from mcp_types.methods import validate_client_request
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.activity import show_as
-from server.client_request import Exchange, exchange_of
+from server.client_request import WELCOMES, Exchange, exchange_of, rights_of
 from server.clients import ClientTable, Contexts
 from server.consent.confirmers import AlreadyConsented, ClientConfirmer, Confirmers, with_marked_answer
 from server.json_rpc import ReadyList, as_mapping
@@ -40,11 +40,13 @@ from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, ToolResult
+from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import DELEGATING
 
 MOST_NAMED = 5  # tools that an error proposes
 _USUAL = frozenset(("name", "arguments", "_meta"))  # parameters of most calls
-Kept = tuple[bool, bool, bool]  # which clients get a list: in plan mode, shown forms, searching
+MOST_LISTINGS = 256  # lists that are kept: tokens may give many different things
+Kept = tuple[bool, bool, bool, Rights]  # which clients get a list: in plan mode, shown forms, searching, what they may
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show a person a form
 
@@ -69,6 +71,7 @@ class ToolRequests:
     display: DisplayPlace
     published_uri: Callable[[Upstream, str], str]  # the URI by which clients know a resource of an upstream
     listed: Callable[[], None]
+    told: Callable[[Rights], str | None]  # what a client is told of all tools, which may do that
     modes_changed: Callable[[Sequence[ServerSession]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
 
@@ -81,10 +84,11 @@ class ToolRequests:
         self.listed()
         # A client that cannot be told from others has no mode that it may leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
-        shows_forms, searches = self.confirmers.shows_forms(ctx), self.search.is_on(ctx)
-        if not is_of_like and (listing := self.listings.get((plans, shows_forms, searches))) is not None:
+        shows_forms, searches, rights = self.confirmers.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
+        kept = plans, shows_forms, searches, rights
+        if not is_of_like and (listing := self.listings.get(kept)) is not None:
             return listing
-        offered = self.offered_tools(plans=plans, shows_forms=shows_forms)
+        offered = self.offered_tools(plans=plans, shows_forms=shows_forms, rights=rights)
         if is_of_like:
             # It judges calls by what it is given, so that must not be from the last run.
             offered = [tool for tool in offered if self._stored_owner(tool) is None]
@@ -92,11 +96,13 @@ class ToolRequests:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
         if searches:
             offered = [tool for tool in offered if not self.search.is_kept_back(tool)]
-        tools = [*map(self._listed, offered), *(self.search.listed() if searches else ())]
+        tools = [*map(self._listed, offered), *(self.search.listed(rights) if searches else ())]
         if is_of_like:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         # It may change at any time, and depends on what the operator configured.
-        listing = self.listings[plans, shows_forms, searches] = {
+        if len(self.listings) >= MOST_LISTINGS:
+            self.listings.clear()
+        listing = self.listings[kept] = {
             "tools": ReadyList(listed_for({}, tools)),
             **NEVER_CACHED,
         }
@@ -114,14 +120,14 @@ class ToolRequests:
         owner = self._owner(tool)
         return owner if owner is not None and TOOLS.field in owner.offer.stored else None
 
-    def offered_tools(self, *, plans: bool, shows_forms: bool) -> list[BaseTool[Any]]:
+    def offered_tools(self, *, plans: bool, shows_forms: bool, rights: Rights = ALL_RIGHTS) -> list[BaseTool[Any]]:
         """The tools that a client would see, which is in plan mode or not, and can show a person a form or not."""
         of_use = {EXIT_PLAN_MODE: plans, ASK_USER_QUESTION: shows_forms}
         hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
         tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
         if self.is_built_in:  # else these are names of others
             tools = [tool for tool in tools if tool.name not in hidden]
-        return [tool for tool in tools if self.flow.policy.why_not_offered(tool.traits) is None]
+        return [tool for tool in tools if self.flow.policy.why_not_offered(tool.traits, rights) is None]
 
     async def answer_as_it_is(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """The first middleware: lists and calls go past the SDK's models, which drop what they do not know."""
@@ -130,12 +136,14 @@ class ToolRequests:
         method, params, version = ctx.method, ctx.params or {}, ctx.protocol_version
         if method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
             return result_for_client(method, dict(await self.on_list(ctx, None)), version)
+        if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
+            return {**as_mapping(await call_next(ctx)), "instructions": self.told(rights)}
         is_call = method == "tools/call" and is_open(ctx)
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:
                 return result_for_client(method, await self._search(ctx, params), version)
             # From here on it is a call of the tool that it names, in each round of it.
-            params = await self.search.unwrapped(params)
+            params = await self.search.unwrapped(params, rights_of(ctx))
             ctx = replace(ctx, params=params)
             show_as(params)
         if is_call and not isinstance(given := params.get("arguments"), dict | None):
@@ -169,7 +177,9 @@ class ToolRequests:
         client, name = self.clients.of(ctx), params["name"]
         try:
             with client:
-                outcome = await self.search.answer(name, as_mapping(params.get("arguments")), self._described)
+                outcome = await self.search.answer(
+                    name, as_mapping(params.get("arguments")), self._described, rights_of(ctx)
+                )
         except ToolError as error:
             outcome = ToolResult.failed(error)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
@@ -186,7 +196,7 @@ class ToolRequests:
         is_refused, is_bare = False, self.relay.pool.catalog.names.find(call.name) is None
         if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another one may have the name
             tool = self.registry.find(call.name)
-            is_refused = tool is not None and self.flow.policy.why_not_offered(tool.traits) is not None
+            is_refused = tool is not None and self.flow.policy.why_not_offered(tool.traits, exchange.rights) is not None
             if not is_refused:
                 owner = await self.relay.pool.when_known(call.name, owner)
         if owner.is_connecting_anew:  # after a login, or without one: which it is decides who is asked
@@ -215,7 +225,7 @@ class ToolRequests:
                     "and the server lists others now. Nothing was done; look at the list of tools again.",
                 )
             if owner.live_session is not None and unused is None:
-                error = self.registry.not_registered(call.name, self._is_proposed)
+                error = self.registry.not_registered(call.name, partial(self._is_proposed, exchange.rights))
                 raise _unknown(error.nearest, error.message) from None
             # A tool of an upstream that is down is not unknown, only not available.
             outcome = ToolResult.failed(unused or owner.unavailable())
@@ -229,16 +239,16 @@ class ToolRequests:
             return outcome.verbatim
         return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
 
-    def _is_proposed(self, tool: BaseTool[Any]) -> bool:
+    def _is_proposed(self, rights: Rights, tool: BaseTool[Any]) -> bool:
         """Whether a model that has called what is not there may be told of a tool."""
         is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
-        return not is_for_apps and self.flow.policy.why_not_offered(tool.traits) is None
+        return not is_for_apps and self.flow.policy.why_not_offered(tool.traits, rights) is None
 
     async def _log_in(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> Exchange | Mapping[str, Any]:
         """Have a person log in to the server of a call: the call to go on with, or what is answered instead."""
-        is_asked = self.relay.why_denied(owner.alias) == ""
+        is_asked = self.relay.why_denied(owner.alias, exchange.rights) == ""
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))  # it may have one of this name itself
         for _ in range(MOST_LOGINS):
             # One that a person has agreed to before goes on where it needs the login.
@@ -281,7 +291,7 @@ class ToolRequests:
                     said = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
                     which = " or ".join(map(visible_line, meant))
                     raise _unknown(meant, f"{said}Name the one that you mean: {which}.") from None
-                error = self.registry.not_registered(name, self._is_proposed)
+                error = self.registry.not_registered(name, partial(self._is_proposed, rights_of(ctx)))
                 is_of_agents = name == DELEGATING and self.is_built_in
                 raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message) from None
             outcome = ToolResult.failed(unused)

@@ -135,6 +135,15 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
                 _absolute_path(path, f"{section}.{key}", layer, environ, diagnostics)
                 for path in cast("list[Any]", paths)
             ]
+    for place in (("http", "tokens"), ("http", "oauth", "principals")):
+        principals = value_at(data, place)
+        for name in cast("Tree", principals) if isinstance(principals, dict) else ():
+            folders = value_at(data, where := (*place, name, "workspace"))
+            if isinstance(folders, list):
+                principals[name]["workspace"] = [
+                    _absolute_path(path, dotted(where), layer, environ, diagnostics)
+                    for path in cast("list[Any]", folders)
+                ]
     memory = table_at(data, "memory")
     if "globalFolder" in memory:
         memory["globalFolder"] = _absolute_path(

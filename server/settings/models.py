@@ -224,13 +224,71 @@ they are the workspace either way."""
     """Whether .qwenignore, .geminiignore and .coretoolsignore count."""
 
 
-class TokenSource(Section):
-    """Where one HTTP token stands; never the token itself."""
+class PrincipalSettings(Section):
+    """What is set apart for whoever shows one token."""
+
+    workspace: tuple[str, ...] = ()
+    """Its own workspace folders, in place of workspace.roots; written as those are."""
+    profile: Literal["core", "full"] = "full"
+    """Which of the built-in tools it has, as in tools.profile."""
+    rules: PermissionSettings = Field(default_factory=PermissionSettings.model_construct)
+    """Rules of its own beside those of permissions; a rule that denies wins wherever it stands."""
+
+
+class TokenSource(PrincipalSettings):
+    """Where one HTTP token stands, never the token itself; and what is set apart for its client."""
 
     file: Annotated[str | None, Field(repr=False)] = None
     """The file that holds the token and nothing else; nobody but its owner may read it (mode 0600)."""
     env: Annotated[str | None, Field(repr=False)] = None
     """The environment variable that holds the token."""
+
+
+class IntrospectionSettings(Section):
+    url: str = ""
+    """The introspection endpoint of the issuer (RFC 7662), https or on this machine; without it a token has to be a \
+JWT."""
+    client_id: str = ""
+    """The id by which the issuer knows this server there."""
+    file: Annotated[str | None, Field(repr=False)] = None
+    """The file that holds the secret that goes with clientId; nobody but its owner may read it (mode 0600)."""
+    env: Annotated[str | None, Field(repr=False)] = None
+    """The environment variable that holds the secret."""
+
+
+class IssuerSettings(Section):
+    """Whose access tokens are accepted, beside those of `http.tokens` (OAuth 2.1 resource server)."""
+
+    issuer: str = ""
+    """The issuer of the tokens, exactly as it calls itself; https, or on this machine. Empty accepts none."""
+    resource: str = ""
+    """The address by which clients reach /mcp, exactly as they write it; tokens must be made for it."""
+    audience: tuple[str, ...] = ()
+    """What may stand in the aud of a token in place of the resource, for issuers that write something else there."""
+    jwks_uri: str | None = None
+    """Where the keys of the issuer are; null takes the address from its metadata."""
+    algorithms: tuple[
+        Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
+    ] = ("RS256", "PS256", "ES256", "EdDSA")
+    """How tokens may be signed."""
+    scopes: tuple[str, ...] = ()
+    """The scopes that clients are told to ask for, as the issuer spells them; empty is read, write, run, upstream:*."""
+    required_scopes: tuple[str, ...] = ()
+    """Scopes without which a token is refused."""
+    default_scopes: tuple[str, ...] = ()
+    """What a token gives that names none of our scopes: read, write, run, upstream:ALIAS or upstream:*."""
+    scope_prefix: str = ""
+    """What the issuer puts before our scopes: with "tools." a token names tools.read."""
+    scope_claims: tuple[str, ...] = ("scope", "scp")
+    """Where a token names its scopes, as a text with blanks between or an array."""
+    introspection: IntrospectionSettings = Field(default_factory=IntrospectionSettings.model_construct)
+    """Where tokens are asked about that are no JWT."""
+    principals: Mapping[str, PrincipalSettings] = Field(default_factory=dict[str, PrincipalSettings])
+    """What is set apart for people and programs, by the subject (sub) of their tokens."""
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.issuer or self.resource)
 
 
 class HttpSettings(Section):
@@ -241,6 +299,8 @@ class HttpSettings(Section):
     tokens: Annotated[Mapping[str, TokenSource], Field(repr=False)] = Field(default_factory=dict[str, TokenSource])
     """Tokens of clients, by a name for each client; with one, nobody is let in without. Where none is named, the one \
 of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
+    oauth: IssuerSettings = Field(default_factory=IssuerSettings.model_construct)
+    """Whose access tokens are accepted too, such as those of a company's authorization server."""
     tls_cert: str | None = None
     """The file with the certificate to serve HTTPS with, and with those above it (PEM)."""
     tls_key: str | None = None

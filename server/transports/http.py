@@ -21,7 +21,6 @@ import anyio
 import mcp_types as types
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
@@ -30,15 +29,16 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.json_rpc import error_of
+from server.principals import Principal, TokenRefusedError
 from server.sdk_seams import WriteStream, sse_session
-from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
+from server.transports.http_options import LOOPBACK_NAMES, HttpOptions, TokenIssuer
 from server.transports.http_requests import CLAIM, SERVER_ENDS, PostedRequests, RequestClaim, as_event, claim_ids
 from server.transports.http_sessions import MOST_SESSIONS, BoundedSessions, session_of
 from server.transports.slow_clients import ClientConnection
@@ -195,7 +195,7 @@ async def serve_http(
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
     # Said whatever the log level is: a person who starts a server has to know where it is, and whether it is open.
-    whom = "clients that show a token" if options.tokens else "every client, without a token"
+    whom = "clients that show a token" if options.is_closed else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
     if not http.is_loopback:
@@ -276,7 +276,7 @@ def http_app(
             routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
         else:
             routes = "MCP clients connect to /sse (SSE); only --transport http serves /mcp (Streamable HTTP)"
-        more = f". There, {_SEND_ONE}" if options.tokens else ""
+        more = f". There, {_SEND_ONE}" if options.tokens and options.issuer is None else ""
         status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
         path = quote(request.url.path[:100])
         what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
@@ -301,6 +301,7 @@ def http_app(
         Route("/sse", endpoint=connected, methods=["GET"]),
         Route("/sse/", endpoint=connected, methods=["GET"]),
         Mount("/messages", app=_for_known(posted, options)),
+        *(_metadata_routes(options.issuer) if options.issuer is not None else ()),
     ]
     answers = {404: leads_nowhere, 405: leads_nowhere}
     if not options.with_streamable:
@@ -319,6 +320,20 @@ def http_app(
     return _McpFirst(mcp, sessions, routes=routes, exception_handlers=answers)
 
 
+def _metadata_routes(issuer: TokenIssuer) -> list[Route]:
+    """What clients read before they have a token (RFC 9728): at the place for our address, and at the usual one."""
+
+    async def metadata(_request: Request) -> JSONResponse:
+        return JSONResponse(issuer.metadata, headers={"cache-control": "public, max-age=3600"})
+
+    # As the SDK does: clients that are web pages read it too.
+    readable = CORSMiddleware(
+        request_response(metadata), allow_origins=["*"], allow_methods=["GET"], allow_headers=["*"]
+    )
+    places = dict.fromkeys((issuer.metadata_path, "/.well-known/oauth-protected-resource"))
+    return [Route(place, endpoint=readable, methods=["GET", "OPTIONS"]) for place in places]
+
+
 class _McpFirst(Starlette):
     """Starlette with a short way to `/mcp`: finding the way there costs a thirtieth of a small call."""
 
@@ -335,21 +350,42 @@ class _McpFirst(Starlette):
 
 def _for_known(app: ASGIApp, options: HttpOptions) -> ASGIApp:
     """An application for those alone who show a token, where there are tokens."""
-    if not options.tokens:
-        return app
+    return _KnownOnly(app, options) if options.is_closed else app
 
-    async def known_only(scope: Scope, receive: Receive, send: Send) -> None:
-        # Who it is was found out by the middleware of the SDK around this.
-        if isinstance(scope.get("user"), AuthenticatedUser):
-            await app(scope, receive, send)
-            return
-        shown = any(name == b"authorization" and value[:7].lower() == b"bearer " for name, value in scope["headers"])
-        sentence = f"The token is not known here: {_SEND_ONE}." if shown else f"A token is needed: {_SEND_ONE}."
-        # Some clients show this header and not the body.
-        challenge = f'Bearer error="invalid_token", error_description="{sentence}"'
-        await _refusal(401, sentence, {"www-authenticate": challenge})(scope, receive, send)
 
-    return AuthenticationMiddleware(AuthContextMiddleware(known_only), BearerAuthBackend(options.tokens))
+class _KnownOnly:
+    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
+        self._app = AuthContextMiddleware(app)
+        self._tokens, self._issuer = options.tokens, options.issuer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        header: bytes = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        is_shown = header[:7].lower() == b"bearer "
+        try:
+            scope["user"] = await self._whose(header[7:].decode("latin-1") if is_shown else None)
+        except TokenRefusedError as refused:
+            # Some clients show this header and not the body.
+            told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
+            place = self._issuer.metadata_url if self._issuer is not None else ""
+            told |= {"scope": refused.scope, "resource_metadata": place}
+            challenge = "Bearer " + ", ".join(f'{name}="{text}"' for name, text in told.items() if text)
+            is_away = refused.status == HTTPStatus.SERVICE_UNAVAILABLE
+            headers = {"retry-after": "10"} if is_away else {"www-authenticate": challenge}
+            await _refusal(refused.status, str(refused), headers)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _whose(self, token: str | None) -> Principal:
+        if token and (principal := self._tokens.principal_of(token)) is not None:
+            return principal
+        if self._issuer is None:
+            sentence = "A token is needed" if token is None else "The token is not known here"
+            raise TokenRefusedError(f"{sentence}: {_SEND_ONE}.")
+        if token:
+            return await self._issuer.principal_of(token)
+        settings = self._issuer.settings
+        asked = f"A token of {settings.issuer} is needed: log in there."
+        raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))
 
 
 def _refusal(status: int, sentence: str, headers: Mapping[str, str] | None) -> Response:

@@ -2,7 +2,7 @@
 
 The address is bound before anything else starts. A token is known by its digest alone, so nothing of ours can tell it.
 Each has a name, which is the principal: what belongs to a client (answers, jobs, files read, open questions) belongs
-to that name.
+to that name. Tokens of an issuer are checked in `issuer`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import socket
 import ssl
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import Any, Protocol
 
-from mcp.server.auth.provider import AccessToken
-
+from server.principals import Principal
 from server.settings import SettingsError, TokenSource
-from server.settings.models import HttpSettings
+from server.settings.models import HttpSettings, IssuerSettings, PrincipalSettings
+from tools.permissions.rights import ALL_RIGHTS, Rights
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token of a server whose settings name none
 VARIABLE_NAME = "environment"
@@ -31,20 +32,20 @@ MAKE_ONE = "make one with: openssl rand -hex 32"
 
 
 class Tokens:
-    """The tokens that are accepted, by the names of their principals: the verifier of the SDK's authentication."""
+    """The tokens that are accepted, by the names of their principals, and what they give."""
 
-    def __init__(self, tokens: Mapping[str, str]) -> None:
+    def __init__(self, tokens: Mapping[str, str], rights: Mapping[str, Rights] | None = None) -> None:
         self._digests = {name: _digest(token) for name, token in tokens.items()}
+        self._rights = rights or {}
 
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    async def verify_token(self, token: str) -> AccessToken | None:
+    def principal_of(self, token: str) -> Principal | None:
         """Whose token this is; every one is compared, in constant time."""
         given = _digest(token)
         matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
-        # The token itself goes no further.
-        return AccessToken(token="", client_id=matching[0], scopes=[]) if matching else None
+        return Principal(matching[0], self._rights.get(matching[0], ALL_RIGHTS)) if matching else None
 
 
 def _digest(token: str) -> bytes:
@@ -64,7 +65,7 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
     for name, source in sources.items():
         place, token = f"http.tokens.{name}", ""
         try:
-            token = _token_of(place, source, environment)
+            token = read_secret(place, source.file, source.env, environment)
             problems += _problems_of(place, token)
         except ValueError as error:
             problems.append(str(error))
@@ -76,26 +77,31 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
         tokens[name] = token
     if problems:
         raise SettingsError(problems)
-    return Tokens(tokens)
+    return Tokens(tokens, {name: rights_for(f"http.tokens.{name}", source) for name, source in sources.items()})
 
 
-def _token_of(place: str, source: TokenSource, environment: Mapping[str, str]) -> str:
-    """The token that a source names; a `ValueError` if there is none, or others can read it."""
-    if (source.file is None) == (source.env is None):
-        raise ValueError(f"{place} needs one of file and env: where the token stands.")
-    if source.env is not None:
-        if token := environment.get(source.env, "").strip():
-            return token
-        raise ValueError(
-            f"{place}.env names the variable '{source.env}', which is not set or empty. Set it, or name another."
-        )
-    path = os.path.expanduser(source.file or "")
+def rights_for(place: str, own: PrincipalSettings) -> Rights:
+    """What is set apart for a principal, at a place of the settings."""
+    profile, rules = "" if own.profile == "full" else own.profile, own.rules
+    rights = Rights("", own.workspace, profile, rules.allow, rules.ask, rules.deny)
+    return ALL_RIGHTS if rights == ALL_RIGHTS else replace(rights, source=place)
+
+
+def read_secret(place: str, file: str | None, env: str | None, environment: Mapping[str, str]) -> str:
+    """The secret that one of both names; a `ValueError` if there is none, or others can read it."""
+    if (file is None) == (env is None):
+        raise ValueError(f"{place} needs one of file and env: where the secret stands.")
+    if env is not None:
+        if secret := environment.get(env, "").strip():
+            return secret
+        raise ValueError(f"{place}.env names the variable '{env}', which is not set or empty. Set it, or name another.")
+    path = os.path.expanduser(file or "")
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ValueError(f"{place}.file '{path}' is not a file. Name a file with the token.")
+                raise ValueError(f"{place}.file '{path}' is not a file. Name a file with the secret.")
             if os.name == "posix" and status.st_mode & 0o077:
                 mode = f"{stat.S_IMODE(status.st_mode):04o}"
                 raise ValueError(
@@ -106,7 +112,7 @@ def _token_of(place: str, source: TokenSource, environment: Mapping[str, str]) -
             os.close(descriptor)
     except OSError as error:
         why = os.strerror(error.errno or 0)
-        raise ValueError(f"{place}.file '{path}' cannot be read ({why}). Name a file with the token.") from None
+        raise ValueError(f"{place}.file '{path}' cannot be read ({why}). Name a file with the secret.") from None
 
 
 def _problems_of(place: str, token: str) -> list[str]:
@@ -121,6 +127,20 @@ def _problems_of(place: str, token: str) -> list[str]:
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
+class TokenIssuer(Protocol):
+    """The authorization server of a company, and what is said of us to its clients: an `Issuer`."""
+
+    @property
+    def settings(self) -> IssuerSettings: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+    @property
+    def metadata_path(self) -> str: ...
+    @property
+    def metadata_url(self) -> str: ...
+    async def principal_of(self, token: str) -> Principal: ...
+
+
 class ListenError(Exception):
     """The address cannot be listened on; the message says why and what to do."""
 
@@ -133,6 +153,12 @@ class HttpOptions:
     max_body_bytes: int  # a larger request body is answered with 413
     tokens: Tokens  # who is let in; empty lets everybody in who can reach a loopback address
     with_streamable: bool = True  # serve `/mcp` too, not only SSE
+    issuer: TokenIssuer | None = None  # whose tokens let in too
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody is let in without a token."""
+        return bool(self.tokens) or self.issuer is not None
 
     @property
     def host_in_urls(self) -> str:
@@ -142,11 +168,12 @@ class HttpOptions:
 def open_socket(options: HttpOptions) -> socket.socket:
     """Bind before anything else starts, so that a port in use, or a missing token, is told by a `ListenError`."""
     http = options.http
-    if not (http.is_loopback or options.tokens):
+    if not (http.is_loopback or options.is_closed):
         raise ListenError(
             f"--host '{http.host}' is refused: other machines could reach it, and there is no token, so anybody "
             f"could run tools here. Set the variable {VARIABLE} to a token ({MAKE_ONE}) or "
-            "name tokens in http.tokens, better with --tls-cert and --tls-key too; or use 127.0.0.1."
+            "name tokens in http.tokens or an issuer in http.oauth, better with --tls-cert and --tls-key too; or use "
+            "127.0.0.1."
         )
     if http.tls_cert is None and http.tls_key is not None:
         raise ListenError("--tls-key is given without --tls-cert: name the certificate too.")

@@ -66,6 +66,7 @@ from tools.call.context import ToolContext
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import ToolResult
+from tools.permissions.rights import Rights
 
 if TYPE_CHECKING:
     from server.upstreams.login_questions import LoginQuestions
@@ -199,7 +200,7 @@ class Relay:
         pool: UpstreamPool,
         question_seconds: float,
         published_uri: Callable[[Upstream, str, bool], str],
-        why_denied: Callable[[str], str],
+        why_denied: Callable[[str, Rights], str],
         large_results: LargeResults,
     ) -> None:
         self.pool = pool

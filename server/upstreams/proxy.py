@@ -26,7 +26,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.announcements import ListenBus, ListKind
-from server.client_request import LEVELS, Exchange, exchange_of
+from server.client_request import LEVELS, WELCOMES, Exchange, exchange_of, rights_of
 from server.json_rpc import Json, as_mapping
 from server.sdk_seams import RequestContext, is_open
 from server.settings import SettingsReport
@@ -51,6 +51,7 @@ from server.upstreams.wire.peer import ConnectionLostError, RelayError
 from tools.call.registry import ToolRegistry
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolError
+from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,6 @@ OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes 
 SKILLS_SECONDS = 5.0  # how long all upstreams may take to list their skills (ours)
 MOST_NAMED = 5  # servers that an error proposes
 
-_WELCOMES = frozenset({"initialize", "server/discover"})
 Found = TypeVar("Found")
 
 _HANDSHAKE_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe", "logging/setLevel"})
@@ -123,7 +123,7 @@ class Dependencies:
     key_of: Callable[[RequestContext], str]  # whose request it is, as `ClientState.key`
     own: OwnOffer  # what is ours
     large_results: LargeResults  # takes results that are too long for a conversation
-    why_denied: Callable[[str], str]  # why nothing of an upstream is there, as a sentence; empty if it is
+    why_denied: Callable[[str, Rights], str]  # why nothing of an upstream is there for who may do that; empty if it is
     before: Callable[[RequestContext], object]  # called before each request: starts what is started by the first one
     bus: ListenBus  # reaches the clients of the 2026-07-28 revision that listen
     changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
@@ -142,7 +142,7 @@ def _login_options(report: SettingsReport, served_over: Literal["stdio", "networ
         settings.proxy.token_storage,
         settings.proxy.login_port,
         options,
-        has_principals=is_network and len(settings.http.tokens) > 1,
+        has_principals=is_network and (len(settings.http.tokens) > 1 or settings.http.oauth.is_given),
         is_local=not is_network or settings.http.is_loopback,
     )
 
@@ -241,7 +241,7 @@ class Proxy:
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
-        if method in _WELCOMES and self.pool.upstreams:
+        if method in WELCOMES and self.pool.upstreams:
             # For the handshake era the SDK's models know of no extensions; and which come later cannot be told later.
             welcome = as_mapping(await call_next(ctx))
             extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
@@ -265,7 +265,8 @@ class Proxy:
                 uri = as_mapping(ctx.params).get("uri")
                 if uri == STATUS_URI and self._own.has(STATUS_URI):
                     # Its instructions, name and version are a server's own words.
-                    text = visible(json.dumps({"upstreams": self.pool.report()}, ensure_ascii=False, indent=2))
+                    report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
+                    text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
                     contents = [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]
                     return result_for_client(method, {"contents": contents}, ctx.protocol_version)
                 if isinstance(uri, str) and uri.startswith(RESULTS_URI):
@@ -315,7 +316,8 @@ class Proxy:
             for key in ("resourceSubscriptions", "taskIds")
         )
         exchange = self._exchange(ctx)
-        async with self.watching.watched(list(self._watchable(uris)), exchange):
+        routes = [route for route in self._watchable(uris) if self._is_open(route.upstream.alias, ctx)]
+        async with self.watching.watched(routes, exchange):
             with self._dependencies.bus.stream(exchange):
                 if not names:
                     return await call_next(ctx)
@@ -352,9 +354,11 @@ class Proxy:
     async def _list(self, ctx: RequestContext, call_next: CallNext) -> Json:
         match ctx.method:
             case "resources/list":
-                kind, theirs = RESOURCES, [*([STATUS] if self._own.has_resources else []), *self.routes.resources]
+                theirs = [item for alias, item in self.routes.resources if self._is_open(alias, ctx)]
+                kind, theirs = RESOURCES, [*([STATUS] if self._own.has_resources else []), *theirs]
             case "resources/templates/list":
-                kind, theirs = TEMPLATES, self.routes.templates
+                kind = TEMPLATES
+                theirs = [item for alias, item in self.routes.templates if self._is_open(alias, ctx)]
             case _:
                 kind = PROMPTS
                 offered = {
@@ -365,7 +369,7 @@ class Proxy:
                 theirs = [
                     with_origin({**prompt_with_visible_texts(offered[origin]), "name": name}, origin.alias)
                     for name, origin in self.prompts.published.items()
-                    if origin in offered
+                    if origin in offered and self._is_open(origin.alias, ctx)
                 ]
         ours: list[Json] = []
         try:
@@ -403,6 +407,7 @@ class Proxy:
             with_origin(self.routes.published_skill(upstream, skill), upstream.alias)
             for upstream in self._open_upstreams
             for skill in upstream.offer.of(SKILLS)
+            if self._is_open(upstream.alias, ctx)
         ]
         meta = as_mapping(as_mapping(ctx.params).get("_meta"))
         listing = {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
@@ -429,6 +434,7 @@ class Proxy:
         raise MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
 
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
+        self._check_open(upstream, ctx)
         await self.pool.until_live(upstream)
         result = await self.relay.bring(upstream, ctx.method, named, self._exchange(ctx))
         if ctx.method == "skills/get":
@@ -442,6 +448,7 @@ class Proxy:
         route = await self._sought(self._route, uri)
         if route is None:
             return await self._or_not_found(ctx, call_next, uri)
+        self._check_open(route.upstream, ctx)
         exchange = self._exchange(ctx)
         await self.pool.until_live(route.upstream)
         try:
@@ -507,10 +514,21 @@ class Proxy:
             if denied == alias or is_listed:
                 raise MCPError(types.INVALID_PARAMS, f"{why} Go on without it; the operator can change the rule.")
 
+    def _is_open(self, alias: str, ctx: RequestContext) -> bool:
+        """Whether the client of a request may have what an upstream has that is open to others."""
+        rights = rights_of(ctx)
+        return rights is ALL_RIGHTS or not self._dependencies.why_denied(alias, rights)
+
+    def _check_open(self, upstream: Upstream, ctx: RequestContext) -> None:
+        if not self._is_open(upstream.alias, ctx):
+            why = self._dependencies.why_denied(upstream.alias, rights_of(ctx))
+            raise MCPError(types.INVALID_PARAMS, f"{why} Go on without it, or tell the user.")
+
     @property
     def denied(self) -> Mapping[str, str]:
         if self._denied is None:
-            every = ((each.alias, self._dependencies.why_denied(each.alias)) for each in self.pool.upstreams)
+            why_denied = self._dependencies.why_denied
+            every = ((each.alias, why_denied(each.alias, ALL_RIGHTS)) for each in self.pool.upstreams)
             self._denied = {alias: why for alias, why in every if why}
         return self._denied
 

@@ -34,6 +34,7 @@ from server.upstreams.session.results import NoAnswerError, is_result_of_call, p
 from server.upstreams.session.session import ACKNOWLEDGED, UpstreamSession
 from server.upstreams.wire.peer import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.errors import ToolError
+from tools.permissions.rights import Rights
 
 if TYPE_CHECKING:
     from mcp.server.session import ServerSession
@@ -244,7 +245,7 @@ class Tasks:
         self,
         pool: UpstreamPool,
         published_uri: Callable[[Upstream, str, bool], str],
-        why_denied: Callable[[str], str],
+        why_denied: Callable[[str, Rights], str],
     ) -> None:
         self._pool = pool
         self._published_uri = published_uri
@@ -306,7 +307,7 @@ class Tasks:
             or upstream is None
             or sessions is None
             or upstream.serial != carried["serial"]
-            or self._why_denied(upstream.alias)
+            or self._why_denied(upstream.alias, exchange.rights)
         ):
             raise protocol_error(NO_SUCH_TASK)
         if carried["session"]:

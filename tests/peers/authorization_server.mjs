@@ -2,8 +2,8 @@
 //
 //   node authorization_server.mjs FOLDER [OPTIONS]
 //
-// FOLDER has oidc-provider in its node_modules; OPTIONS is JSON: `port` (0: a free one) and `clients` (known without
-// registration, in the words of RFC 7591). It tells its issuer on standard error. Beside its own endpoints there are
+// FOLDER has oidc-provider in its node_modules; OPTIONS is JSON: `port` (0: a free one), `clients` (known without
+// registration, in the words of RFC 7591), `keys` (private JWKs to sign with) and `scopes` (of resources). It tells its issuer on standard error. Beside its own endpoints there are
 //
 //   GET /counts     what was asked of it: by path, by grant, and how often a refresh token came a second time
 //   GET /issued     every secret that it has given away
@@ -16,7 +16,7 @@ import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 const [folder, text = '{}'] = process.argv.slice(2);
-const options = { port: 0, clients: [], ...JSON.parse(text) };
+const options = { port: 0, clients: [], keys: null, scopes: 'tools pictures', ...JSON.parse(text) };
 const library = (path) => import(pathToFileURL(resolve(folder, 'node_modules/oidc-provider/lib', path)));
 const { default: Provider } = await library('index.js');
 const { default: MemoryAdapter } = await library('adapters/memory_adapter.js');
@@ -36,6 +36,7 @@ const reset = () => {
     withoutPkce: false, // the metadata does not say that S256 is understood
     issuer: null, // what redirects say of it
     denies: false, // the person says no
+    format: 'jwt', // of access tokens, or 'opaque'
   });
   issued.clear();
   store.clear();
@@ -57,7 +58,7 @@ const provider = new Provider(issuer, {
   adapter: (model) => new MemoryAdapter(model, store),
   clients: options.clients,
   clientDefaults: { id_token_signed_response_alg: 'ES256' },
-  jwks: { keys: [{ ...key, alg: 'ES256', use: 'sig', kid: 'only' }] },
+  jwks: { keys: options.keys ?? [{ ...key, alg: 'ES256', use: 'sig', kid: 'only' }] },
   cookies: { keys: ['of tests'] },
   pkce: { required: () => true },
   rotateRefreshToken: true,
@@ -70,13 +71,14 @@ const provider = new Provider(issuer, {
     devInteractions: { enabled: false },
     registration: { enabled: true },
     clientCredentials: { enabled: true },
+    introspection: { enabled: true },
     resourceIndicators: {
       enabled: true,
       useGrantedResource: () => true,
       getResourceServerInfo: (_ctx, resource) => ({
-        scope: 'tools pictures',
+        scope: options.scopes,
         audience: resource,
-        accessTokenFormat: 'jwt',
+        accessTokenFormat: switches.format,
         accessTokenTTL: switches.seconds,
         jwt: { sign: { alg: 'ES256' } },
       }),

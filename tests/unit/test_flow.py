@@ -17,6 +17,7 @@ from tools.call.flow import Flow, package
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import (
     Answer,
+    ApprovalConfirmation,
     Channel,
     ConfirmationDetails,
     Decision,
@@ -31,6 +32,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import HostSubject, Kind, Subject
 from tools.contract.results import FunctionCall, InlineDataPart, TextPart, ToolResult
 from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rights import Rights
 from tools.permissions.verdict import Permission, Verdict
 
 pytestmark = pytest.mark.anyio
@@ -359,3 +361,36 @@ async def test_a_missing_answer_tells_what_to_do_and_the_setting_that_helps(
     assert result.error is not None
     assert "call it again" in result.error.message.lower()
     assert way_out in result.error.message
+
+
+class Plain(Recorder):
+    """A tool whose calls a rule can allow."""
+
+    kind = Kind.OTHER
+
+
+class Changed(Recorder):
+    """A tool that is not what it was."""
+
+    async def should_confirm_execute(
+        self, params: Mapping[str, Any], context: ToolContext
+    ) -> ConfirmationDetails | None:
+        return ApprovalConfirmation(title="Approve?", prompt="what it is now", way_out="Run lock.")
+
+
+@pytest.mark.requirement("oauth.principals")
+async def test_a_client_with_rights_of_its_own_decides_nothing_for_everybody(context: ToolContext) -> None:
+    limited = replace(context, rights=Rights("http.oauth", scopes=frozenset({"write", "run"})))
+    for tool, decisions in (
+        (Plain(), {Decision.ONCE, Decision.ALWAYS, Decision.DENY}),
+        (Changed(), set[Decision]()),
+    ):
+        registry = ToolRegistry()
+        registry.register_tool(tool)
+        flow = Flow(registry, PermissionPolicy(), Keeper())
+        judged = await flow.judge(tool, {}, limited)
+        assert {choice.decision for choice in judged.choices} == decisions
+        open_to_all = await flow.judge(tool, {}, context)
+        assert len(open_to_all.choices) > len(judged.choices)
+        assert open_to_all.permission.verdict is Verdict.ASK
+        assert judged.permission.verdict is (Verdict.ASK if decisions else Verdict.DENY)

@@ -15,7 +15,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 def policy(*roots: Path, intersect: bool = False) -> WorkspacePolicy:
     named = tuple(str(root) for root in roots)
     settings = WorkspaceSettings(roots=named, client_roots="intersect" if intersect else "fallback")
-    return WorkspacePolicy(settings, lambda _roots: None)
+    return WorkspacePolicy(settings, lambda _roots, _rights: None)
 
 
 @pytest.mark.requirement("roots.client")

@@ -11,8 +11,6 @@ import pytest
 from server.settings import SettingsError, TokenSource
 from server.transports.http_options import VARIABLE, VARIABLE_NAME, read_tokens
 
-pytestmark = pytest.mark.anyio
-
 FIRST, SECOND = "first-token-" + "a" * 20, "second-token-" + "b" * 20
 
 
@@ -30,25 +28,25 @@ def refusal(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) 
 
 
 @pytest.mark.requirement("network.tokens")
-async def test_a_token_of_a_file_or_a_variable_tells_whose_it_is(tmp_path: Path) -> None:
+def test_a_token_of_a_file_or_a_variable_tells_whose_it_is(tmp_path: Path) -> None:
     tokens = read_tokens({"laptop": token_file(tmp_path, FIRST), "bot": TokenSource(env="BOT")}, {"BOT": SECOND})
     for token, name in ((FIRST, "laptop"), (SECOND, "bot")):
-        known = await tokens.verify_token(token)
+        known = tokens.principal_of(token)
         assert known is not None
-        assert known.client_id == name
+        assert known.display_name == name
         assert token not in repr(known)
     for wrong in ("", FIRST[:-1], FIRST + "a", FIRST.upper(), "é\udcff"):
-        assert await tokens.verify_token(wrong) is None
+        assert tokens.principal_of(wrong) is None
     assert FIRST not in repr(vars(tokens))
 
 
 @pytest.mark.requirement("network.tokens")
-async def test_without_named_ones_the_token_of_the_environment_counts(tmp_path: Path) -> None:
-    known = await read_tokens({}, {VARIABLE: f" {FIRST}\n"}).verify_token(FIRST)
+def test_without_named_ones_the_token_of_the_environment_counts(tmp_path: Path) -> None:
+    known = read_tokens({}, {VARIABLE: f" {FIRST}\n"}).principal_of(FIRST)
     assert known is not None
-    assert known.client_id == VARIABLE_NAME
+    assert known.display_name == VARIABLE_NAME
     named = read_tokens({"laptop": token_file(tmp_path, SECOND)}, {VARIABLE: FIRST})
-    assert await named.verify_token(FIRST) is None
+    assert named.principal_of(FIRST) is None
     assert not read_tokens({}, {})
 
 

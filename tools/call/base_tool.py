@@ -65,6 +65,8 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     is_builtin: bool = False  # whether it is one of this server's own
 
+    alias: str = ""  # that of the server behind us that it is of
+
     # What it is made from, where that may change while it is in use; an answer to a question is bound to it
     version: str = ""
 
@@ -127,6 +129,7 @@ class BaseTool(ABC, Generic[ParamsT]):
             self.loose_rule_names,
             read_only=self.behaviour.read_only,
             is_builtin=self.is_builtin,
+            server=self.alias,
         )
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:

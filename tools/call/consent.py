@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, NoReturn, Protocol
 
 from tools.call.base_tool import BaseTool
-from tools.call.context import ClientState
+from tools.call.context import ClientState, ToolContext
 from tools.contract.confirmation import (
     DENY,
     ONCE,
@@ -198,7 +198,7 @@ async def accept(
     answer: Answer | Unavailable,
     question: Question,
     judged: Judgement,
-    client: ClientState,
+    context: ToolContext,
     policy: PermissionPolicy,
     keeper: RuleKeeper | None,
 ) -> LastingAnswer | None:
@@ -213,7 +213,7 @@ async def accept(
         ExecutionDeniedError: There is no consent, or none to what the tool is now; the sentence says why, and what
             would help.
     """
-    tool, permission = judged.tool, judged.permission
+    tool, permission, client = judged.tool, judged.permission, context.client
     # Whatever came back for a question of the model, or that nobody could be asked, is for the tool to tell.
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
@@ -233,7 +233,7 @@ async def accept(
             raise ExecutionDeniedError(_refusal(judged, answer))
     if not isinstance(answer, Answer) or answer.channel is not Channel.EARLIER:
         tool.consented(client.key)
-    if (gone := policy.why_not_offered(tool.traits)) is not None:  # meanwhile
+    if (gone := policy.why_not_offered(tool.traits, context.rights)) is not None:  # meanwhile
         refuse(gone)
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(

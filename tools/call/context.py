@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tools.contract.limits import AbortSignal, ApprovalMode, Limits, MediaHandling, Progress, no_progress
 from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.files.read_ledger import ReadLedger
+from tools.permissions.rights import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:
     from tools.contract.confirmation import Answer, ConfirmationDetails
@@ -71,3 +72,4 @@ class ToolContext:
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client has cancelled
     waiver: Waiver = NO_WAIVER  # what of the sandbox's protection a command is let off
     clock: Callable[[], float] = time.time  # seconds since the epoch
+    rights: Rights = ALL_RIGHTS  # what the token gives that came with this request; the client may have several

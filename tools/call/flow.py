@@ -37,19 +37,27 @@ from tools.call.consent import (
 )
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
-from tools.contract.confirmation import Answer, Confirmer, Pending, Question
+from tools.contract.confirmation import Answer, ApprovalConfirmation, Confirmer, Pending, Question
 from tools.contract.errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.limits import Progress, no_progress
 from tools.contract.permission_subjects import Access, PathSubject, Subject
 from tools.contract.results import FunctionCall, FunctionResponse, Part, TextPart, ToolResult
 from tools.contract.threads import run_blocking
 from tools.permissions.policy import PermissionPolicy, PermissionRequest
+from tools.permissions.rights import ALL_RIGHTS
 from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)
 
 PROGRESS_AFTER_SECONDS = 0.2  # a call that takes no longer is not worth telling of (ours)
 APART_SECONDS = 0.03  # between what is told last and the answer: in one piece of input they pass each other (ours)
+
+
+_FOR_EVERYBODY = Permission(
+    Verdict.DENY,
+    "the tool has changed, and an approval counts for everybody, so it is not for a client with rights of its own",
+    way_out="Tell the user that the operator has to look at the tool.",
+)
 
 
 @dataclass(slots=True)
@@ -96,7 +104,7 @@ class Flow:
                 if isinstance(answer, Pending):
                     return question
                 try:
-                    lasting = await accept(answer, question, judged, context.client, self.policy, self.keeper)
+                    lasting = await accept(answer, question, judged, context, self.policy, self.keeper)
                 finally:
                     # Whatever it is, it is recorded, and before the action.
                     if self.audit is not None and entry is not None:
@@ -144,7 +152,12 @@ class Flow:
         params = tool.validate_tool_params(arguments)
         client, workspace = context.client, context.workspace
         request = PermissionRequest(
-            tool.traits, client.approval_mode, client.grants or (), workspace, tool.why_asked_anew(client.key)
+            tool.traits,
+            client.approval_mode,
+            client.grants or (),
+            workspace,
+            tool.why_asked_anew(client.key),
+            context.rights,
         )
         subjects: Sequence[Subject] = ()
         permission, is_settled = self.policy.judge_alone(request)
@@ -159,10 +172,14 @@ class Flow:
             return Judgement(tool, params, permission)
         details = await tool.should_confirm_execute(params, context)
         permission = permission or self.policy.judge_details(request, details)
+        if isinstance(details, ApprovalConfirmation) and context.rights != ALL_RIGHTS:
+            permission = _FOR_EVERYBODY
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
         grants = grants_for(tool, details, permission, subjects, workspace)
-        choices = choices_for(details, grants, client, saves=self.keeper is not None)
+        # Saved rules count for everybody, which is not for a client to say for which something is set apart.
+        saves = self.keeper is not None and context.rights == ALL_RIGHTS
+        choices = choices_for(details, grants, client, saves=saves)
         written = tuple(
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )

@@ -34,6 +34,7 @@ class ToolTraits:
     loose_rule_names: tuple[str, ...] = ()
     read_only: bool = False  # it changes nothing
     is_builtin: bool = False  # it is one of this server's own
+    server: str = ""  # the alias of the server behind us that it is of
 
 
 class Access(StrEnum):

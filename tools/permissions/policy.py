@@ -28,7 +28,8 @@ from tools.contract.permission_subjects import (
 from tools.files.workspace import Workspace, is_inside
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.guarded_paths import GuardedPaths
-from tools.permissions.rules import CORE, PROFILE, SESSION, Rule, Rules, parse_rule
+from tools.permissions.rights import ALL_RIGHTS, Rights
+from tools.permissions.rules import CORE, PROFILE, SESSION, Rule, Rules, parse_rule, read_rules
 from tools.permissions.tool_names import PROFILES, names_of_any_tool
 from tools.permissions.verdict import Permission, Verdict
 
@@ -38,7 +39,9 @@ _PLAN_MODE = Permission(
     way_out="Present your plan with exit_plan_mode; where that is not offered, the operator starts the server with "
     "another approval mode.",
 )
-MAX_CACHED_GRANTS = 1_000  # clients' grants whose rules are kept parsed
+_NOT_GIVEN = "which the token of this client does not give"
+_NEW_LOGIN = "Do not try it in another way: tell the user. It takes a login that asks for this scope, and is given it."
+MAX_CACHED_GRANTS = 1_000  # clients' grants, and what their tokens give, whose rules are kept parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class PermissionRequest:
     grants: Sequence[str]
     workspace: Workspace
     asked_anew: str = ""  # why the person has to be asked whatever rules and modes allow; empty if there is no reason
+    rights: Rights = ALL_RIGHTS  # what the client's token gives
 
     @property
     def runs_in_plan_mode(self) -> bool:
@@ -70,41 +74,48 @@ class PermissionPolicy:
     _judged_tools: weakref.WeakKeyDictionary[ToolTraits, tuple[Rules, ApprovalMode, Permission | None]] = field(
         default_factory=weakref.WeakKeyDictionary, repr=False
     )
-    _rules_with_grants: dict[tuple[str, ...], tuple[Rules, Rules]] = field(default_factory=dict, repr=False)
+    _rules_of_clients: dict[tuple[tuple[str, ...], Rights], tuple[Rules, Rules]] = field(
+        default_factory=dict, repr=False
+    )
 
     def allow(self, texts: Iterable[str], source: str) -> None:
         """Add rules that a person has saved, for every client."""
-        self.rules = self._with_allowed(texts, source)
+        self.rules = self._with_allowed(self.rules, texts, source)
 
     def switch(self, name: str, *, is_on: bool) -> None:
         """Offer a tool as rules and profile say, or not at all, until the server ends."""
         self.switched_off = self.switched_off - {name} if is_on else self.switched_off | {name}
         self.rules = replace(self.rules)  # what was found by them is looked for anew
 
-    def why_not_offered(self, tool: ToolTraits) -> Permission | None:
-        """The verdict on a tool that is not there at all, or `None` if it is."""
+    def why_not_offered(self, tool: ToolTraits, rights: Rights = ALL_RIGHTS) -> Permission | None:
+        """The verdict on a tool that is not there at all for a client, or `None` if it is."""
+        if scope := rights.missing_scope(tool):
+            return Permission(Verdict.DENY, f"{tool.name} needs the scope {scope}, {_NOT_GIVEN}", way_out=_NEW_LOGIN)
+        rules = self.rules_of(rights)
         if tool.name in self.switched_off:
             return Permission(Verdict.DENY, f"{tool.name} is switched off at the dashboard", setting="its switch there")
-        core, included = self.rules.core, self.rules.included
+        core, included = rules.core, rules.included
         if included is not None and not any(rule.names_tool(tool) for rule in included):
-            setting = self.rules.include_setting
+            setting = rules.include_setting
             reason = f"{tool.name} is switched off, since {setting} does not name it"
             return Permission(Verdict.DENY, reason, setting=setting)
-        profile = self.rules.profile
-        if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
-            reason = f"{tool.name} is switched off, since it is not in the profile {profile} ({PROFILE})"
-            return Permission(Verdict.DENY, reason, setting=PROFILE)
+        for profile, setting in ((rules.profile, PROFILE), (rights.profile, f"{rights.source}.profile")):
+            if tool.is_builtin and tool.name not in PROFILES.get(profile, (tool.name,)):
+                reason = f"{tool.name} is switched off, since it is not in the profile {profile} ({setting})"
+                return Permission(Verdict.DENY, reason, setting=setting)
         if core and tool.is_builtin and not any(rule.names_tool(tool) for rule in core):
             return Permission(Verdict.DENY, f"{tool.name} is switched off, since {CORE} does not name it", setting=CORE)
-        rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names_tool(tool)), None)
+        rule = next((rule for rule in rules.deny if rule.is_of_every_call and rule.names_tool(tool)), None)
         if rule is None:
             return None
         return Permission(Verdict.DENY, f"{tool.name} is switched off by the {rule}", setting=rule.source)
 
-    def why_server_not_offered(self, server: str) -> str:
-        """Why no tool of an upstream server is offered, as a sentence; empty if no rule says so."""
-        names = names_of_any_tool(server)
-        rule = next((rule for rule in self.rules.deny if rule.is_of_every_call and rule.names(names)), None)
+    def why_server_not_offered(self, server: str, rights: Rights = ALL_RIGHTS) -> str:
+        """Why nothing of an upstream server is offered to a client, as a sentence; empty if nothing says so."""
+        if scope := rights.missing_for_server(server):
+            return f"The server {server} needs the scope {scope}, {_NOT_GIVEN}."
+        names, deny = names_of_any_tool(server), self.rules_of(rights).deny
+        rule = next((rule for rule in deny if rule.is_of_every_call and rule.names(names)), None)
         return "" if rule is None else f"The server {server} is switched off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
@@ -113,11 +124,11 @@ class PermissionPolicy:
         What was found is remembered for the tool: looking through the rules would be most of the work of a small call.
         """
         tool, mode = request.tool, request.mode
-        rules = self._rules_with(request.grants) if request.grants else self.rules  # most calls have none
+        rules = self.rules_of(request.rights, request.grants)
         known = self._judged_tools.get(tool)
         if known is not None and not request.asked_anew and known[0] is rules and known[1] is mode:
             return known[2], True
-        permission = self.why_not_offered(tool)
+        permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not request.runs_in_plan_mode:
             # Of a command it counts what it does.
             permission = _PLAN_MODE if tool.kind is not Kind.EXECUTE else None
@@ -151,7 +162,7 @@ class PermissionPolicy:
     def _opinions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
         """What there is to say of a call, that which counts most first."""
         tool, mode, workspace = request.tool, request.mode, request.workspace
-        rules = self._rules_with(request.grants)
+        rules = self.rules_of(request.rights, request.grants)
         about = [
             rule
             for rule in rules.strict
@@ -206,7 +217,7 @@ class PermissionPolicy:
         from tools.permissions.shell.analyser import analyse  # noqa: PLC0415
         from tools.permissions.shell.expansion import NamesOnDisk  # noqa: PLC0415
 
-        mode, rules = request.mode, self._rules_with(request.grants)
+        mode, rules = request.mode, self.rules_of(request.rights, request.grants)
         analysis = analyse(command.command, NamesOnDisk(self.home, command.directory))
         paths = CommandPaths(self.home, command.directory)
         permission = CommandPolicy(analysis, rules, mode, request.workspace, paths, self.guarded).judge()
@@ -214,21 +225,37 @@ class PermissionPolicy:
             return replace(_PLAN_MODE, parts=permission.parts)
         return permission
 
-    def _rules_with(self, granted: Sequence[str]) -> Rules:
-        """The operator's rules and what was granted to a client; the same object as long as both are the same."""
-        if not granted:
+    def rules_of(self, rights: Rights, granted: Sequence[str] = ()) -> Rules:
+        """The rules for a client: the operator's, those of its token, and what was granted to it.
+
+        It is the same object as long as all three are the same.
+        """
+        if not granted and rights is ALL_RIGHTS:  # most calls
             return self.rules
-        grants = tuple(granted)
-        known = self._rules_with_grants.get(grants)
+        key = tuple(granted), rights
+        known = self._rules_of_clients.get(key)
         if known is None or known[0] is not self.rules:
-            if len(self._rules_with_grants) >= MAX_CACHED_GRANTS:
-                self._rules_with_grants.clear()
-            known = self._rules_with_grants[grants] = (self.rules, self._with_allowed(grants, SESSION))
+            if len(self._rules_of_clients) >= MAX_CACHED_GRANTS:
+                self._rules_of_clients.clear()
+            own, _ = self.read_rules_of(rights)
+            rules = replace(
+                self.rules,
+                deny=(*self.rules.deny, *own.deny),
+                ask=(*self.rules.ask, *own.ask),
+                allow=(*self.rules.allow, *own.allow),
+            )
+            known = self._rules_of_clients[key] = (self.rules, self._with_allowed(rules, granted, SESSION))
         return known[1]
 
-    def _with_allowed(self, texts: Iterable[str], source: str) -> Rules:
+    def read_rules_of(self, rights: Rights) -> tuple[Rules, list[str]]:
+        """The rules of a token alone; a sentence tells of each that does not count as written."""
+        lists = {"permissions.allow": rights.allow, "permissions.ask": rights.ask, "permissions.deny": rights.deny}
+        places = {key: key.replace("permissions", f"{rights.source}.rules") for key in lists}
+        return read_rules(lists, self.canonical, self.home, places)
+
+    def _with_allowed(self, rules: Rules, texts: Iterable[str], source: str) -> Rules:
         added = (parse_rule(text, Verdict.ALLOW, source, self.canonical, self.home) for text in texts)
-        return replace(self.rules, allow=(*self.rules.allow, *added))
+        return replace(rules, allow=(*rules.allow, *added))
 
 
 def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:

@@ -99,8 +99,8 @@ class ResourceRoutes:
     def __init__(
         self, upstreams: Sequence[Upstream], aliases: Collection[str], is_ours: Callable[[str], bool], *, is_alone: bool
     ) -> None:
-        self.resources: list[Json] = []  # as they are published
-        self.templates: list[Json] = []  # as they are published
+        self.resources: list[tuple[str, Json]] = []  # whose by alias, and as they are published
+        self.templates: list[tuple[str, Json]] = []  # likewise
         self.known: dict[str, Route] = {}  # by the published URI
         self.apps: dict[tuple[str, str], str] = {}  # how that of an app is published, by the alias and the own URI
         self.claims: dict[str, set[str]] = {}  # who lists a URI, or a template, by its aliases
@@ -148,7 +148,8 @@ class ResourceRoutes:
                     uri = item[kind.key]
                     is_plain = self._is_plain(alias, uri, is_compared=is_compared, is_template=kind is TEMPLATES)
                     name = self._know(upstream, uri, is_plain=is_plain)
-                    published.append(with_origin({**resource_with_visible_texts(item), kind.key: name}, alias))
+                    shown = with_origin({**resource_with_visible_texts(item), kind.key: name}, alias)
+                    published.append((alias, shown))
             for uri in self._unlisted[alias]:
                 self._know(upstream, uri, is_plain=self._is_plain(alias, uri, is_compared=is_compared))
         self.apps = {(each.alias, uri): self.published(each, uri, False) for each, uri in links}

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import logging
 import re
 import secrets
-import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import metadata
-from ipaddress import ip_address
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-import anyio
 import httpx2
 from mcp.client.auth.utils import (
     build_oauth_authorization_server_metadata_discovery_urls,
@@ -32,18 +27,13 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import AnyUrl, ValidationError
-from pydantic_core import from_json
 
-from server.json_rpc import Json, as_mapping
+from server.json_rpc import Json
+from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, exchange, is_local, is_safe
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
-from tools.contract.threads import THREADS, lend_threads
 
-logger = logging.getLogger(__name__)
-
-REQUEST_SECONDS = 10.0  # how long one answer of an authorization server may take (ours)
-ANSWER_BYTES = 1 << 20  # a longer answer is not taken (ours)
 TOKEN_CHARS = 32_768  # a longer token is not taken, which no HTTP header would carry (ours)
 ADDRESS_CHARS = 32_768  # a longer address is not shown to a person, which browsers and servers would not take (ours)
 LIFE_SECONDS = 10**9  # a longer life of a token, 31 years, is taken for this one (ours)
@@ -102,7 +92,7 @@ class AuthorizationServerClient:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._is_local = _is_local(url)
+        self._is_local = is_local(url)
 
     async def discover(self, challenge: Challenge | None) -> AuthorizationServer:
         """Find the authorization server; a `LoginError` where there is none that may be used."""
@@ -167,14 +157,7 @@ class AuthorizationServerClient:
 
         So is one that could pass for that of another host, and one with a fragment (RFC 6749, 3.1).
         """
-        try:
-            httpx2.URL(address)
-            parts = urlsplit(address)
-            is_safe = parts.scheme == "https" or (self._is_local and _is_local(address))
-            is_usable = is_safe and "@" not in parts.netloc and not parts.fragment
-        except (ValueError, httpx2.InvalidURL):
-            is_usable = False
-        if not is_usable:
+        if not is_safe(address, may_be_local=self._is_local):
             raise LoginError(
                 f"its authorization server is at {visible_line(address[:_SHOWN_CHARS])}, which is not an https address "
                 "of a host alone"
@@ -351,28 +334,12 @@ class AuthorizationServerClient:
     async def _exchange(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
         """The status of an answer, and the object in it, which is empty where it holds something else."""
         who = who if " " in who else f"its authorization server {who}"
-        lend_threads()
         try:
-            with anyio.fail_after(REQUEST_SECONDS):
-                context = await THREADS.run(_tls_context)
-                async with httpx2.AsyncClient(verify=context, timeout=REQUEST_SECONDS, follow_redirects=False) as http:
-                    response = await http.send(request, stream=True)
-                    content = b""
-                    async for chunk in response.aiter_bytes():
-                        content += chunk
-                        if len(content) > ANSWER_BYTES:
-                            raise LoginError(f"{who} sent an answer of more than {ANSWER_BYTES:,} bytes")
-                    await response.aclose()
-        except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-            logger.info("an authorization server could not be asked (%s)", type(error).__name__)
-            raise AuthorizationServerDownError(f"{who} could not be reached") from None
-        if response.status_code >= 500 or response.status_code == 429:
-            raise AuthorizationServerDownError(f"{who} answered with HTTP status {response.status_code}")
-        try:
-            # Unlike that of the standard library it refuses halves of characters, which nothing can be sent with.
-            return response.status_code, as_mapping(from_json(content))
-        except ValueError:
-            return response.status_code, {}
+            return await exchange(request)
+        except NoAnswerError as error:
+            raise AuthorizationServerDownError(f"{who} {error}") from None
+        except LongAnswerError:
+            raise LoginError(f"{who} sent an answer of more than {ANSWER_BYTES:,} bytes") from None
 
 
 def wanted_scopes(
@@ -448,20 +415,5 @@ def _told(status: int, said: Json) -> str:
     return f" (HTTP status {status}{'' if said else ', not JSON'})"
 
 
-@cache
-def _tls_context() -> ssl.SSLContext:
-    """The certificates that are trusted. Reading them takes a twentieth of a second, so once, and in a thread."""
-    return httpx2.create_ssl_context()
-
-
 def _list_of(said: Json, name: str) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value := said.get(name), list) else []
-
-
-def _is_local(address: str) -> bool:
-    """Whether an address is on this machine."""
-    try:
-        host = urlsplit(address).hostname or ""
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -81,6 +81,20 @@ DEFAULTS: Mapping[str, Any] = {
         "host": "127.0.0.1",
         "port": 8808,
         "tokens": {},
+        "oauth": {
+            "issuer": "",
+            "resource": "",
+            "audience": [],
+            "jwksUri": None,
+            "algorithms": ["RS256", "PS256", "ES256", "EdDSA"],
+            "scopes": [],
+            "requiredScopes": [],
+            "defaultScopes": [],
+            "scopePrefix": "",
+            "scopeClaims": ["scope", "scp"],
+            "introspection": {"url": "", "clientId": "", "file": None, "env": None},
+            "principals": {},
+        },
         "tlsCert": None,
         "tlsKey": None,
         "allowedHosts": [],
@@ -390,7 +404,7 @@ def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_exp
     said = refusal(file, at(key, wrong), environ).splitlines()[0]
     path = key.path.replace("NAME", "chosen")
     shown = "an object" if isinstance(wrong, dict) else "a number" if is_secret(key) else "1.5"
-    if key.path in ("mcpServers", "http.tokens", "agents"):
+    if key.path in ("mcpServers", "http.tokens", "http.oauth.principals", "agents"):
         shown = "a number"
     assert said == f"{file}: {path} is {shown}, but has to be {key.type}."
 

@@ -1,0 +1,373 @@
+"""Access tokens of the authorization server that an operator names: whose one is, and what it gives.
+
+A token that is a JWT (RFC 9068) is checked here, with the keys that the issuer publishes; any other one is asked about
+at the issuer (RFC 7662). Whoever may connect can make us ask, so how often that is, is bounded whatever comes: keys are
+fetched once a minute at most, and few tokens are asked about at a time. What was found counts for a minute at most.
+Loaded only where there is an issuer.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, TypeGuard, cast
+from urllib.parse import quote, urlsplit
+
+import anyio
+import httpx2
+import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt.algorithms import get_default_algorithms
+from mcp.client.auth.utils import build_oauth_authorization_server_metadata_discovery_urls
+from pydantic_core import from_json
+
+from server.json_rpc import Json
+from server.oauth_requests import LongAnswerError, NoAnswerError, exchange, is_safe
+from server.principals import Principal, TokenRefusedError
+from server.settings import SettingsError
+from server.settings.models import IssuerSettings
+from server.transports.http_options import read_secret, rights_for
+from tools.permissions.rights import SCOPES, UPSTREAM, Rights
+
+logger = logging.getLogger(__name__)
+
+FETCH_SECONDS = 60.0  # the least time between two fetches of keys
+FIRST_FETCH_SECONDS = 5.0  # the same while there are none: an issuer may start later than we do (ours)
+KEYS_SECONDS = 600.0  # after which keys are fetched anew, so that one that was taken back counts no more (ours)
+KNOWN_SECONDS = 60.0  # how long what was found of a token counts
+MOST_KNOWN = 4_096  # tokens that something is known of (ours)
+MOST_KEYS = 100  # of an issuer (ours)
+MOST_ASKED = 16  # tokens that are asked about at once (ours)
+LEEWAY_SECONDS = 60  # that clocks may differ
+TOKEN_CHARS = 16_384  # a longer token is not looked at; headers as a whole are not much longer (ours)
+SUBJECT_CHARS = 1_000  # of who is named in a token; OpenID Connect allows 255
+LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
+_TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
+_FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # of keys, by how algorithms begin
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    algorithm: str  # the only one that it is for, or empty
+    family: str  # as a JWK names it
+    key: Any
+
+
+class Issuer:
+    """Checks access tokens.
+
+    Args:
+        settings: With an issuer and a resource.
+        secret: That goes with the id of the introspection; empty without one.
+    """
+
+    def __init__(self, settings: IssuerSettings, secret: str = "") -> None:
+        self.settings = settings
+        slash = settings.resource.rstrip("/")
+        # Some write an address that ends with its host with a slash, and some do not.
+        self._audience = [settings.resource, slash, f"{slash}/", *settings.audience]
+        self._keys: dict[str, list[SigningKey]] = {}
+        self._keys_at = settings.jwks_uri or ""
+        self._fetched = -math.inf  # when keys were asked for last
+        self._is_away = False  # whether that came to nothing
+        self._turn = anyio.Lock()
+        self._places = anyio.CapacityLimiter(MOST_ASKED)
+        self._known: OrderedDict[bytes, tuple[float, Principal | TokenRefusedError]] = OrderedDict()
+        about = settings.introspection
+        pair = f"{quote(about.client_id, safe='')}:{quote(secret, safe='')}"
+        self._proof = f"Basic {base64.b64encode(pair.encode()).decode()}"  # RFC 6749, 2.3.1
+        self.scopes = settings.scopes or tuple(settings.scope_prefix + scope for scope in SCOPES)
+
+    @property
+    def metadata_path(self) -> str:
+        """Where our own metadata is, below the host of the resource (RFC 9728, 3.1)."""
+        path = urlsplit(self.settings.resource).path
+        return f"/.well-known/oauth-protected-resource{'' if path == '/' else path}"
+
+    @property
+    def metadata_url(self) -> str:
+        parts = urlsplit(self.settings.resource)
+        return f"{parts.scheme}://{parts.netloc}{self.metadata_path}"
+
+    @property
+    def metadata(self) -> Json:
+        """What clients have to know of us; no model makes an address another one."""
+        return {
+            "resource": self.settings.resource,
+            "authorization_servers": [self.settings.issuer],
+            "scopes_supported": list(self.scopes),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "coretools-mcp",
+        }
+
+    async def principal_of(self, token: str) -> Principal:
+        """Whose token this is.
+
+        Raises:
+            TokenRefusedError: It is not a good one, gives too little, or the issuer would have to be asked and is away.
+        """
+        digest = sha256(token.encode("utf-8", "surrogateescape")).digest()
+        until, known = self._known.get(digest, (0.0, None))
+        if known is not None and time.time() < until:
+            if isinstance(known, TokenRefusedError):
+                raise known.with_traceback(None)
+            return known
+        try:
+            claims = await self._claims(token)
+            principal = self._principal(claims)
+        except TokenRefusedError as refusal:
+            if _header(token) is None and refusal.code:  # the issuer is not asked about it again
+                self._remember(digest, refusal, math.inf)
+            raise
+        self._remember(digest, principal, claims["exp"])
+        return principal
+
+    def _remember(self, digest: bytes, found: Principal | TokenRefusedError, ends: float) -> None:
+        self._known[digest] = min(ends, time.time() + KNOWN_SECONDS), found
+        self._known.move_to_end(digest)
+        if len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
+
+    async def _claims(self, token: str) -> Json:
+        """What a token says, once all is checked that does not depend on who it is."""
+        if len(token) > TOKEN_CHARS:
+            raise TokenRefusedError("The token is too long.")
+        header = _header(token)
+        claims = await (self._asked(token) if header is None else self._decoded(token, header))
+        if not _is_time(claims.get("exp")):
+            raise TokenRefusedError("The token does not say when it expires.")
+        if "cnf" in claims:
+            raise TokenRefusedError("The token is bound to a key, and could be shown by somebody else here.")
+        return claims
+
+    async def _decoded(self, token: str, header: Json) -> Json:
+        algorithm, kind, kid = header.get("alg"), header.get("typ", ""), header.get("kid", "")
+        # Before any key is looked for: "none", and what is signed with a secret, are nobody's.
+        if algorithm not in self.settings.algorithms:
+            raise TokenRefusedError("The token is not signed in a way that is accepted here (http.oauth.algorithms).")
+        if not (isinstance(kind, str) and kind.lower() in _TYPES and isinstance(kid, str)):
+            raise TokenRefusedError("The token is not an access token.")
+        key = await self._key(kid, str(algorithm))
+        try:
+            claims = jwt.decode(
+                token,
+                key.key,
+                algorithms=[str(algorithm)],
+                issuer=self.settings.issuer,
+                audience=self._audience,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except jwt.ExpiredSignatureError:
+            raise TokenRefusedError("The token has expired.") from None
+        except jwt.InvalidAudienceError:
+            raise TokenRefusedError("The token is for another audience.") from None
+        except jwt.InvalidIssuerError:
+            raise TokenRefusedError("The token is of another issuer.") from None
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
+            logger.info("a token was refused (%s)", type(error).__name__)
+            raise TokenRefusedError("The token is not valid.") from None
+        # What is not made for us to see, though it is signed alike: a token about a login, or one to get others by.
+        if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
+            raise TokenRefusedError("The token is not an access token.")
+        return claims
+
+    async def _key(self, kid: str, algorithm: str) -> SigningKey:
+        found = self._suitable(kid, algorithm)
+        if found is not None and time.monotonic() - self._fetched < KEYS_SECONDS:
+            return found
+        if found is not None and self._turn.locked():
+            return found  # others go on with it while one fetches
+        async with self._turn:
+            if time.monotonic() - self._fetched >= (FETCH_SECONDS if self._keys else FIRST_FETCH_SECONDS):
+                self._fetched = time.monotonic()
+                self._is_away = True
+                try:
+                    await self._fetch_keys()
+                    self._is_away = False
+                except (NoAnswerError, LongAnswerError) as error:
+                    logger.warning("the keys of %s cannot be fetched: it %s", self.settings.issuer, error)
+            if (found := self._suitable(kid, algorithm)) is not None:
+                return found
+            if self._is_away:
+                raise self._away()
+        raise TokenRefusedError("The token is signed with a key that the issuer does not have.")
+
+    def _suitable(self, kid: str, algorithm: str) -> SigningKey | None:
+        """The key of this id for an algorithm; without an id the only one for it."""
+        named = self._keys.get(kid, []) if kid else [key for keys in self._keys.values() for key in keys]
+        family = _FAMILIES[algorithm[:2]]
+        fitting = [key for key in named if key.family == family and key.algorithm in ("", algorithm)]
+        return fitting[0] if len(fitting) == 1 or (kid and fitting) else None
+
+    async def _fetch_keys(self) -> None:
+        """Have the keys that the issuer has now; those from before stay where that fails."""
+        if not self._keys_at:
+            for place in build_oauth_authorization_server_metadata_discovery_urls(
+                self.settings.issuer, self.settings.issuer
+            ):
+                status, about = await exchange(httpx2.Request("GET", place, headers={"accept": "application/json"}))
+                address = about.get("jwks_uri")
+                # Byte for byte (RFC 8414, 3.3).
+                if status == 200 and about.get("issuer") == self.settings.issuer and isinstance(address, str):
+                    if not is_safe(address, may_be_local=True):
+                        raise NoAnswerError("names an address of its keys that is not https")
+                    self._keys_at = address
+                    break
+            else:
+                raise NoAnswerError("does not describe itself under this name (RFC 8414)")
+        status, said = await exchange(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
+        listed: Any = said.get("keys")
+        if status != 200 or not isinstance(listed, list):
+            raise NoAnswerError(f"gives none (HTTP status {status})")
+        keys: dict[str, list[SigningKey]] = {}
+        makers = get_default_algorithms()
+        for jwk in cast("list[Any]", listed)[:MOST_KEYS]:
+            about = cast("Json", jwk) if isinstance(jwk, dict) else {}
+            family, algorithm, kid = about.get("kty"), about.get("alg", ""), about.get("kid", "")
+            if family not in ("RSA", "EC", "OKP") or about.get("use", "sig") != "sig" or "d" in about:
+                continue
+            maker = next(makers[name] for name in ("RS256", "ES256", "EdDSA") if _FAMILIES[name[:2]] == family)
+            try:
+                key: Any = maker.from_jwk(about)
+            except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+                logger.warning("a key of %s is left out, which cannot be read", self.settings.issuer)
+                continue
+            if isinstance(key, RSAPublicKey) and key.key_size < LEAST_RSA_BITS:
+                logger.warning("a key of %s is left out, which is too short", self.settings.issuer)
+            elif isinstance(kid, str) and isinstance(algorithm, str):
+                keys.setdefault(kid, []).append(SigningKey(algorithm, family, key))
+        if not keys:
+            raise NoAnswerError("gives none that can be used")
+        self._keys = keys
+
+    async def _asked(self, token: str) -> Json:
+        about = self.settings.introspection
+        if not about.url:
+            raise TokenRefusedError("The token is not a token of the issuer.")
+        headers = {"accept": "application/json", "authorization": self._proof}
+        form = {"token": token, "token_type_hint": "access_token"}
+        try:
+            async with self._places:
+                status, said = await exchange(httpx2.Request("POST", about.url, data=form, headers=headers))
+        except (NoAnswerError, LongAnswerError):
+            raise self._away() from None
+        if status != 200:
+            logger.warning("the introspection at %s is refused (HTTP status %d)", about.url, status)
+            raise self._away()
+        now, ends, begins = time.time(), said.get("exp"), said.get("nbf", 0)
+        is_timely = _is_time(ends) and _is_time(begins) and begins - LEEWAY_SECONDS <= now < ends + LEEWAY_SECONDS
+        if said.get("active") is not True or not is_timely:
+            raise TokenRefusedError("The token has expired, or is not a token of the issuer.")
+        if said.get("iss", self.settings.issuer) != self.settings.issuer:
+            raise TokenRefusedError("The token is of another issuer.")
+        audience: Any = said.get("aud")
+        if not set(_texts(audience) if not isinstance(audience, str) else [audience]) & set(self._audience):
+            raise TokenRefusedError("The token is for another audience.")
+        return said
+
+    def _away(self) -> TokenRefusedError:
+        return TokenRefusedError(f"{self.settings.issuer}, which knows the token, does not answer. Try again.", 503, "")
+
+    def _too_little(self, sentence: str) -> TokenRefusedError:
+        scope = " ".join(self.settings.required_scopes or self.scopes)
+        return TokenRefusedError(sentence, 403, "insufficient_scope", scope)
+
+    def _principal(self, claims: Json) -> Principal:
+        settings = self.settings
+        subject, client = (
+            claims.get("sub"),
+            next((claims[key] for key in ("client_id", "azp", "appid") if key in claims), ""),
+        )
+        if not (isinstance(subject, str | None) and isinstance(client, str) and (subject or client)):
+            raise TokenRefusedError("The token does not say whose it is.")
+        try:
+            size = max(len((subject or "").encode()), len(client.encode()))
+        except UnicodeEncodeError:
+            size = math.inf
+        if size > SUBJECT_CHARS:
+            raise TokenRefusedError("The token does not say whose it is in a text that can be used.")
+        named = {scope for claim in settings.scope_claims for scope in _texts(claims.get(claim))}
+        if missing := [scope for scope in settings.required_scopes if scope not in named]:
+            raise self._too_little(f"The token does not give {' '.join(missing)}.")
+        ours = {scope.removeprefix(settings.scope_prefix) for scope in named if scope.startswith(settings.scope_prefix)}
+        given = frozenset(scope for scope in ours if scope in SCOPES or scope.startswith(UPSTREAM)) or frozenset(
+            settings.default_scopes
+        )
+        if not given:
+            raise self._too_little("The token gives none of the scopes that count here.")
+        # What a subject is named in the issuer's words begins with an address, so it is nobody's without one.
+        name = f"{settings.issuer} {subject}" if subject else f"program {client} of {settings.issuer}"
+        own = settings.principals.get(subject or "")
+        rights = rights_for(f"http.oauth.principals.{subject}", own) if own is not None else Rights("http.oauth")
+        return Principal(
+            name,
+            replace(rights, scopes=given, prefix=settings.scope_prefix),
+            client_id=client or name,
+            issuer=settings.issuer,
+            subject=subject,
+        )
+
+
+def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Issuer:
+    """The issuer that the settings name; a `SettingsError` tells of all that is wrong with it."""
+    problems: list[str] = []
+    about = settings.introspection
+    addresses = {"issuer": settings.issuer, "jwksUri": settings.jwks_uri}
+    if about.url:
+        addresses["introspection.url"] = about.url
+    for key, address in addresses.items():
+        if address is not None and not is_safe(address, may_be_local=True):
+            said = "has to be an https address, or one of this machine, and nothing but a host and a path"
+            problems.append(f"http.oauth.{key} '{address}' {said}.")
+    parts = urlsplit(settings.resource)
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
+        said = "has to be the address that clients are given for /mcp, such as https://tools.example.com/mcp"
+        problems.append(f"http.oauth.resource '{settings.resource}' {said}.")
+    odd = [scope for scope in settings.default_scopes if scope not in SCOPES and not scope.startswith(UPSTREAM)]
+    if odd:
+        problems.append(f"http.oauth.defaultScopes has '{' '.join(odd)}'; known are {', '.join(SCOPES)}.")
+    secret = ""
+    if about.url:
+        try:
+            secret = read_secret("http.oauth.introspection", about.file, about.env, environment)
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise SettingsError(problems)
+    return Issuer(settings, secret)
+
+
+def _header(token: str) -> Json | None:
+    """The header of a token that is a signed JWT; `None` for any other token. That of the library takes 40 µs."""
+    first, *rest = token.split(".", 3)
+    if len(rest) != 2:
+        return None
+    try:
+        header: Any = from_json(base64.urlsafe_b64decode(f"{first}=="))
+    except ValueError:
+        return None
+    return cast("Json", header) if isinstance(header, dict) else None
+
+
+def _texts(given: Any) -> list[str]:
+    """The words of a text, or the texts of an array."""
+    if isinstance(given, str):
+        return given.split()
+    return [each for each in cast("list[Any]", given) if isinstance(each, str)] if isinstance(given, list) else []
+
+
+def _is_time(given: object) -> TypeGuard[float]:
+    return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
