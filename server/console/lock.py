@@ -93,7 +93,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
                 for alias in sorted({*servers, *approved})
                 for each in differences(alias, approved.get(alias), servers.get(alias))
             ]
-            show_differences(found, source.path, as_json=as_json, is_first=before is None)
+            show_differences(found, source.path, as_json=as_json, is_first=before is None, is_whole=not missing)
             listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in app.pool.upstreams}
             for (alias, name), labels in (await THREADS.run(lambda: labels_of(listed))).items():
                 for label in labels:
@@ -102,7 +102,12 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
                 show_failure(f"upstream {upstream.alias}", upstream)
             if wish == "check":
                 return EXIT_USAGE if missing else EXIT_FAILED if any(each.stops for each in found) else 0
-            after = lock_text(servers)
+            try:
+                after = lock_text(servers)
+            except ValueError as error:
+                raise Failure(
+                    f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}."
+                ) from None
             if wish == "write" and after != source.content:
                 if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
                     await THREADS.run(lambda: ask(f"Approve all of this in {LOCK_NAME}?", "nothing was changed"))
@@ -123,7 +128,7 @@ def entry_of(app: App, upstream: Upstream) -> Json:
     return {**entry, **({"executable": executable} if executable else {})}
 
 
-def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool) -> None:
+def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool, is_whole: bool) -> None:
     if as_json:
         told = {"file": path, "differences": [asdict(each) for each in found]}
         sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
@@ -131,8 +136,8 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
         return
     for each in found:
         show(f"{visible_line(str(each))}{' (stops the tool)' if each.stops and not is_first else ''}")
-    if not found:
-        show(f"All is as in {visible_line(path)}.")
+    if not found and not is_first:
+        show(f"{'All' if is_whole else 'All that could be looked at'} is as in {visible_line(path)}.")
     sys.stdout.flush()
 
 

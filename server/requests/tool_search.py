@@ -61,12 +61,13 @@ class ToolSearch:
     pool: UpstreamPool
     _is_large: bool | None = None  # whether the lists are too large for clients; once they were, it stays
     _version: int = 0  # of the tools that there are
-    _found: tuple[int, ToolIndex, list[DiscoveredMCPTool]] | None = None
+    _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # of this version
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def changed(self) -> None:
         """Tools, or the rules about them, are others now."""
         self._version += 1
+        self._found = None  # what they were is kept by nobody
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
@@ -216,7 +217,7 @@ class ToolSearch:
         from server.upstreams.catalog.tool_search import SearchText, ToolIndex  # noqa: PLC0415 - with the first search
 
         async with self._turn:
-            if self._found is None or self._found[0] != self._version:
+            if (found := self._found) is None:
                 version = self._version
                 tools: list[DiscoveredMCPTool] = []
                 async for tool in in_turns(self.registry.get_all_tools()):
@@ -239,8 +240,10 @@ class ToolSearch:
                         for tool in tools
                     )
 
-                self._found = version, await THREADS.run(build), tools
-            return self._found[1:]
+                found = await THREADS.run(build), tools
+                if version == self._version:
+                    self._found = found
+            return found
 
     async def unwrapped(self, params: Mapping[str, Any]) -> Json:
         """The parameters of a call of `call_tool` as those of a call of the tool that it names.
@@ -275,9 +278,8 @@ class ToolSearch:
 
     def _unknown(self, name: str) -> ToolNotRegisteredError:
         """The error for a name that no tool has that may be called here; it proposes none but such tools."""
-        nearest = self.registry.not_registered(name).nearest
-        near = tuple(each for each in nearest if each != name and self._is_callable(self.registry.find(each)))
-        return ToolNotRegisteredError(_shown(name), near)
+        nearest = self.registry.not_registered(name, self._is_callable).nearest
+        return ToolNotRegisteredError(_shown(name), nearest)
 
 
 def _tool(

@@ -23,7 +23,7 @@ from server.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
 from server.settings.file_rewriting import rewrite
 from server.settings.files import LOCK_NAME, read_regular
-from server.settings.load import LockContent
+from server.settings.load import MOST_LOCK_BYTES, LockContent
 from server.upstreams.stored_lists import program_and_address
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
@@ -270,8 +270,16 @@ def _number(digits: str) -> int | float:
 
 
 def lock_text(servers: Mapping[str, Json]) -> bytes:
-    """The content of the file."""
-    return f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
+    """The content of the file.
+
+    Raises:
+        ValueError: It would be too large to be read again; the message says so, as the end of a sentence.
+    """
+    text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
+    if len(text) > MOST_LOCK_BYTES:
+        largest = max(servers, key=lambda alias: len(json.dumps(servers[alias])))
+        raise ValueError(f"it would have more than {MOST_LOCK_BYTES:,} bytes, most of them for the server {largest}")
+    return text
 
 
 def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
@@ -293,7 +301,7 @@ def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     try:
         rewrite(path, changed, AbortSignal())
     except ValueError as error:
-        why = f"it cannot be used: {error}"
+        why = str(error)
     except (ToolError, OSError):
         why = "it cannot be written"
     else:

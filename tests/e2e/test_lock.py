@@ -101,7 +101,9 @@ def test_a_server_that_cannot_be_reached_keeps_what_the_file_says_of_it(setup: S
     setup.run("lock")
     before = setup.path.read_bytes()
     setup.orders.write_text('{"ends": true}')
-    assert setup.run("lock", "--check").returncode == 2
+    checked = setup.run("lock", "--check")
+    assert checked.returncode == 2
+    assert "All that could be looked at is as in" in checked.stdout
     assert setup.run("lock").returncode == 1
     assert setup.path.read_bytes() == before
 

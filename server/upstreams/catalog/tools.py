@@ -66,6 +66,7 @@ class ToolRecord:
 
     first: str  # what it was when it was first listed; empty where that is not known any more
     now: str  # what it is now; empty once its entry is not used any more
+    is_stopped: bool = False  # whether the lock file keeps it from being called
     # tells it from a tool of the same name whose server is reached in another way
     serial: int = field(default_factory=_SERIALS.__next__)
     agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # which client, and to which digest
@@ -293,6 +294,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             self._known.agree(client_key, self._digest)
 
     def why_outdated(self) -> str:
+        if self._known is not None and self._known.is_stopped:
+            return f"it is not approved in {LOCK_NAME} any more"
         if self._known is None or self._known.now == self._digest:
             return ""
         if not self._known.now:
@@ -578,6 +581,8 @@ class ToolCatalog:
             self._judge(alias, prepared)
         else:
             self._stops.pop(alias, None)
+        for name in prepared:
+            self._known.of(alias, name).is_stopped = name in self._stops.get(alias, {})
         self._offers[alias] = kept, call
         has_apps = any(True for each in kept.values() for _ in app_links(each))
         self._for_apps[alias] = {
