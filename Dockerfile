@@ -1,22 +1,41 @@
-# The server over HTTP, for one folder. docs/guide.md, "In a container", says how it is built and run.
-FROM python:3.13-slim
-
-LABEL io.modelcontextprotocol.server.name="io.github.OWNER/coretools-mcp"
-
+# The server over HTTP, for one folder. docs/guide.md, "In a container", says how it is built and run, deploy/README.md how
+# several of it. The image of the last stage has Python alone; `--target upstreams` adds node and uv for servers behind it.
+FROM python:3.13-slim AS build
 COPY pyproject.toml constraints.txt README.md LICENSE coretools_mcp.py /src/
 COPY server /src/server
 COPY tools /src/tools
-RUN pip install --no-cache-dir --constraint /src/constraints.txt '/src[full]' \
-    && useradd --create-home --uid 1000 coretools \
-    && install --directory --owner coretools /workspace
+RUN python -m venv /opt/coretools-mcp \
+    && /opt/coretools-mcp/bin/pip install --no-cache-dir --constraint /src/constraints.txt '/src[full]'
 
-USER coretools
+FROM python:3.13-slim AS base
+LABEL io.modelcontextprotocol.server.name="io.github.OWNER/coretools-mcp"
+RUN useradd --create-home --uid 1000 coretools \
+    && install --directory --owner coretools /workspace \
+    && install --directory --owner coretools --mode 0700 /state
+COPY --from=build /opt/coretools-mcp /opt/coretools-mcp
+# All that is written outside of /workspace is in /state, which is a volume, and /tmp: the rest may be read-only.
+ENV PATH=/opt/coretools-mcp/bin:/usr/local/bin:/usr/bin:/bin \
+    XDG_STATE_HOME=/state \
+    XDG_CACHE_HOME=/tmp/cache
+VOLUME /state
 WORKDIR /workspace
 EXPOSE 8808
-
 # Isolated (-I): what stands in the workspace is not imported.
 HEALTHCHECK CMD ["python", "-I", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8808/healthz', timeout=5)"]
-
-# Other machines can reach this address, so it does not start without the variable CORETOOLS_MCP_TOKEN.
+# Other machines can reach this address, so it does not start without a token (the variable CORETOOLS_MCP_TOKEN).
 ENTRYPOINT ["coretools-mcp"]
 CMD ["--transport", "http", "--host", "0.0.0.0", "--workspace", "/workspace"]
+
+FROM node:24-slim AS node
+
+FROM base AS upstreams
+COPY --from=node /usr/local/bin/node /usr/local/bin/node
+COPY --from=node /usr/local/lib/node_modules/npm /usr/local/lib/node_modules/npm
+RUN ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm \
+    && ln -s ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx \
+    && pip install --no-cache-dir 'uv==0.9.*'
+ENV npm_config_cache=/tmp/cache/npm
+USER coretools
+
+FROM base AS server
+USER coretools

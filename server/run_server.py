@@ -59,8 +59,15 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
         async def serve_network(app: App) -> None:
             app.start_upstreams()
+            pages = app.pool.logins.pages if app.pool.logins is not None else None
             await serve_http(
-                app.server, options, listener, stopping, is_ready=lambda: app.pool.is_settled, descriptors=descriptors
+                app.server,
+                options,
+                listener,
+                stopping,
+                is_ready=lambda: app.pool.is_settled,
+                descriptors=descriptors,
+                pages=pages.routes if pages is not None else (),
             )
 
         return anyio.run(_serve, report, transport, watchdog, serve_network, stopping.set)

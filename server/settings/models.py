@@ -309,6 +309,16 @@ of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
     """Host headers accepted besides those of the address listened on."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that are accepted besides our own."""
+    public_url: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])|http://(localhost|127\.0\.0\.1|\[::1\]))(:[0-9]{1,5})?"
+            r"(/[A-Za-z0-9._~-]+)*/?$"
+        ),
+        Expected("an address that begins with https:// (with http:// only on this machine), without a query, or null"),
+    ] = None
+    """The address at which people reach this server, without /mcp at its end. With it they log in to servers behind \
+this one by a page that is served there, on whatever machine they are."""
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""
 

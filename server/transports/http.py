@@ -10,12 +10,12 @@ import logging
 import re
 import socket
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import anyio
 import mcp_types as types
@@ -171,13 +171,15 @@ async def serve_http(
     *,
     is_ready: Callable[[], bool],
     descriptors: int,
+    pages: Sequence[Route] = (),
 ) -> None:
     """Serve until `stopping` is set; then uvicorn ends in order and closes what is open.
 
-    Half of the `descriptors` that the system allows us are left for what requests need.
+    Half of the `descriptors` that the system allows us are left for what requests need. `pages` are for people, who
+    show no token.
     """
     http = options.http
-    app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set()))
+    app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set(), pages=pages))
     config = uvicorn.Config(
         app,
         http=ClientConnection,
@@ -259,7 +261,11 @@ class OpenRequests:
 
 
 def http_app(
-    server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool], most_sessions: int = MOST_SESSIONS
+    server: Server[Any],
+    options: HttpOptions,
+    is_ready: Callable[[], bool],
+    most_sessions: int = MOST_SESSIONS,
+    pages: Sequence[Route] = (),
 ) -> Starlette:
     """Both transports as one ASGI application, and whether it works, for whoever watches over it."""
 
@@ -285,9 +291,10 @@ def http_app(
     # Host and Origin lists, stated for both transports: neither has safe defaults for every host.
     http, names = options.http, dict.fromkeys((*LOOPBACK_NAMES, options.host_in_urls))
     schemes = ("http", "https") if http.tls_cert else ("http",)
+    public = (urlsplit(http.public_url).netloc,) if http.public_url is not None else ()
     security = TransportSecuritySettings(
         # Without a port where it is the usual one.
-        allowed_hosts=[*names, *(f"{name}:*" for name in names), *http.allowed_hosts],
+        allowed_hosts=[*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts],
         allowed_origins=[*(f"{scheme}://{name}:*" for scheme in schemes for name in names), *http.allowed_origins],
     )
     server.middleware.insert(0, claim_ids)
@@ -302,6 +309,7 @@ def http_app(
         Route("/sse/", endpoint=connected, methods=["GET"]),
         Mount("/messages", app=_for_known(posted, options)),
         *(_metadata_routes(options.issuer) if options.issuer is not None else ()),
+        *pages,
     ]
     answers = {404: leads_nowhere, 405: leads_nowhere}
     if not options.with_streamable:

@@ -336,7 +336,8 @@ class Relay:
         from server.upstreams.login_questions import LoginQuestions  # noqa: PLC0415 - with the first login
 
         if self._login_questions is None:
-            self._login_questions = LoginQuestions(self._seconds, is_local=how.is_local)
+            has_pages = how.pages is not None
+            self._login_questions = LoginQuestions(self._seconds, is_local=how.is_local, has_pages=has_pages)
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
             await upstream.come_back()  # somebody has logged in by the command
             if not upstream.wants_login:

@@ -1,8 +1,9 @@
 """How the person behind a client is asked to log in: by an address that the client opens, or by a command.
 
 The address is that of the authorization server, so nothing secret passes through the client; and it leads back to this
-machine, so only a browser of this machine can finish it. To accept means to open it; that the login is done is another
-thing, which the call waits for.
+machine, so only a browser of this machine can finish it. Where people reach us at an address (`http.publicUrl`), it is
+that of a page of ours, for any browser. To accept means to open it; that the login is done is another thing, which the
+call waits for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from anyio.abc import TaskGroup
 from server.client_request import LOGIN_KEY, Exchange, NotAskedError
 from server.json_rpc import Json, as_mapping
 from server.upstreams.connection import LoginNeededError
-from server.upstreams.login.login import Login, LoginAttempt
+from server.upstreams.login.login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.peer import LoginError
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
@@ -27,11 +28,18 @@ PULSE_SECONDS = 5.0  # between two words of progress while the person is at it; 
 
 
 class LoginQuestions:
-    """Asks clients to send people to an authorization server. `is_local` says whether those are on this machine."""
+    """Asks clients to send people to an authorization server.
 
-    def __init__(self, seconds: float, *, is_local: bool) -> None:
+    Args:
+        seconds: How long a person has to answer.
+        is_local: Whether those are on this machine.
+        has_pages: Whether logins begin at a page of ours, wherever they are.
+    """
+
+    def __init__(self, seconds: float, *, is_local: bool, has_pages: bool) -> None:
         self._seconds = seconds
         self._is_local = is_local
+        self._has_pages = has_pages
         self._attempts: dict[str, LoginAttempt] = {}
 
     async def ask(
@@ -58,7 +66,8 @@ class LoginQuestions:
             await self._until_done(login, attempt, action, exchange)
             return None
         asked: Json = {"mode": "url", "url": "https://localhost", "message": ""}
-        if not self._is_local or not exchange.can_be_asked("elicitation/create", asked):
+        can_show = exchange.can_be_asked("elicitation/create", asked)
+        if not (self._has_pages or (self._is_local and can_show)):
             raise needed
         waiting, problem = list[str](), ""
         async with anyio.create_task_group() as pulse:
@@ -74,7 +83,14 @@ class LoginQuestions:
             raise _failed(login, problem)
         if attempt is None:
             return None
-        asked |= {"url": attempt.url, "message": _message(login, attempt)}
+        if not can_show:  # it stays open until its time is over, for the person who is told of it in words
+            raise ToolError(
+                ToolErrorType.UPSTREAM_UNAVAILABLE,
+                f"The server {login.alias} needs a login of the user: show them the address {attempt.url} and ask them "
+                f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes; it is for this one login, and for "
+                "nobody else. Try the call again once they are done, or go on without it.",
+            )
+        asked |= {"url": attempt.url, "message": self._message(login, attempt)}
         if not exchange.can_be_asked("elicitation/create", asked):
             attempt.scope.cancel()
             raise _failed(login, "its authorization server has an address that cannot be shown to a person as it is")
@@ -110,6 +126,14 @@ class LoginQuestions:
                 await exchange.notify("notifications/elicitation/complete", {"elicitationId": identity})
         return None
 
+    def _message(self, login: Login, attempt: LoginAttempt) -> str:
+        host = visible_line(urlsplit(attempt.request.url).netloc)
+        where = f", by a page at {urlsplit(attempt.url).netloc}" if self._has_pages else ""
+        return (
+            f"The MCP server {login.alias} wants you to log in at {host}{where}. coretools-mcp then keeps the login "
+            f"{'there' if where else 'on this machine'}, for this server alone."
+        )
+
     async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
         if action == "accept":
             attempt.is_asked = True
@@ -126,14 +150,6 @@ class LoginQuestions:
             pulse.cancel_scope.cancel()
         if attempt.problem:
             raise _failed(login, attempt.problem)
-
-
-def _message(login: Login, attempt: LoginAttempt) -> str:
-    host = visible_line(urlsplit(attempt.url).netloc)
-    return (
-        f"The MCP server {login.alias} wants you to log in at {host}. coretools-mcp then keeps the login on this "
-        "machine, for this server alone."
-    )
 
 
 def _failed(login: Login, why: str) -> ToolError:

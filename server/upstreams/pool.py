@@ -26,6 +26,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.permissions.tool_names import BETWEEN
 
 if TYPE_CHECKING:
+    from server.upstreams.login.connect_pages import ConnectPages
     from server.upstreams.login.login import Login
     from tools.shell.brokered_starter import BrokeredStarter
 
@@ -73,6 +74,7 @@ class LoginOptions:
     options: str = ""  # what a command needs to find the same settings
     has_principals: bool = False  # whether several people are told apart, of whom each has logins of their own
     is_local: bool = True  # whether a client's browser is on this machine, to which a login leads back
+    pages: ConnectPages | None = None  # to which it leads back instead, wherever the browser is
 
 
 class UpstreamPool:
@@ -209,7 +211,9 @@ class UpstreamPool:
         from server.upstreams.login.token_store import TokenStore  # noqa: PLC0415
 
         store = TokenStore(how.state_folder, how.storage)
-        return Login(store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options)
+        return Login(
+            store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options, how.pages
+        )
 
     def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:
         """Whose login a client's requests are brought with; empty for that of the person of this machine."""

@@ -137,6 +137,11 @@ def _login_options(report: SettingsReport, served_over: Literal["stdio", "networ
     options = "" if inputs is None or inputs.cli is None else f" --settings {inputs.cli}"
     for file in () if inputs is None else inputs.config_files:
         options += f" --config {shlex.quote(visible_line(os.path.abspath(file)))}"
+    pages, public_url = None, settings.http.public_url
+    if is_network and public_url is not None:
+        from server.upstreams.login.connect_pages import ConnectPages  # noqa: PLC0415 - few have it
+
+        pages = ConnectPages(public_url)
     return LoginOptions(
         folder,
         settings.proxy.token_storage,
@@ -144,6 +149,7 @@ def _login_options(report: SettingsReport, served_over: Literal["stdio", "networ
         options,
         has_principals=is_network and (len(settings.http.tokens) > 1 or settings.http.oauth.is_given),
         is_local=not is_network or settings.http.is_loopback,
+        pages=pages,
     )
 
 

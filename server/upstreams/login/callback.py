@@ -57,6 +57,9 @@ class Redirect:
     """What one login waits for."""
 
     login: str  # which one, as other processes are told it
+    url: str  # the address of the authorization server
+    alias: str
+    principal: str  # whose login it is; empty where people are not told apart
     parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)  # the code among them
     arrived: anyio.Event = field(default_factory=anyio.Event)
     page: str = "The login is not finished."  # what the person reads in the browser at the end
@@ -109,11 +112,14 @@ class CallbackListener:
                     listener._server.close()
 
     @asynccontextmanager
-    async def expect(self, login: str, state: str) -> AsyncGenerator[Redirect]:
-        """Let one redirect in. The page that its browser shows is what `page` says when this is left."""
-        redirect = self._redirects[state] = Redirect(login)
+    async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[str]:
+        """Let one redirect in, which is told by its secret `state`.
+
+        The page that its browser shows is what `page` says when this is left. Gives the address to begin at.
+        """
+        self._redirects[state] = redirect
         try:
-            yield redirect
+            yield redirect.url
         finally:
             self._redirects.pop(state, None)
             redirect.is_over.set()
@@ -161,12 +167,12 @@ class CallbackListener:
         parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=50))
         redirect = self._redirects.pop(parameters.get("state", ""), None)
         if redirect is None:
-            return "400 Bad Request", "text/html", _page(NOT_OURS), None
+            return "400 Bad Request", "text/html", page(NOT_OURS), None
         redirect.parameters = parameters
         redirect.arrived.set()
         with anyio.move_on_after(PAGE_SECONDS):
             await redirect.is_over.wait()
-        return "200 OK", "text/html", _page(redirect.page), redirect
+        return "200 OK", "text/html", page(redirect.page), redirect
 
 
 def _bound(port: int) -> socket.socket:
@@ -208,9 +214,10 @@ def parameters_of(address: str, uri: str) -> Mapping[str, str]:
     return dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=50))
 
 
-def _page(text: str) -> str:
+def page(text: str, form: str = "") -> str:
+    """A page that says this; a form below it is HTML already."""
     style = "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:4rem auto;padding:0 1rem}"
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>coretools-mcp</title><style>{style}</style>'
-        f"<h1>coretools-mcp</h1><p>{html.escape(text)}</p></html>"
+        f"<h1>coretools-mcp</h1><p>{html.escape(text)}</p>{form}</html>"
     )

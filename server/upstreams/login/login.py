@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -37,6 +37,9 @@ from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
 from tools.contract.threads import THREADS
 
+if TYPE_CHECKING:
+    from server.upstreams.login.connect_pages import ConnectPages
+
 logger = logging.getLogger(__name__)
 
 LOGIN_SECONDS = 300.0  # how long a person has at the authorization server (FastMCP's time)
@@ -57,16 +60,13 @@ class LoginAttempt:
 
     request: AuthorizationRequest
     redirect: Redirect
+    url: str  # where the person begins
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = "this server has ended"  # why it has failed, once it is done; empty where it has not
     is_forgotten: bool = False  # whether that is because the authorization server does not know us any more
     is_asked: bool = False  # whether a person has the question, or has agreed to it
     ended: float | None = None  # when it was done, in seconds of the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-
-    @property
-    def url(self) -> str:
-        return self.request.url
 
     @property
     def is_stale(self) -> bool:
@@ -93,6 +93,7 @@ class Login:
         principal: Whose login it is; empty for the person of this machine.
         port: The port for redirects.
         options: What a command needs to find the same settings.
+        pages: Where people of other machines are sent back, in place of the port.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Login:
         principal: str,
         port: int,
         options: str = "",
+        pages: ConnectPages | None = None,
     ) -> None:
         self.alias = alias
         self.principal = principal
@@ -114,6 +116,7 @@ class Login:
         self._store = store
         self._resource = canonical(url)
         self._port = oauth.callback_port or port
+        self._pages = pages
         self._servers = AuthorizationServerClient(url)
         self._record: StoredLogin | None = None
         self._stamp: object | None = None
@@ -274,11 +277,12 @@ class Login:
                     return None
 
     async def _run(self, had: str | None, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
-        """Hold the port until the person has come back, or the time is over."""
+        """Wait, at the port or our own pages, until the person has come back, or the time is over."""
         attempt: LoginAttempt | None = None
         record: StoredLogin | None = None
         try:
-            async with CallbackListener.at(self._port) as listener:
+            opened = CallbackListener.at(self._port) if self._pages is None else nullcontext(self._pages)
+            async with opened as listener:
                 record = await self._read_usable()
                 if _header_of(record) not in (None, had):
                     task_status.started(None)  # another process was faster
@@ -302,8 +306,9 @@ class Login:
                 # A login that there is counts until this one is done, with the registration that it belongs to.
                 if before is None or before.token is None:
                     await self._write(record)
-                async with listener.expect(self.digest, request.state) as redirect:
-                    attempt = LoginAttempt(request, redirect)
+                redirect = Redirect(self.digest, request.url, self.alias, self.principal)
+                async with listener.expect(redirect, request.state) as begins_at:
+                    attempt = LoginAttempt(request, redirect, begins_at)
                     task_status.started(attempt)
                     with attempt.scope:
                         attempt.problem = await self._finish(attempt, server, client, record)

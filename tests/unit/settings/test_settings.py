@@ -99,6 +99,7 @@ DEFAULTS: Mapping[str, Any] = {
         "tlsKey": None,
         "allowedHosts": [],
         "allowedOrigins": [],
+        "publicUrl": None,
         "sessionIdle": 1800000,
     },
     "proxy": {

@@ -1,0 +1,279 @@
+"""People on other machines: each logs in for themselves, at a page that is served where they reach us."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from mcp.client import Client
+
+from tests.conformance.login_client import free_port
+from tests.fork_server import forked
+from tests.harness import MODERN, listening, server_arguments, speaking, write_config
+from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, Scene, text_of
+from tests.interaction.relay.clients import http_transport
+from tests.waiting import CEILING, until
+
+pytestmark = pytest.mark.anyio
+
+TOKENS = {"ada": "a" * 24, "bob": "b" * 24}
+
+
+def browser() -> httpx2.AsyncClient:
+    """A browser of its own: nobody else has its cookies. It shows redirects."""
+    return httpx2.AsyncClient(timeout=CEILING)
+
+
+async def go_on(person: httpx2.AsyncClient, link: str, **headers: str) -> httpx2.Response:
+    """Press the button of the page."""
+    parts = urlsplit(link)
+    return await person.post(link, headers={"Origin": f"{parts.scheme}://{parts.netloc}", **headers})
+
+
+async def to_the_end(person: httpx2.AsyncClient, response: httpx2.Response, base: str) -> str:
+    """Follow the authorization server up to the address of ours that it sends the browser to, which is not opened."""
+    while True:
+        url = str(response.url.join(response.headers["Location"]))
+        if url.startswith(base):
+            return url
+        response = await person.get(url)
+
+
+async def log_in(link: str, base: str) -> str:
+    """Log in as a person does; the page at the end."""
+    async with browser() as person:
+        assert (await person.get(link)).status_code == 200
+        return (await person.get(await to_the_end(person, await go_on(person, link), base))).text
+
+
+class Shown:
+    """Somebody who accepts every address, and opens it when the test does."""
+
+    def __init__(self) -> None:
+        self.links: list[str] = []
+        self.texts: list[str] = []
+
+    async def look(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        """Be shown one."""
+        del context
+        assert isinstance(params, types.ElicitRequestURLParams)
+        self.links.append(params.url)
+        self.texts.append(params.message)
+        return types.ElicitResult(action="accept")
+
+
+class Served:
+    """A server of ours over HTTP that has the login with which tools are listed, and clients of it."""
+
+    def __init__(self, base: str, stack: AsyncExitStack) -> None:
+        self.base = base
+        self._stack = stack
+
+    async def client(self, name: str, revision: str, **callbacks: Any) -> Client:
+        """A client with somebody's token."""
+        wire = http_transport(f"{self.base}/mcp", TOKENS[name])
+        client = await self._stack.enter_async_context(speaking(revision, wire, **callbacks))
+        with anyio.fail_after(CEILING):
+            while ECHO not in {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110 - as asked for
+                await anyio.sleep(0.05)
+        return client
+
+
+@asynccontextmanager
+async def served(scene: Scene, tmp_path: Path, **oauth: Any) -> AsyncGenerator[Served]:
+    """Start it."""
+    await scene.log_in()
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    tokens = {name: {"env": f"TOKEN_{name}"} for name in TOKENS}
+    settings = {
+        "mcpServers": {ALIAS: {**scene.entry, **({"oauth": oauth} if oauth else {})}},
+        "http": {"tokens": tokens, "publicUrl": base},
+    }
+    (tmp_path / "served").mkdir()
+    options = server_arguments(
+        None, write_config(tmp_path / "served", settings), "--transport", "http", "--port", str(port)
+    )
+    variables = [f"TOKEN_{name}={token}" for name, token in TOKENS.items()]
+    async with (
+        listening(["env", *variables, sys.executable, *forked(options)], r"serving MCP at (http://\S+?),") as url,
+        AsyncExitStack() as stack,
+    ):
+        assert url == base
+        yield Served(base, stack)
+
+
+async def called(scene: Scene, client: Client, results: list[types.CallToolResult]) -> None:
+    """Call, beside the test."""
+    results.append(await scene.call(client))
+
+
+@pytest.mark.requirement("login.connect")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_each_of_two_people_logs_in_for_themselves_while_a_call_waits(
+    revision: str, scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours:
+        for count, name in enumerate(TOKENS, 2):
+            person, results, page = Shown(), list[types.CallToolResult](), ""
+            client = await ours.client(name, revision, elicitation_callback=person.look)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(called, scene, client, results)
+                await until(lambda person=person: bool(person.links))
+                (link,) = person.links
+                assert link.startswith(f"{ours.base}/connect/")
+                assert "state=" not in link
+                page = await log_in(link, ours.base)
+            assert "You are logged in" in page
+            assert [text_of(each) for each in results] == ["hello"]
+            assert scene.server.grants("authorization_code") == count  # one is that of the operator
+            assert text_of(await scene.call(client)) == "hello"
+            assert len(person.links) == 1
+    listed = (await scene.run("login", "--list", "--json")).stdout
+    assert {name in listed for name in TOKENS} == {True}
+
+
+@pytest.mark.requirement("login.connect")
+async def test_the_page_tells_whose_login_it_is_and_runs_no_script(scene: Scene, tmp_path: Path) -> None:
+    async with served(scene, tmp_path) as ours:
+        person, response = Shown(), httpx2.Response(500)
+        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, scene, client, list[types.CallToolResult]())
+            await until(lambda: bool(person.links))
+            async with browser() as reader:
+                response = await reader.get(person.links[0])
+            await log_in(person.links[0], ours.base)
+        host = urlsplit(scene.server.base).netloc
+        assert host in person.texts[0]
+        assert {word in response.text for word in (ALIAS, host, "ada", urlsplit(ours.base).netloc)} == {True}
+        assert "<script" not in response.text
+        assert response.headers["Cache-Control"] == "no-store"
+        assert response.headers["Referrer-Policy"] == "same-origin"
+        policy = response.headers["Content-Security-Policy"]
+        assert {part in policy for part in ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'")} == {
+            True
+        }
+        assert re.search(r"(?i)httponly.*samesite=lax", response.headers["Set-Cookie"])
+
+
+@pytest.mark.requirement("login.connect")
+async def test_a_client_that_cannot_show_an_address_is_told_it_and_the_next_call_has_the_login(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours:
+        for revision, name in zip(ERAS, TOKENS, strict=True):
+            client = await ours.client(name, revision)
+            refused = await scene.call(client)
+            assert refused.is_error
+            found = re.search(rf"{re.escape(ours.base)}/connect/\S+", text_of(refused))
+            assert found is not None
+            assert found[0] in text_of(await scene.call(client))  # as long as it is open it is the same one
+            assert "You are logged in" in await log_in(found[0], ours.base)
+            assert text_of(await scene.call(client)) == "hello"
+
+
+@pytest.mark.requirement("login.connect")
+async def test_a_login_that_the_entry_shares_is_used_by_all_and_asked_of_nobody(scene: Scene, tmp_path: Path) -> None:
+    async with served(scene, tmp_path, shared=True) as ours:
+        person = Shown()
+        client = await ours.client("bob", MODERN, elicitation_callback=person.look)
+        assert text_of(await scene.call(client)) == "hello"
+        assert person.links == []
+
+
+@pytest.mark.requirement("login.connect-link")
+async def test_a_link_is_for_one_browser_and_looking_at_it_does_nothing(scene: Scene, tmp_path: Path) -> None:
+    async with served(scene, tmp_path) as ours, browser() as ada, browser() as other:
+        person, results, link = Shown(), list[types.CallToolResult](), ""
+        client = await ours.client("ada", MODERN, elicitation_callback=person.look)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, scene, client, results)
+            await until(lambda: bool(person.links))
+            (link,) = person.links
+            for each in (other, ada):
+                assert (await each.get(link)).status_code == 200
+            assert (await go_on(ada, link)).status_code == 303
+            assert (await go_on(other, link)).status_code == (await other.get(link)).status_code == 403
+            again = await go_on(ada, link)  # a button that is pressed twice
+            assert (await ada.get(await to_the_end(ada, again, ours.base))).status_code == 200
+        assert [each.is_error for each in results] == [False]
+        assert (await ada.get(link)).status_code == (await go_on(ada, link)).status_code == 404
+
+
+@pytest.mark.requirement("login.connect-link")
+async def test_a_form_of_another_page_or_from_a_browser_without_the_cookie_leads_nowhere(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours, browser() as ada, browser() as other:
+        link = await told(scene, await ours.client("ada", HANDSHAKE))
+        assert (await ada.get(link)).status_code == 200
+        for origin in ("https://evil.example", "null", f"{ours.base}.evil.example"):
+            assert (await go_on(ada, link, Origin=origin)).status_code == 403
+        assert (await ada.post(link)).status_code == 403
+        assert (await go_on(other, link)).status_code == 403
+        assert (await go_on(ada, link)).status_code == 303
+        assert (await ada.get(f"{link}x")).status_code == 404
+
+
+@pytest.mark.requirement("login.connect-link")
+async def test_an_answer_that_another_browser_brings_is_refused_and_the_login_stays_open(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """Somebody begins a login of their own, and has another person finish it at the authorization server."""
+    async with served(scene, tmp_path) as ours, browser() as bob, browser() as ada, browser() as stranger:
+        client = await ours.client("bob", HANDSHAKE)
+        link = await told(scene, client)
+        await bob.get(link)
+        sent_on = await go_on(bob, link)
+        answer = await to_the_end(ada, sent_on, ours.base)  # she follows the address of the authorization server
+        assert (await ada.get(answer)).status_code == 403
+        assert (await stranger.get(answer)).status_code == 403
+        others = await told(scene, await ours.client("ada", HANDSHAKE))
+        await ada.get(others)
+        await go_on(ada, others)  # in a login of her own she has a cookie, which is not his
+        assert (await ada.get(answer)).status_code == 403
+        query = parse_qs(urlsplit(answer).query)
+        for said in ({}, {"code": "x"}, {"code": "x", "state": "y"}, {"error": "access_denied"}):
+            assert (await bob.get(f"{ours.base}/oauth/callback?{urlencode(said)}")).status_code == 400
+        assert query["state"]
+        assert scene.server.grants("authorization_code") == 1  # that of the operator
+        assert (await scene.call(client)).is_error
+        assert (await bob.get(await to_the_end(bob, await go_on(bob, link), ours.base))).status_code == 200
+        assert text_of(await scene.call(client)) == "hello"
+
+
+@pytest.mark.requirement("login.connect-link")
+async def test_an_error_of_the_authorization_server_is_told_by_the_page_and_the_call_and_the_next_call_asks_anew(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours:
+        person, results, page = Shown(), list[types.CallToolResult](), ""
+        client = await ours.client("ada", MODERN, elicitation_callback=person.look)
+        for denies in (True, False):
+            scene.server.switch(denies=denies)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(called, scene, client, results)
+                await until(lambda: len(person.links) > len(results))
+                page = await log_in(person.links[-1], ours.base)
+            assert ("it was refused at" in page) is denies
+        assert "it was refused at" in text_of(results[0])
+        assert [each.is_error for each in results] == [True, False]
+        async with browser() as late:
+            assert (await late.get(person.links[0])).status_code == 404
+
+
+async def told(scene: Scene, client: Client) -> str:
+    """The link that a call tells a client that cannot show it."""
+    found = re.search(r"http://\S+/connect/\S+", text_of(await scene.call(client)))
+    assert found is not None
+    return found[0]

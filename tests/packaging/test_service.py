@@ -1,0 +1,51 @@
+"""The systemd unit and the page beside it. No unit is started here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from server.cli import parse
+from tests.packaging.building import ROOT
+
+pytestmark = pytest.mark.requirement("project.service")
+
+UNIT = ROOT / "deploy" / "coretools-mcp.service"
+PAGE = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+(COMMAND,) = re.findall(r"^ExecStart=(.+)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)
+ANALYZE = shutil.which("systemd-analyze")
+
+WRITTEN_ELSEWHERE = {"compose.yaml", "haproxy.cfg"}
+
+
+def test_its_command_is_understood() -> None:
+    program, *words = shlex.split(COMMAND)
+    assert Path(program).name == "coretools-mcp"
+    assert parse(["serve", *words]).command
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="not run: systemd-analyze is missing here")
+def test_systemd_understands_it(tmp_path: Path) -> None:
+    program, *_ = shlex.split(COMMAND)
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text(encoding="utf-8").replace(program, "/bin/true"), encoding="utf-8")
+    done = subprocess.run(
+        [str(ANALYZE), "verify", "--man=no", str(unit)], capture_output=True, encoding="utf-8", check=False
+    )
+    assert [line for line in done.stderr.splitlines() if UNIT.name in line] == []
+    judged = ["security", "--offline=true", "--threshold=40", str(unit)]
+    assert subprocess.run([str(ANALYZE), *judged], capture_output=True, check=False).returncode == 0
+
+
+def test_the_page_names_files_that_exist_and_options_that_we_have() -> None:
+    named = {name for name in re.findall(r"deploy/([\w.-]+)", PAGE) if name not in WRITTEN_ELSEWHERE}
+    assert UNIT.name in named
+    assert all((ROOT / "deploy" / name).exists() for name in named)
+    (options,) = re.findall(r"`(--transport [^`]+)`", PAGE)
+    assert parse(["serve", *options.split()]).command
+    assert "latest" not in PAGE
