@@ -10,7 +10,7 @@ import logging
 import re
 import socket
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from types import TracebackType
@@ -25,7 +25,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuth
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST
 from starlette.applications import Starlette
@@ -171,13 +171,14 @@ async def serve_http(
     *,
     is_ready: Callable[[], bool],
     descriptors: int,
+    metrics: Callable[[], Awaitable[str]] | None = None,
 ) -> None:
     """Serve until `stopping` is set; then uvicorn ends in order and closes what is open.
 
     Half of the `descriptors` that the system allows us are left for what requests need.
     """
     http = options.http
-    app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set()))
+    app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set(), metrics=metrics))
     config = uvicorn.Config(
         app,
         http=ClientConnection,
@@ -259,7 +260,11 @@ class OpenRequests:
 
 
 def http_app(
-    server: Server[Any], options: HttpOptions, is_ready: Callable[[], bool], most_sessions: int = MOST_SESSIONS
+    server: Server[Any],
+    options: HttpOptions,
+    is_ready: Callable[[], bool],
+    most_sessions: int = MOST_SESSIONS,
+    metrics: Callable[[], Awaitable[str]] | None = None,
 ) -> Starlette:
     """Both transports as one ASGI application, and whether it works, for whoever watches over it."""
 
@@ -302,6 +307,16 @@ def http_app(
         Route("/sse/", endpoint=connected, methods=["GET"]),
         Mount("/messages", app=_for_known(posted, options)),
     ]
+    if metrics is not None:
+
+        async def show_metrics(request: Request) -> Response:
+            # Pages of others, whose names lead here, read nothing.
+            refusal = await TransportSecurityMiddleware(security).validate_request(request, is_post=False)
+            return refusal or Response(await metrics(), media_type="text/plain; version=0.0.4")
+
+        route = Route("/metrics", endpoint=show_metrics, methods=["GET"])
+        route.app = _for_known(route.app, options)
+        routes.append(route)
     answers = {404: leads_nowhere, 405: leads_nowhere}
     if not options.with_streamable:
         return Starlette(routes=routes, exception_handlers=answers)

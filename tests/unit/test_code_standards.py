@@ -31,6 +31,7 @@ TOP_LEVEL = {
     "bench",
     "constraints.txt",
     "coretools_mcp.py",
+    "deploy",
     "docs",
     "mcp.json.example",
     "packaging",
