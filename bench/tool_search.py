@@ -90,10 +90,10 @@ def main() -> None:
         texts = texts_of(given["tools"])
         names, index, plain = [text.name for text in texts], ToolIndex(texts), plain_bm25(texts)
         print(f"{path}: {len(texts)} tools, {len(given['queries'])} queries, {len(given['unanswerable'])} unanswerable")
-        quality("ours", lambda query, index=index: index.find(query, LIMIT), names, given)
+        quality("ours", lambda query, index=index: index.find(query, LIMIT)[0], names, given)
         quality("BM25, name+description", plain, names, given)
         spelled = [(text.name, spell(text.name)) for text in texts for spell in SPELLINGS]
-        exact = [[names[number] for number in index.find(query, 1)] == [name] for name, query in spelled]
+        exact = [[names[number] for number in index.find(query, 1)[0]] == [name] for name, query in spelled]
         print(f"exact names {sum(exact) / len(exact):.3f}")
         chosen = random.Random(1)
         many = [

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from mcp.server.context import CallNext
@@ -24,12 +26,21 @@ class RecordedCall:
     """One call of a client."""
 
     client: str  # its name, as it says
-    tool: str
-    arguments: str  # as JSON, cut, without secrets
+    tool: str = ""
+    arguments: str = ""  # as JSON, cut, without secrets
     began: float = field(default_factory=time.time)  # seconds since the epoch
     seconds: float | None = None  # how long it took; `None` while it runs
     outcome: str = "running"
     size: int = 0  # characters of its result
+
+
+_SHOW: ContextVar[Callable[[Mapping[str, Any]], None] | None] = ContextVar("how the call is shown", default=None)
+
+
+def show_as(params: Mapping[str, Any]) -> None:
+    """Show the call that is at work as one with these parameters, where somebody looks on."""
+    if (show := _SHOW.get()) is not None:
+        show(params)
 
 
 class Activity:
@@ -42,15 +53,10 @@ class Activity:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        params = as_mapping(ctx.params)
-        arguments = json.dumps(
-            without_secrets(params.get("arguments"), max_chars=MAX_SUMMARY_CHARS * 4), default=str, ensure_ascii=False
-        )
-        call = RecordedCall(
-            client_name(ctx), str(params.get("name"))[:MAX_SUMMARY_CHARS], arguments[:MAX_SUMMARY_CHARS]
-        )
+        call = RecordedCall(client_name(ctx))
         self.calls.append(call)
-        self.on_change()
+        self._show(call, as_mapping(ctx.params))
+        _SHOW.set(partial(self._show, call))
         began, outcome = time.perf_counter(), "ended without a result"
         try:
             result = await call_next(ctx)
@@ -63,6 +69,12 @@ class Activity:
         finally:
             call.seconds, call.outcome = time.perf_counter() - began, outcome
             self.on_change()
+
+    def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
+        arguments = without_secrets(params.get("arguments"), max_chars=MAX_SUMMARY_CHARS * 4)
+        call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
+        call.arguments = json.dumps(arguments, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
+        self.on_change()
 
 
 def _texts(content: Any) -> Generator[str]:

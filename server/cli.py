@@ -350,8 +350,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         without_effect += [("ID", "with --forget, which forgets all changes")]
     if arguments.command == "lock":
         without_effect += [("--json", "with --approve")] if arguments.approve and arguments.json else []
-        instead = "--diff" if arguments.diff else "--check" if arguments.check else "--approve"
-        is_asked = not (arguments.diff or arguments.check or arguments.approve)
+        instead, is_asked = "--diff" if arguments.diff else "--check", not (arguments.diff or arguments.check)
         without_effect += [("--yes", f"with {instead}, which asks nothing")] if arguments.yes and not is_asked else []
     if arguments.command == "login":
         if arguments.list:

@@ -76,6 +76,8 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
             last = now
             if not due:
                 continue
+            # A yes of a person writes the lock file here; that it is as it was is news, too.
+            is_locked_anew = report.lock is not None and report.lock.path in due & read.keys()
             read |= {path: now[path] for path in due}
             looks = {path: count for path, count in looks.items() if path not in due}
             fresh = await THREADS.run(partial(read_settings, inputs, report))
@@ -86,7 +88,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
         except Exception:
             logger.exception("settings changed and cannot be read because of an internal error, so the last ones stay")
             continue
-        if fresh == report:
+        if fresh == report and not is_locked_anew:
             continue
         for warning in fresh.warnings:
             if warning not in report.warnings:
@@ -168,8 +170,7 @@ class LiveSettings:
             logger.warning("agents that a workspace brought, and that are refused now: %s", ", ".join(withdrawn))
         self.pool.left_out, self.pool.written = report.left_out, report.written
         self.pool.change(self._used(report), tasks)
-        if report.lock != before.lock:
-            await self.pool.use_lock(await THREADS.run(partial(read_lock, report.lock)))
+        await self.pool.use_lock(await THREADS.run(partial(read_lock, report.lock)))
         waiting = waiting_for_restart(before.settings, report.settings)
         if waiting:
             logger.warning("changed settings that count from the next start on: %s", ", ".join(waiting))

@@ -21,7 +21,7 @@ from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.files import LOCK_NAME
 from server.upstreams.catalog.tool_checks import labels_of
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool, StoppedMCPTool
 from server.upstreams.connection import Upstream
 from server.upstreams.lock_file import (
     COMMAND,
@@ -35,7 +35,7 @@ from server.upstreams.lock_file import (
     tool_entry,
 )
 from server.upstreams.session.listing import TOOLS
-from tools.contract.display import visible_line
+from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.errors import ToolError
 from tools.contract.threads import THREADS
 
@@ -65,6 +65,8 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
         if before is None or before.problem:
             note(f"{problem}. {COMMAND} writes it anew, with all tools as they are now.")
             return EXIT_USAGE
+    elif source.problem:
+        raise Failure(f"{visible_line(source.path)}: {source.problem}, so it stays as it is. Remove it and try again.")
     quiet_log("error")  # what would be told there is told here
 
     async def compare() -> int:
@@ -74,7 +76,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
                 app.start_upstreams()
                 await wait_for(app.pool.upstreams, spinner)
             if names:
-                return await approve_tools(app, source.path, names)
+                return await approve_tools(app, source.path, names, is_sure=is_sure)
             servers: dict[str, Json] = {}
             missing: list[Upstream] = []
             approved: Mapping[str, Json] = before.servers if before is not None else {}
@@ -91,7 +93,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
                 for alias in sorted({*servers, *approved})
                 for each in differences(alias, approved.get(alias), servers.get(alias))
             ]
-            show_differences(found, source.path, as_json=as_json, is_first=before is None)
+            show_differences(found, source.path, as_json=as_json, is_first=before is None, is_whole=not missing)
             listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in app.pool.upstreams}
             for (alias, name), labels in (await THREADS.run(lambda: labels_of(listed))).items():
                 for label in labels:
@@ -100,7 +102,12 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
                 show_failure(f"upstream {upstream.alias}", upstream)
             if wish == "check":
                 return EXIT_USAGE if missing else EXIT_FAILED if any(each.stops for each in found) else 0
-            after = lock_text(servers)
+            try:
+                after = lock_text(servers)
+            except ValueError as error:
+                raise Failure(
+                    f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}."
+                ) from None
             if wish == "write" and after != source.content:
                 if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
                     await THREADS.run(lambda: ask(f"Approve all of this in {LOCK_NAME}?", "nothing was changed"))
@@ -121,7 +128,7 @@ def entry_of(app: App, upstream: Upstream) -> Json:
     return {**entry, **({"executable": executable} if executable else {})}
 
 
-def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool) -> None:
+def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool, is_whole: bool) -> None:
     if as_json:
         told = {"file": path, "differences": [asdict(each) for each in found]}
         sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
@@ -129,24 +136,28 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
         return
     for each in found:
         show(f"{visible_line(str(each))}{' (stops the tool)' if each.stops and not is_first else ''}")
-    if not found:
-        show(f"All is as in {visible_line(path)}.")
+    if not found and not is_first:
+        show(f"{'All' if is_whole else 'All that could be looked at'} is as in {visible_line(path)}.")
     sys.stdout.flush()
 
 
-async def approve_tools(app: App, path: str, names: Iterable[str]) -> int:
-    """Approve single tools as they are now, under the names that clients see."""
+async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: bool) -> int:
+    """Show single tools as they are now, under the names that clients see, and approve them."""
     tools = {name: app.registry.find(name) for name in names}
     by_alias: dict[str, dict[str, Json]] = {}
     for name, tool in tools.items():
         upstream = app.pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
-        if upstream is None or not isinstance(tool, DiscoveredMCPTool):
+        if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
             there = [each.name for each in app.registry.get_all_tools() if isinstance(each, DiscoveredMCPTool)]
             like = nearest(name, there)
             told = f"Did you mean {like}?" if like else "coretools-mcp tools lists them."
             raise UsageError(f"no server has a tool '{name}' now. {told}")
         definition = next(each for each in upstream.offer.of(TOOLS) if each["name"] == tool.upstream_name)
         by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)
+        if isinstance(tool, StoppedMCPTool):
+            show(visible(without_gaps(tool.words)), "")
+    if not is_sure:
+        await THREADS.run(lambda: ask("Approve this as it is now?", "nothing was changed"))
     for alias, entries in by_alias.items():
         try:
             await THREADS.run(lambda alias=alias, entries=entries: approve(path, alias, entries))

@@ -61,12 +61,13 @@ class ToolSearch:
     pool: UpstreamPool
     _is_large: bool | None = None  # whether the lists are too large for clients; once they were, it stays
     _version: int = 0  # of the tools that there are
-    _found: tuple[int, ToolIndex, list[DiscoveredMCPTool]] | None = None
+    _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # of this version
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def changed(self) -> None:
         """Tools, or the rules about them, are others now."""
         self._version += 1
+        self._found = None  # what they were is kept by nobody
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
@@ -159,18 +160,16 @@ class ToolSearch:
             name: Which of them.
             arguments: As they came.
             published: Gives the definition of a tool that clients see.
+
+        Raises:
+            ToolError: There is no such tool, or the arguments are of no use.
         """
         await self.pool.wait_for_first_list()
-        try:
-            if name == DESCRIBE:
-                return await self._describe(arguments, published)
-            return await self._search(arguments)
-        except ToolError as error:
-            return ToolResult.failed(error)
+        return await (self._describe(arguments, published) if name == DESCRIBE else self._search(arguments))
 
     async def _search(self, arguments: Json) -> ToolResult:
         # With the first search
-        from server.upstreams.catalog.tool_search import FLOOR, LOW_FLOOR, MOST_QUERY_CHARS  # noqa: PLC0415
+        from server.upstreams.catalog.tool_search import MOST_QUERY_CHARS  # noqa: PLC0415
 
         query, limit = arguments.get("query"), arguments.get("limit", USUAL)
         if not isinstance(query, str) or not query.strip():
@@ -182,12 +181,8 @@ class ToolSearch:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
             raise _invalid(SEARCH, f"limit has to be a whole number from 1 to {MOST}.")
         index, tools = await self._indexed()
-
-        def find(floor: float) -> list[DiscoveredMCPTool]:
-            return [tools[each] for each in index.find(query, limit, lambda each: self._is_there(tools[each]), floor)]
-
-        found = find(FLOOR)
-        near = [] if found else find(LOW_FLOOR)
+        numbers = index.find(query, limit, lambda each: self._is_there(tools[each]))
+        found, near = ([tools[each] for each in part] for part in numbers)
         lines = [f"{tool.name}: {_first_line(tool)}{_arguments_of(tool)}" for tool in found or near]
         told = f"{DESCRIBE} tells all of one of them; {CALL} calls it."
         if found:
@@ -222,7 +217,7 @@ class ToolSearch:
         from server.upstreams.catalog.tool_search import SearchText, ToolIndex  # noqa: PLC0415 - with the first search
 
         async with self._turn:
-            if self._found is None or self._found[0] != self._version:
+            if (found := self._found) is None:
                 version = self._version
                 tools: list[DiscoveredMCPTool] = []
                 async for tool in in_turns(self.registry.get_all_tools()):
@@ -245,8 +240,10 @@ class ToolSearch:
                         for tool in tools
                     )
 
-                self._found = version, await THREADS.run(build), tools
-            return self._found[1:]
+                found = await THREADS.run(build), tools
+                if version == self._version:
+                    self._found = found
+            return found
 
     async def unwrapped(self, params: Mapping[str, Any]) -> Json:
         """The parameters of a call of `call_tool` as those of a call of the tool that it names.
@@ -281,9 +278,8 @@ class ToolSearch:
 
     def _unknown(self, name: str) -> ToolNotRegisteredError:
         """The error for a name that no tool has that may be called here; it proposes none but such tools."""
-        nearest = self.registry.not_registered(name).nearest
-        near = tuple(each for each in nearest if each != name and self._is_callable(self.registry.find(each)))
-        return ToolNotRegisteredError(_shown(name), near)
+        nearest = self.registry.not_registered(name, self._is_callable).nearest
+        return ToolNotRegisteredError(_shown(name), nearest)
 
 
 def _tool(

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import validate_client_request
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from server.activity import show_as
 from server.client_request import Exchange, exchange_of
 from server.clients import ClientTable, Contexts
 from server.consent.confirmers import AlreadyConsented, ClientConfirmer, Confirmers, with_marked_answer
@@ -23,7 +24,7 @@ from server.requests.tool_search import CALL, ToolSearch
 from server.sdk_seams import RequestContext, is_open
 from server.tool_services import CustomTools
 from server.upstreams.call_relay import MOST_LOGINS, Relay
-from server.upstreams.catalog.apps import with_app_links
+from server.upstreams.catalog.apps import is_for_models, with_app_links
 from server.upstreams.catalog.names import SEARCH_NAMES, full_name
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import LOGIN_TOOL, Upstream
@@ -136,6 +137,7 @@ class ToolRequests:
             # From here on it is a call of the tool that it names, in each round of it.
             params = await self.search.unwrapped(params)
             ctx = replace(ctx, params=params)
+            show_as(params)
         if is_call and not isinstance(given := params.get("arguments"), dict | None):
             kinds = ((list, "an array"), (str, "a string"), (bool, "a boolean"))
             came = next((said for kind, said in kinds if isinstance(given, kind)), "a number")
@@ -204,7 +206,7 @@ class ToolRequests:
                 raise owner.unavailable()
             with client:
                 outcome = await self.flow.run(call, context, confirmer)
-        except ToolNotRegisteredError as error:
+        except ToolNotRegisteredError:
             unused = self.relay.pool.why_not_used(call.name)
             if owner.live_session is not None and call.name in self.relay.pool.catalog.vanished.get(owner.alias, ()):
                 unused = ToolError(
@@ -213,6 +215,7 @@ class ToolRequests:
                     "and the server lists others now. Nothing was done; look at the list of tools again.",
                 )
             if owner.live_session is not None and unused is None:
+                error = self.registry.not_registered(call.name, self._is_proposed)
                 raise _unknown(error.nearest, error.message) from None
             # A tool of an upstream that is down is not unknown, only not available.
             outcome = ToolResult.failed(unused or owner.unavailable())
@@ -225,6 +228,11 @@ class ToolRequests:
         if outcome.verbatim is not None and not outcome.note:
             return outcome.verbatim
         return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
+
+    def _is_proposed(self, tool: BaseTool[Any]) -> bool:
+        """Whether a model that has called what is not there may be told of a tool."""
+        is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
+        return not is_for_apps and self.flow.policy.why_not_offered(tool.traits) is None
 
     async def _log_in(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
@@ -273,7 +281,7 @@ class ToolRequests:
                     said = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
                     which = " or ".join(map(visible_line, meant))
                     raise _unknown(meant, f"{said}Name the one that you mean: {which}.") from None
-                error = self.registry.not_registered(name)
+                error = self.registry.not_registered(name, self._is_proposed)
                 is_of_agents = name == DELEGATING and self.is_built_in
                 raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message) from None
             outcome = ToolResult.failed(unused)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -80,9 +81,10 @@ class LargeResults:
         content = await THREADS.run(partial(_in_lines, texts))
         file = folder.open()
         file.write(content)
-        with anyio.move_on_after(WRITE_SECONDS):
+        on_disk = 0
+        with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
             await file.close()
-        on_disk = file.kept if file.is_complete else 0
+            on_disk = file.kept
         answer: list[Json] = [{"type": "text", "text": self._told(tool, file, content, on_disk, limit)}]
         if not on_disk:
             folder.discard(file)

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,8 +23,9 @@ from server.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
 from server.settings.file_rewriting import rewrite
 from server.settings.files import LOCK_NAME, read_regular
-from server.settings.load import LockContent
+from server.settings.load import MOST_LOCK_BYTES, LockContent
 from server.upstreams.stored_lists import program_and_address
+from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
 
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
+MOST_PLACE_CHARS = 200  # of the place in a file that is told (ours)
 MOST_EXECUTABLE_BYTES = 32 << 20  # of a program that is hashed (ours)
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
@@ -87,15 +88,11 @@ def server_entry(
 
 
 def executable_hash(entry: UpstreamSettings) -> str:
-    """The SHA-256 of the program that a command leads to; empty where it is no local file of usual size. Blocking."""
-    if entry.transport != "stdio" or not entry.command:
-        return ""
-    found = entry.command
-    if not os.path.dirname(found):
-        found = shutil.which(found, path=entry.env.get("PATH", os.environ.get("PATH", os.defpath))) or ""
+    """The SHA-256 of a program named by its path; else empty, for `node` is another one on each machine. Blocking."""
     with suppress(OSError, ValueError):
-        if os.path.isabs(found) and len(content := read_regular(found, MOST_EXECUTABLE_BYTES)) <= MOST_EXECUTABLE_BYTES:
-            return hashlib.sha256(content).hexdigest()
+        if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):
+            content = read_regular(entry.command, MOST_EXECUTABLE_BYTES)
+            return hashlib.sha256(content).hexdigest() if len(content) <= MOST_EXECUTABLE_BYTES else ""
     return ""
 
 
@@ -242,7 +239,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         ValueError: It cannot be used; the message says why, as the end of a sentence.
     """
     try:
-        told: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition)
+        told: Any = json.loads(content.decode(), object_pairs_hook=_without_repetition, parse_int=_number)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         if _MERGE_MARK.search(content):
             raise ValueError("it holds the conflict marks of a merge") from None
@@ -251,12 +248,12 @@ def parse_lock(content: bytes) -> dict[str, Json]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     formula = as_mapping(told).get("formula")
-    if isinstance(formula, int) and formula != FORMULA:
+    if isinstance(formula, int | float) and formula != FORMULA:
         raise ValueError(f"it was written by another formula ({formula}) than this version knows ({FORMULA})")
     try:
         _File.model_validate(told)
     except ValidationError as error:
-        place = ".".join(str(step) for step in error.errors()[0]["loc"])
+        place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MOST_PLACE_CHARS])
         raise ValueError(f"what stands at {place or 'its top'} belongs in no lock file") from None
     return cast("dict[str, Json]", told["servers"])
 
@@ -268,9 +265,21 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
     return found
 
 
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < 20 else float(digits)  # Python reads no integer of thousands of digits
+
+
 def lock_text(servers: Mapping[str, Json]) -> bytes:
-    """The content of the file."""
-    return f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
+    """The content of the file.
+
+    Raises:
+        ValueError: It would be too large to be read again; the message says so, as the end of a sentence.
+    """
+    text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
+    if len(text) > MOST_LOCK_BYTES:
+        largest = max(servers, key=lambda alias: len(json.dumps(servers[alias])))
+        raise ValueError(f"it would have more than {MOST_LOCK_BYTES:,} bytes, most of them for the server {largest}")
+    return text
 
 
 def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
@@ -292,13 +301,13 @@ def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     try:
         rewrite(path, changed, AbortSignal())
     except ValueError as error:
-        why = f"it cannot be used: {error}"
+        why = str(error)
     except (ToolError, OSError):
         why = "it cannot be written"
     else:
         return written[-1]
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
-        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Ask the user to put that right, and "
-        "call it again.",
+        f"Nothing was approved in {LOCK_NAME}, beside the settings, because {why}. Once that is put right it can be "
+        "approved.",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from server.upstreams.login.login import Login
     from tools.shell.brokered_starter import BrokeredStarter
 
-
-logger = logging.getLogger(__name__)
 
 GATHER_WAIT_SECONDS = 0.5
 """How long `bounded_gather` waits; what takes longer goes on in the background (ours)."""
@@ -180,13 +177,13 @@ class UpstreamPool:
         before = self.catalog.lock
         if (lock and lock.content, lock and lock.problem) == (before and before.content, before and before.problem):
             return
-        if lock is not None and lock.problem:
-            logger.error("%s", lock.why_closed)
-        self.catalog.lock = lock
-        for upstream in self.upstreams:
-            if TOOLS.field in upstream.offer.lists:
-                await self.catalog.prepare(upstream.alias, upstream.offer.of(TOOLS))
-                self._changed(upstream, TOOLS, True)
+        # The call that has approved a tool may be cancelled meanwhile, and nothing would look at the rest again.
+        with anyio.CancelScope(shield=True):
+            self.catalog.use_lock(lock)
+            for upstream in self.upstreams:
+                if TOOLS.field in upstream.offer.lists:
+                    await self.catalog.prepare(upstream.alias, upstream.offer.of(TOOLS))
+                    self._changed(upstream, TOOLS, True)
 
     def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
         async def prepare(upstream: Upstream, kind: Kind, items: list[dict[str, Any]]) -> None:

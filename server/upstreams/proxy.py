@@ -176,9 +176,7 @@ class Proxy:
             reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
         )
         self.pool.written = report.written
-        self.pool.catalog.lock = lock = read_lock(report.lock)
-        if lock is not None and lock.problem:
-            logger.error("%s", lock.why_closed)
+        self.pool.catalog.use_lock(read_lock(report.lock))
         folder = report.state_folder
         self._stored = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
         self.relay = Relay(

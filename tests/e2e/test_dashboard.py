@@ -24,6 +24,7 @@ from axe_playwright_python.async_playwright import Axe
 from axe_playwright_python.base import AxeResults
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
 from playwright.async_api import Page, async_playwright, expect
 
 from server.app import App
@@ -781,6 +782,28 @@ async def test_calls_and_decisions_are_seen_from_the_first_look_on_without_secre
         assert "read_file" in audit
         assert "ghp_" not in calls + audit
         assert HIDDEN in calls
+
+
+@pytest.mark.requirement("dashboard.pages")
+async def test_what_a_client_calls_that_searches_for_tools_is_seen_as_a_call_of_the_tool_itself(
+    runtime: Path, root: Path
+) -> None:
+    settings: dict[str, object] = {"proxy": {"search": "on"}, "mcpServers": {"demo": stdio_upstream(trust=True)}}
+    async with client_and_browser(runtime, root, settings) as (client, browser):
+        secret = "token=ghp_" + "a" * 36
+        called = await client.call_tool("call_tool", {"name": "demo__echo", "arguments": {"text": secret}})
+        assert text_of(called) == secret
+        calls, audit = (await browser.get("/calls")).text, (await browser.get("/audit")).text
+        for page in (calls, audit):
+            assert "demo__echo" in page
+            assert "call_tool" not in page
+            assert "ghp_" not in page
+        assert HIDDEN in calls
+        with pytest.raises(MCPError, match="call it directly"):
+            await client.call_tool("call_tool", {"name": "read_file"})
+        calls = (await browser.get("/calls")).text
+        assert "call_tool" in calls
+        assert "read_file" in calls
 
 
 @pytest.mark.requirement("dashboard.sandbox")

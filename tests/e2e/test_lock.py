@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings.files import LOCK_NAME
+from server.settings.load import MOST_LOCK_BYTES
 from server.upstreams.lock_file import lock_text, parse_lock
 from tests.e2e.test_cli import run
 from tests.harness import write_config
@@ -82,8 +83,13 @@ def test_lock_labels_odd_tools_before_they_are_approved(setup: Setup) -> None:
 def test_lock_approves_single_tools_and_names_the_nearest_of_one_that_is_not_there(setup: Setup) -> None:
     setup.run("lock")
     setup.lists(tool("find", description="New."), tool("keep", description="New."))
-    done = setup.run("lock", "--approve", "up__find")
-    assert (done.returncode, done.stdout) == (0, "up__find is approved as it is now; it was changed (description).\n")
+    unsure = setup.run("lock", "--approve", "up__find")
+    assert unsure.returncode == 1
+    assert "nothing was changed" in unsure.stderr
+    done = setup.run("lock", "--approve", "up__find", "--yes")
+    assert done.returncode == 0
+    assert "Its description now:\n  New.\n" in done.stdout
+    assert done.stdout.endswith("\nup__find is approved as it is now; it was changed (description).\n")
     assert {name for name, *_ in setup.differences()} == {"keep"}
     missed = setup.run("lock", "--approve", "up__kept")
     assert missed.returncode == 2
@@ -95,7 +101,9 @@ def test_a_server_that_cannot_be_reached_keeps_what_the_file_says_of_it(setup: S
     setup.run("lock")
     before = setup.path.read_bytes()
     setup.orders.write_text('{"ends": true}')
-    assert setup.run("lock", "--check").returncode == 2
+    checked = setup.run("lock", "--check")
+    assert checked.returncode == 2
+    assert "All that could be looked at is as in" in checked.stdout
     assert setup.run("lock").returncode == 1
     assert setup.path.read_bytes() == before
 
@@ -127,6 +135,18 @@ def test_tools_and_doctor_say_why_a_file_cannot_be_used_and_lock_makes_it_anew(s
     assert setup.run("lock", "--check").returncode == 2
     assert setup.run("lock", "--yes").returncode == 0
     assert setup.run("lock", "--check").returncode == 0
+
+
+@pytest.mark.requirement("lock.closed")
+def test_lock_says_what_to_do_with_a_file_that_cannot_even_be_read(setup: Setup) -> None:
+    setup.path.mkdir()
+    refused = setup.run("lock", "--yes")
+    assert refused.returncode == 1
+    assert "is not a regular file, so it stays as it is. Remove it and try again." in refused.stderr
+    setup.path.rmdir()
+    with setup.path.open("wb") as file:
+        file.truncate(MOST_LOCK_BYTES + 1)
+    assert "bytes, so it stays as it is. Remove it" in setup.run("lock", "--yes").stderr
 
 
 @pytest.mark.requirement("lock.person")

@@ -4,10 +4,11 @@ python scripted_upstream.py '{"name": "a", "era": "handshake"|"modern", "capabil
 
 `answers` has a result for each method, or, for what is named by a URI, a result for each URI; what is not there is
 refused with -32602. A call tells, as JSON, who was called, with which parameters and headers, and what `initialize`
-said; a tool that has an error in `errors` fails with it. With `tale`, each method that it is sent is a line of that
-file. Over stdio it says what `says` has for a tool before it answers a call of it; over HTTP it answers methods of
-`locked` with 401 or 403, challenges and a text: `{"methods": [...], "status": 401, "challenges": [], "text": ""}`.
-With `listened`, it can be listened to over stdio, and has those answers from just before that on.
+said; a tool that has an error in `errors` fails with it, and one that has a result in `results` answers with that. With
+`tale`, each method that it is sent is a line of that file. Over stdio it says what `says` has for a tool before it
+answers a call of it; over HTTP it answers methods of `locked` with 401 or 403, challenges and a text:
+`{"methods": [...], "status": 401, "challenges": [], "text": ""}`. With `listened`, it can be listened to over stdio,
+and has those answers from just before that on.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Script:
             return {"method": "notifications/subscriptions/acknowledged", "params": told}
         if method == CALL and (error := self.orders.get("errors", {}).get(params.get("name"))):
             return {"jsonrpc": "2.0", "id": message["id"], "error": error}
+        if method == CALL and (result := self.orders.get("results", {}).get(params.get("name"))):
+            return self.done(message, result)
         if method == CALL:
             told = {"server": self.orders["name"], "params": params, "headers": headers, "welcome": self.welcome}
             return self.done(message, {"content": [{"type": "text", "text": json.dumps(told)}]})

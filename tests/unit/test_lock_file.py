@@ -9,8 +9,19 @@ from typing import Any
 import pytest
 
 from server.settings import UpstreamSettings
-from server.upstreams.lock_file import differences, executable_hash, lock_text, parse_lock, server_entry, tool_entry
+from server.settings.files import LOCK_NAME
+from server.settings.load import MOST_LOCK_BYTES
+from server.upstreams.lock_file import (
+    approve,
+    differences,
+    executable_hash,
+    lock_text,
+    parse_lock,
+    server_entry,
+    tool_entry,
+)
 from server.upstreams.lock_file import tool_differences as compared
+from tools.contract.errors import ToolError
 
 TOOL: dict[str, Any] = {"name": "t", "description": "d", "inputSchema": {"type": "object"}}
 
@@ -85,14 +96,16 @@ def test_what_is_written_is_read_as_it_was_one_hash_a_line() -> None:
 
 
 @pytest.mark.requirement("lock.content")
-def test_the_program_of_a_command_is_hashed_where_it_is_a_local_file(tmp_path: Path) -> None:
+def test_the_program_of_a_command_is_hashed_where_it_is_named_by_its_path(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     by_path = executable_hash(UpstreamSettings(command=str(program)))
     assert len(by_path) == 64
-    assert executable_hash(UpstreamSettings(command="program", env={"PATH": str(tmp_path)})) == by_path
-    assert executable_hash(UpstreamSettings(command="there-is-no-such")) == ""
+    assert executable_hash(UpstreamSettings(command="program", env={"PATH": str(tmp_path)})) == "", (
+        "one for all machines"
+    )
+    assert executable_hash(UpstreamSettings(command=str(tmp_path / "there-is-no-such"))) == ""
     assert executable_hash(UpstreamSettings(url="https://example.com/mcp")) == ""
 
 
@@ -102,3 +115,12 @@ def test_ten_thousand_tools_and_tools_without_words_are_written_and_read() -> No
     server = server_entry(UpstreamSettings(command="x"), {}, "", {"tools": [*tools, {"name": "t0"}]})
     assert len(json.loads(lock_text({"a": server}))["servers"]["a"]["tools"]) == 10_000
     assert list(differences("a", parse_lock(lock_text({"a": server}))["a"], server)) == []
+
+
+@pytest.mark.requirement("lock.command")
+def test_a_file_that_would_be_too_large_to_be_read_again_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / LOCK_NAME
+    path.write_bytes(before := lock_text({"small": {"tools": {}}}))
+    with pytest.raises(ToolError, match=r"would have more than 16,777,216 bytes, most of them for the server large\."):
+        approve(str(path), "large", {"n" * MOST_LOCK_BYTES: tool_entry(TOOL)})
+    assert path.read_bytes() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,6 +36,7 @@ from tools.contract.errors import ExecutionDeniedError, ToolError
 from tools.contract.file_names_in_text import one_line
 from tools.contract.permission_subjects import Access, AgentSubject, HostSubject, Kind, PathSubject, Subject
 from tools.files.workspace import Workspace
+from tools.permissions.auto_run_files import LOCK_NAME
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import ANYTHING, literal_path
 from tools.permissions.tool_names import rule_for
@@ -178,6 +180,11 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
             "The call needs consent and is too long to be shown to a person as a whole, so nothing was run. "
             "Write what is long to a file with write_file (a command to a script) and name that, or split it."
         )
+    if isinstance(shown, ApprovalConfirmation) and not can_be_shown(shown.prompt):
+        raise ExecutionDeniedError(
+            "This tool is too long to be shown to a person as a whole in a question, so it was not approved. "
+            + shown.way_out
+        )
     # Binds an answer to one action: the tool as it is, its arguments, and the state of the world the details show.
     action = [tool.name, tool.version, arguments, shown.state]
     canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)
@@ -211,8 +218,11 @@ async def accept(
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
             # A client may run a tool published as read-only without asking, so its dialog vouches for the others only;
-            # and a question that an operator's rule demands, or about what a tool has become, has to be seen.
-            has_to_be_seen = permission.is_explicit or isinstance(judged.details, ApprovalConfirmation)
+            # and a question that an operator's rule demands, or about what a tool has become, has to be seen. So
+            # has one about a file that says which tools are approved: a dialog would approve tools in this way.
+            written = map(os.path.basename, (*judged.written, *permission.waiver.auto_run_files))
+            is_of_lock = any(name.casefold() == LOCK_NAME for name in written)
+            has_to_be_seen = permission.is_explicit or is_of_lock or isinstance(judged.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
                 why = f"It was asked because: {permission.reason}." if is_particular else ""

@@ -124,14 +124,16 @@ class ToolRegistry:
             raise self.not_registered(name)
         return tool
 
-    def not_registered(self, name: str) -> ToolNotRegisteredError:
+    def not_registered(
+        self, name: str, is_proposed: Callable[[AnyTool], bool] = lambda _: True
+    ) -> ToolNotRegisteredError:
         """The error for a name that nobody has, with up to three that were perhaps meant."""
         name = name[:128]
-        folded, visible = name.casefold(), list(self._visible)
+        folded, visible = name.casefold(), [listed for listed, tool in self._visible.items() if is_proposed(tool)]
         meant = {listed.casefold(): listed for listed in visible}
         meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
         meant.update(MEANT)
-        nearest = [meant[folded]] if meant.get(folded) in self._visible else []
+        nearest = [meant[folded]] if meant.get(folded) in visible else []
         # What a server calls it, whoever the server is; and the same tool of a server with nearly that name.
         nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
         alias, between, own = folded.partition(BETWEEN)

@@ -35,15 +35,15 @@ _AGENTS = (
 )
 AGENT_FOLDERS = frozenset(_AGENTS.split())  # settings of agents: permissions, hooks, servers to start
 WORKSPACE_SUFFIX = ".code-workspace"  # a VS Code workspace: settings and tasks in one file
-_LOCK_NAME = "mcp.lock.json"
-PLAIN_ENDINGS = (WORKSPACE_SUFFIX, _LOCK_NAME)  # of what is guarded and begins with no dot, nor its folder
+LOCK_NAME = "mcp.lock.json"
+PLAIN_ENDINGS = (WORKSPACE_SUFFIX, LOCK_NAME)  # of what is guarded and begins with no dot, nor its folder
 # Files and folders by name, with the reason. All names are in lower case: they are compared folded.
 _PROTECTED = _reasons({
     _EDITOR_SETTINGS: ".vscode .idea .zed .fleet .devcontainer",
     "an agent takes its permissions and programs from its settings": _AGENTS,
     "it says who may log in and how": ".ssh .gnupg",
     "agents start the servers it names": ".mcp.json",
-    "it says which tools of servers a person has approved": _LOCK_NAME,
+    "it says which tools of servers a person has approved": LOCK_NAME,
     "it says what is hidden from agents": " ".join(AGENT_IGNORE_FILES),
     # When a shell or a session starts, or (direnv) when a shell enters the folder.
     _SHELLS: ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin"

@@ -63,9 +63,9 @@ class OutputFile:
         self._is_closed = True
         try:
             await self.flush()
-            descriptor, self._descriptor = self._descriptor, None
-            if descriptor is not None:
-                await self.folder.writers.run(partial(os.close, descriptor))
+            if (closing := self._begin_closing()) is not None:
+                await asyncio.wait([closing])
+                closing.result()
         finally:
             self.on_written = None  # its owner holds this too: the output would stay in memory until a collection
             self.is_complete = True
@@ -75,6 +75,10 @@ class OutputFile:
         with open(self.path, "rb", buffering=0) as stream:
             stream.seek(position)
             return stream.read(length)
+
+    def _begin_closing(self) -> asyncio.Future[None] | None:
+        descriptor, self._descriptor = self._descriptor, None
+        return self.folder.writers.begin(partial(os.close, descriptor)) if descriptor is not None else None
 
     def _begin_writing(self) -> None:
         pieces, self._pending = self._pending, []
@@ -104,6 +108,9 @@ class OutputFile:
         self._account_for(pieces, is_lost=is_lost)
         if self._pending:
             self._begin_writing()
+        elif self.is_complete:  # who has closed it did not wait so long
+            with suppress(RuntimeError, ExhaustedError):
+                self._begin_closing()
         if self.on_written is not None:
             self.on_written()
 

@@ -248,31 +248,36 @@ class ToolIndex:
         return list(dict.fromkeys(found))
 
     def find(
-        self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None, floor: float = FLOOR
-    ) -> list[int]:
-        """The numbers of the tools that fit a query, best first; none where none fits well.
+        self, query: str, limit: int, is_wanted: Callable[[int], bool] | None = None
+    ) -> tuple[list[int], list[int]]:
+        """The numbers of the tools that fit a query, best first; where none fits well, of those that are near.
 
         Args:
             query: What is looked for; a word with a plus before it has to be there.
             limit: How many are wanted.
             is_wanted: Whether a tool may be found; asked of those alone that would be.
-            floor: The part of the query that the best one has to fit.
+
+        Returns:
+            Those that fit, and those that are near, of which one list at least is empty.
         """
-        if query.startswith(SELECT):
-            chosen = itertools.chain.from_iterable(map(self.named, query.removeprefix(SELECT).split(",")))
-            return [number for number in dict.fromkeys(chosen) if is_wanted is None or is_wanted(number)][:limit]
         needed = [stem(word) for each in query.split() if each.startswith("+") for word in words_of(each)]
+
+        def first(numbers: Iterable[int]) -> list[int]:
+            wanted = (
+                number
+                for number in dict.fromkeys(numbers)
+                if all(word in self._fits[number] for word in needed) and (is_wanted is None or is_wanted(number))
+            )
+            return list(itertools.islice(wanted, limit))
+
+        if query.startswith(SELECT):
+            names = query.removeprefix(SELECT).split(",")
+            return first(itertools.chain.from_iterable(map(self.named, names))), []
         ranked = self.ranked(query)
         best = max((fit for _, fit in ranked[:limit]), default=0.0)
-        fitting = [number for number, fit in ranked if (needed or best >= floor) and fit >= best * NEAR_BEST]
-        found: list[int] = []
-        for number in dict.fromkeys((*self.named(query), *fitting)):
-            if not all(word in self._fits[number] for word in needed) or not (is_wanted is None or is_wanted(number)):
-                continue
-            found.append(number)
-            if len(found) == limit:
-                break
-        return found
+        near = [number for number, fit in ranked if fit >= best * NEAR_BEST]
+        found = first([*self.named(query), *(near if needed or best >= FLOOR else ())])
+        return found, first(near) if not found and best >= LOW_FLOOR else []
 
     def ranked(self, query: str) -> list[tuple[int, float]]:
         """The tools that a query finds, best first, with how much of what it says each fits, from 0 to 1."""

@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -53,10 +54,8 @@ MOST_TOLD = 20  # changed tools, or hidden ones, that one change of a list tells
 MOST_REMEMBERED = 10_000
 """Tools of one upstream that are remembered; those that it lists now are, however many they are (ours)."""
 
-MOST_SHOWN = 12_000  # characters of each text of a tool that a person is shown to approve it; a cut is told (ours)
 
 _FORGOTTEN = "forgotten"  # in place of a digest, and like none
-_WATCHED = ("name", "title", "description", "inputSchema", "outputSchema")  # what models are told of a tool
 
 _SERIALS = itertools.count(1)
 
@@ -67,6 +66,7 @@ class ToolRecord:
 
     first: str  # what it was when it was first listed; empty where that is not known any more
     now: str  # what it is now; empty once its entry is not used any more
+    is_stopped: bool = False  # whether the lock file keeps it from being called
     # tells it from a tool of the same name whose server is reached in another way
     serial: int = field(default_factory=_SERIALS.__next__)
     agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # which client, and to which digest
@@ -137,7 +137,7 @@ class ToolHistory:
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    told = {key: definition[key] for key in _WATCHED if key in definition}
+    told = {key: definition[key] for key in ("name", *WATCHED) if key in definition}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
@@ -294,6 +294,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             self._known.agree(client_key, self._digest)
 
     def why_outdated(self) -> str:
+        if self._known is not None and self._known.is_stopped:
+            return f"it is not approved in {LOCK_NAME} any more"
         if self._known is None or self._known.now == self._digest:
             return ""
         if not self._known.now:
@@ -339,7 +341,9 @@ class _Prepared:
             return ""
         if self.stop is None:
             fields = ", ".join(each.field for each in self.differences)
-            return f"approved ({fields} differs)" if fields else "approved"
+            return (
+                f"approved ({fields} {'differ' if len(self.differences) > 1 else 'differs'})" if fields else "approved"
+            )
         return self.stop.standing
 
 
@@ -441,18 +445,14 @@ class StoppedMCPTool(DiscoveredMCPTool):
         """The tool as it is now, for the person who approves it."""
         shown = self.stop.shown
         parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
-        parts += [f"State: {self.stop.standing}", "Its description now:", _cut(shown.get("description") or "(none)")]
-        parts += ["Its arguments now:", _cut(json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False))]
+        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")  # so that it has no headings
+        parts += [f"State: {self.stop.standing}", "Its description now:", description]
+        parts += ["Its arguments now:", json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False)]
         if "outputSchema" in shown:
-            parts += ["Its results now:", _cut(json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False))]
+            parts += ["Its results now:", json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False)]
         if "annotations" in shown:
-            parts.append(f"Its annotations now: {_cut(json.dumps(shown['annotations'], ensure_ascii=False))}")
+            parts.append(f"Its annotations now: {json.dumps(shown['annotations'], ensure_ascii=False)}")
         return "\n".join(parts)
-
-
-def _cut(text: str) -> str:
-    rest = len(text) - MOST_SHOWN
-    return text if rest <= 0 else f"{text[:MOST_SHOWN]}\n[... {rest:,} more characters are not shown]"
 
 
 class ToolCatalog:
@@ -468,7 +468,7 @@ class ToolCatalog:
         self._reserved = frozenset(reserved)
         self._entries: Mapping[str, UpstreamSettings] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
-        self.lock: Lock | None = None  # what is approved of all of this; `None` where everything is
+        self.lock: Lock | None = None  # what is approved of all of this, see `use_lock`; `None` where everything is
         self.on_approval: Callable[[Lock], Awaitable[None]] | None = None  # called with the file after an approval
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
         self._told_stops: dict[str, dict[str, str]] = {}  # the same, as the log was told of them last
@@ -499,6 +499,12 @@ class ToolCatalog:
             else:
                 self._registry.drop_source(alias)
         self._publish()
+
+    def use_lock(self, lock: Lock | None) -> None:
+        """Judge by this lock file what is listed from now on."""
+        self.lock = lock
+        if lock is not None and lock.problem:
+            logger.error("%s", lock.why_closed)
 
     def withdraw(self, alias: str) -> None:
         """What it listed in the last run is not there: it cannot be reached."""
@@ -568,11 +574,15 @@ class ToolCatalog:
                 kept.setdefault(name, definition)
         prepared = {name: self._prepared_of(alias, each) for name, each in kept.items()}
         is_first, before = alias in self._stored, self.names
+        # What is ours stands in no lock file.
+        self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared}
         self._known.note(alias, {name: each.digest for name, each in prepared.items()}, is_first=is_first)
         if self.lock is not None and not is_ours:
             self._judge(alias, prepared)
         else:
             self._stops.pop(alias, None)
+        for name in prepared:
+            self._known.of(alias, name).is_stopped = name in self._stops.get(alias, {})
         self._offers[alias] = kept, call
         has_apps = any(True for each in kept.values() for _ in app_links(each))
         self._for_apps[alias] = {
@@ -616,7 +626,8 @@ class ToolCatalog:
     def standings(self, alias: str) -> Counter[str]:
         """How many tools of a server are approved, changed, new, or closed by a file that cannot be used."""
         listed = self._offers[alias][0] if alias in self._offers and self.lock is not None else ()
-        return Counter(self.standing(alias, name).partition(" ")[0] for name in listed)
+        standings = (self.standing(alias, name) for name in listed)
+        return Counter(each.partition(" ")[0] for each in standings if each)
 
     def is_stopped_as(self, alias: str, name: str, version: str) -> bool:
         """Whether a tool is kept from being called by exactly this."""

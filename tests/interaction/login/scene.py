@@ -175,6 +175,7 @@ class Scene:
         self.port = free_port()
         self.entry: dict[str, Any] = {"httpUrl": f"{upstream.base}/mcp", "trust": True}
         self.others: dict[str, Any] = {}
+        self.proxy: dict[str, Any] = {"loginPort": self.port}
         self.principals: tuple[str, ...] = ()  # who has a token of ours over HTTP
         self.heard: list[str] = []
         self._folder = folder
@@ -185,7 +186,7 @@ class Scene:
         """The settings of ours, as they are to be now."""
         servers = {ALIAS: self.entry, **self.others}
         tokens = {name: {"env": "TOKEN"} for name in self.principals}
-        settings = {"mcpServers": servers, "proxy": {"loginPort": self.port}, "http": {"tokens": tokens}}
+        settings = {"mcpServers": servers, "proxy": self.proxy, "http": {"tokens": tokens}}
         return write_config(self._folder, settings)
 
     @property
@@ -275,7 +276,7 @@ class Scene:
             while (await self.call(client)).is_error:  # noqa: ASYNC110 - as above
                 await anyio.sleep(0.05)
 
-    async def call(self, client: Client, name: str = ECHO, **arguments: Any) -> types.CallToolResult:
+    async def call(self, client: Client, name: str = ECHO, /, **arguments: Any) -> types.CallToolResult:
         """Call a tool."""
         with anyio.fail_after(CEILING):
             result = await client.call_tool(name, arguments or {"text": "hello"})

@@ -109,6 +109,22 @@ async def test_a_tool_that_needs_a_further_scope_asks_for_it_and_goes_on(revisio
     assert {"tools", "pictures"} <= set(parse_qs(urlsplit(shown).query)["scope"][0].split())
 
 
+@pytest.mark.requirement("search.call")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_person_logs_in_for_calls_through_call_tool_too(revision: str, scene: Scene) -> None:
+    scene.proxy["search"] = "on"
+    person = Person()
+    async with scene.serving(revision, person) as client:
+        assert await scene.tools(client) == {LOGIN}
+        assert not (await scene.call(client, "call_tool", name=LOGIN)).is_error
+        assert await scene.tools(client) == set(), "what is there to log in is gone, and the others are searched for"
+        assert text_of(await scene.call(client, "call_tool", name=ECHO, arguments={"text": "hello"})) == "hello"
+        assert len(person.shown) == 1
+        assert not (await scene.call(client, "call_tool", name=PICTURE, arguments={})).is_error
+    assert len(person.shown) == 2
+    assert "pictures" in parse_qs(urlsplit(person.shown[1]).query)["scope"][0].split()
+
+
 @pytest.mark.requirement("login.scopes")
 async def test_a_further_scope_without_a_person_who_can_be_asked_is_got_by_the_command(scene: Scene) -> None:
     await scene.log_in()

@@ -227,10 +227,7 @@ class WireClient:
 
     async def call(self, tool: str, arguments: Json | None = None, meta: Json | None = None) -> Json:
         """Call a tool; questions are answered."""
-        given = {} if arguments is None else {"arguments": arguments}
-        if Way.is_through and "__" in tool:
-            tool, given = "call_tool", {"arguments": {"name": tool, **given}}
-        return await self.ask_in_rounds("tools/call", {"name": tool, **given}, meta)
+        return await self.ask_in_rounds("tools/call", called(tool, arguments), meta)
 
     async def told(self, tool: str, arguments: Json | None = None) -> Any:
         """What a tool tells, read as JSON where it is some."""
@@ -253,6 +250,22 @@ class Way:
     """How the clients of a test call tools: by their names, or through call_tool where these are searched for."""
 
     is_through = False
+
+
+def called(tool: str, arguments: Json | None = None) -> Json:
+    """The parameters of a call, in the way of the test."""
+    given = {} if arguments is None else {"arguments": arguments}
+    if Way.is_through and "__" in tool:
+        return {"name": "call_tool", "arguments": {"name": tool, **given}}
+    return {"name": tool, **given}
+
+
+def in_its_way(settings: Json) -> Json:
+    """Settings for the way of the test. Tools stay in the list, so that a test sees there what it waits for."""
+    if not Way.is_through:
+        return settings
+    servers = {alias: {"alwaysLoad": True, **entry} for alias, entry in settings["mcpServers"].items()}
+    return {**settings, "mcpServers": servers, "proxy": {"search": "on", **settings.get("proxy", {})}}
 
 
 def said(result: Json) -> Any:
@@ -332,9 +345,7 @@ async def proxied(
 ) -> AsyncGenerator[WireClient]:
     """A client of a proxy of its own; the proxy is in this process, or over stdio in another one."""
     written: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
-    if Way.is_through:
-        written["proxy"] = {"search": "on", **written.get("proxy", {})}
-    config = write_config(folder, written)
+    config = write_config(folder, in_its_way(written))
     if transport == "stdio":
         command = StdioServerParameters(command=sys.executable, args=forked(server_arguments(None, config)))
         async with client_on(stdio_client(command), era, capabilities, answer) as client:

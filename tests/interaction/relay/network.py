@@ -14,7 +14,7 @@ from server.settings.models import HttpSettings
 from server.transports.http import serve_http
 from server.transports.http_options import HttpOptions, Tokens, open_socket
 from tests.harness import own_state, write_config
-from tests.interaction.relay.clients import Json, WireClient, client_on, http_transport
+from tests.interaction.relay.clients import Json, WireClient, client_on, http_transport, in_its_way
 
 TOKENS = {"ada": "a" * 24, "bob": "b" * 24}
 
@@ -43,9 +43,12 @@ class Network:
 
 
 @asynccontextmanager
-async def network(folder: Path, servers: Json, *, has_tokens: bool = True) -> AsyncGenerator[Network]:
+async def network(
+    folder: Path, servers: Json, *, has_tokens: bool = True, settings: Json | None = None
+) -> AsyncGenerator[Network]:
     """A server over HTTP, with a token for each of two people."""
-    config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": servers})
+    written: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
+    config = write_config(folder, in_its_way(written))
     app = App(load_settings([str(config)], {}, own_state()), "network")
     tokens = Tokens(TOKENS if has_tokens else {})
     options = HttpOptions(HttpSettings.model_construct(port=0), 1 << 22, tokens)

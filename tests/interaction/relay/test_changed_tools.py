@@ -11,16 +11,16 @@ import anyio
 import pytest
 
 from tests.interaction.relay.changing import Person, change
-from tests.interaction.relay.clients import Json, proxied, said, scripted, stdio_entry
+from tests.interaction.relay.clients import AnswerError, Json, Way, proxied, said, scripted, stdio_entry
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.eras import by_era, by_era_each_way, by_upstream_each_way
 from tests.interaction.relay.questions import suspended
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("proxy.changed_tools")
-@by_era
+@by_era_each_way
 async def test_a_changed_tool_is_asked_about_even_if_its_server_is_trusted(
     era: str, remote: Entry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -50,6 +50,7 @@ async def test_a_changed_tool_is_asked_about_even_if_its_server_is_trusted(
 
 
 @pytest.mark.requirement("proxy.changed_tools")
+@pytest.mark.usefixtures("each_way")
 async def test_what_was_always_allowed_is_asked_about_after_a_change(remote: Entry, tmp_path: Path) -> None:
     person = Person("always_server")
     async with proxied(tmp_path, {"up": remote("handshake", trust=False)}, "handshake", answer=person) as client:
@@ -62,6 +63,7 @@ async def test_what_was_always_allowed_is_asked_about_after_a_change(remote: Ent
 
 
 @pytest.mark.requirement("proxy.changed_tools")
+@pytest.mark.usefixtures("each_way")
 async def test_a_change_back_and_an_added_tool_are_no_change(remote: Entry, tmp_path: Path) -> None:
     person = Person()
     async with proxied(tmp_path, {"up": remote("handshake")}, "handshake", answer=person) as client:
@@ -81,10 +83,14 @@ def kept(description: str) -> int:
 
 
 @pytest.mark.requirement("proxy.changed_tools.memory")
+@pytest.mark.usefixtures("each_way")
 async def test_nothing_keeps_the_definition_that_a_called_tool_had_before(remote: Entry, tmp_path: Path) -> None:
     settings = {"approvalMode": "yolo"}
     async with proxied(tmp_path, {"up": remote("handshake")}, "modern", settings=settings, answer=Person()) as client:
         await change(client, "up", description="An earlier one.")
+        if Way.is_through:
+            found = await client.call("search_tools", {"query": "select:up__content"})
+            assert [each["description"] for each in found["structuredContent"]["tools"]] == ["An earlier one."]
         for _ in range(2):
             await client.call("up__content", {})
         assert kept("An earlier one.")
@@ -95,7 +101,7 @@ async def test_nothing_keeps_the_definition_that_a_called_tool_had_before(remote
 
 @pytest.mark.requirement("proxy.changed_tools.shown")
 @pytest.mark.parametrize("trust", [True, False])
-@pytest.mark.parametrize("upstream_era", ["handshake", "modern"])
+@by_upstream_each_way
 async def test_an_answer_given_after_another_change_is_for_what_was_shown(
     upstream_era: str, trust: bool, remote: Entry, tmp_path: Path
 ) -> None:
@@ -131,7 +137,7 @@ async def test_an_answer_given_after_another_change_is_for_what_was_shown(
 
 @pytest.mark.requirement("proxy.changed_tools.shown")
 @pytest.mark.parametrize("settings", [{}, {"permissions": {"ask": ["mcp__up__content"]}}])
-@pytest.mark.parametrize("upstream_era", ["handshake", "modern"])
+@by_upstream_each_way
 async def test_an_answer_in_a_later_round_is_not_taken_for_a_tool_that_has_changed_meanwhile(
     upstream_era: str, settings: Json, remote: Entry, tmp_path: Path
 ) -> None:
@@ -147,7 +153,7 @@ async def test_an_answer_in_a_later_round_is_not_taken_for_a_tool_that_has_chang
 
 
 @pytest.mark.requirement("proxy.rounds")
-@by_era
+@by_era_each_way
 async def test_consent_counts_for_all_rounds_of_one_call_and_for_no_other_arguments(
     era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -194,7 +200,7 @@ RULES: list[tuple[Json, list[str] | None]] = [
 
 @pytest.mark.requirement("rules.names")
 @pytest.mark.parametrize(("rules", "expected"), RULES)
-@by_era
+@by_era_each_way
 async def test_rules_decide_on_tools_of_upstreams(
     era: str, rules: Json, expected: list[str] | None, remote: Entry, tmp_path: Path
 ) -> None:
@@ -202,6 +208,10 @@ async def test_rules_decide_on_tools_of_upstreams(
     entry = remote(era, trust=False)
     async with proxied(tmp_path, {"up": entry}, era, settings={"permissions": rules}, answer=person) as client:
         assert ("up__content" in await client.listed("tools")) is (expected is not None)
+        if expected is None and Way.is_through:
+            with pytest.raises(AnswerError, match="'up__content' is not registered"):
+                await client.call("up__content", {})
+            return
         result = await client.call("up__content", {})
         assert bool(result.get("isError")) is (expected is None)
         assert len(person.messages) == len(expected or [])

@@ -148,6 +148,7 @@ async def test_what_an_upstream_asks_about_a_call_that_was_given_up_reaches_nobo
 
 
 @pytest.mark.requirement("proxy.changed_tools")
+@pytest.mark.usefixtures("each_way")
 async def test_consent_of_a_client_that_cannot_be_told_from_others_counts_for_one_call_only(tmp_path: Path) -> None:
     def answer(method: str, params: Json) -> Json:
         return {"action": "accept", "content": {"decision": "once"}}

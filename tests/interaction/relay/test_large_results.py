@@ -14,6 +14,7 @@ import pytest
 from mcp.client import Client
 from mcp_types import Implementation, RequestParamsMeta
 
+from server.upstreams import large_results
 from server.upstreams.large_results import MOST_SHOWN, RESULTS_URI
 from tests.harness import HANDSHAKE, MODERN, PEERS, connected, http_client, our_http_server, write_config
 from tests.peers.large_upstream import NEEDLE, rows
@@ -170,6 +171,18 @@ async def test_nobody_else_reads_it_and_who_cannot_come_back_gets_it_whole(root:
         with pytest.raises(Exception, match=r"(?i)not found|no such|unknown|resource"):
             await other.read_resource(link.uri)
         assert told(await called(anonymous, "lines", 30_000)).endswith(NEEDLE)
+
+
+@pytest.mark.requirement("results.large.lost")
+async def test_a_disk_that_takes_too_long_is_told_like_a_full_one(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_results, "WRITE_SECONDS", 0.0)
+    async with connected("memory", HANDSHAKE, root, settings(tmp_path)) as client:
+        result = await called(client, "lines", 30_000)
+        assert "could not be written" in told(result)
+        assert result.meta is not None
+        assert result.meta["coretools-mcp/facts"]["outputFile"] is None
 
 
 @pytest.mark.requirement("results.large.lost")

@@ -12,11 +12,11 @@ import pytest
 
 from server.settings.files import LOCK_NAME
 from server.upstreams.lock_file import lock_text, parse_lock
-from tests.harness import command_line, write_config
+from tests.harness import HANDSHAKE, command_line, connected, write_config
 from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import Json, listing, proxied
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.eras import by_era_each_way
 from tests.interaction.relay.questions import FORM, suspended
 from tests.waiting import until
 
@@ -41,7 +41,7 @@ def error_of(result: Json) -> str:
 
 
 @pytest.mark.requirement("lock.stops")
-@by_era
+@by_era_each_way
 async def test_a_changed_tool_is_listed_in_our_words_and_runs_after_the_person_has_approved_it(
     era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -71,7 +71,7 @@ async def test_a_changed_tool_is_listed_in_our_words_and_runs_after_the_person_h
 
 
 @pytest.mark.requirement("lock.stops")
-@by_era
+@by_era_each_way
 async def test_a_new_tool_is_stopped_and_approved_alone(era: str, remote: Entry, tmp_path: Path) -> None:
     servers = {"up": remote(era)}
     path = await locked(tmp_path, servers)
@@ -87,6 +87,7 @@ async def test_a_new_tool_is_stopped_and_approved_alone(era: str, remote: Entry,
 
 
 @pytest.mark.requirement("lock.person")
+@pytest.mark.usefixtures("each_way")
 async def test_no_dialog_of_a_client_approves_a_tool_and_the_refusal_says_how_a_person_can(
     remote: Entry, tmp_path: Path
 ) -> None:
@@ -101,6 +102,36 @@ async def test_no_dialog_of_a_client_approves_a_tool_and_the_refusal_says_how_a_
         assert EVIL not in said
 
 
+@pytest.mark.requirement("lock.whole")
+async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entry, tmp_path: Path) -> None:
+    servers = {"up": remote("handshake")}
+    path = await locked(tmp_path, servers)
+    before, person = path.read_bytes(), Person("approve")
+    async with proxied(tmp_path, servers, "handshake", settings=YOLO, answer=person) as client:
+        await change(client, "up", description=f"{'Harmless. ' * 4_000}{EVIL}")
+        refused = await client.call("up__content", {})
+        assert refused["_meta"]["coretools-mcp/error"]["type"] == "execution_denied"
+        assert "coretools-mcp lock --approve up__content" in error_of(refused)
+    assert (person.messages, path.read_bytes()) == ([], before)
+
+
+@pytest.mark.requirement("lock.person")
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+async def test_no_dialog_of_a_client_lets_a_model_write_the_file(sandbox: str, root: Path, tmp_path: Path) -> None:
+    path = root / LOCK_NAME
+    path.write_bytes(before := lock_text({}))
+    settings = {"confirmation": {"whenUnavailable": "client"}, "shell": {"sandbox": sandbox}}
+    async with connected("memory", HANDSHAKE, root, write_config(tmp_path, settings)) as client:
+        for tool, arguments in (
+            ("write_file", {"file_path": str(path), "content": "{}"}),
+            ("edit", {"file_path": str(path), "old_string": "formula", "new_string": "x"}),
+            ("run_shell_command", {"command": f"echo x > {LOCK_NAME}", "description": "d"}),
+        ):
+            result = await client.call_tool(tool, arguments)
+            assert "Nobody could be asked for consent" in str(result.content[0])
+    assert path.read_bytes() == before
+
+
 @pytest.mark.requirement("lock.closed")
 @pytest.mark.parametrize(
     ("content", "why"),
@@ -108,11 +139,14 @@ async def test_no_dialog_of_a_client_approves_a_tool_and_the_refusal_says_how_a_
         (b'{"formula": 1, "servers": {}', "not JSON"),
         (b'<<<<<<< HEAD\n{"formula": 1}\n=======\n{}\n>>>>>>> other\n', "conflict marks of a merge"),
         (b'{"formula": 2, "servers": {}}', "another formula (2)"),
+        (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "another formula (inf)"),
         (b'{"formula": 1, "servers": {}, "servers": {}}', "stands twice"),
+        (b'{"formula": 1, "servers": {"\\u001b[2J": 1}}', "at servers.\N{SYMBOL FOR ESCAPE}[2J belongs"),
         (b'{"formula": 1, "servers": {"up": {"tools": {"content": {"description": "short"}}}}}', "servers.up.tools"),
         (b"[" * 100_000, "nested too deeply"),
         (b"\xff\xfe", "not JSON"),
         (b"", "not JSON"),
+        (b'{"formula": 1' + b"0" * 5_000 + b"}", "another formula"),
     ],
 )
 async def test_a_lock_file_that_cannot_be_used_closes_every_tool_and_says_why(
@@ -161,6 +195,7 @@ async def test_what_stops_is_told_once_in_the_log(
 
 
 @pytest.mark.requirement("lock.shown")
+@pytest.mark.usefixtures("each_way")
 async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entry, tmp_path: Path) -> None:
     """The server changes once more while the question is open; without the lock file it can be told to."""
     servers = {"up": remote("handshake")}
@@ -186,7 +221,27 @@ async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entr
     assert path.read_bytes() == before
 
 
+@pytest.mark.requirement("lock.shown")
+@pytest.mark.parametrize("content", [lock_text({}), b"damaged"])
+async def test_a_yes_to_a_call_counts_no_more_where_the_tool_was_stopped_meanwhile(
+    content: bytes, remote: Entry, tmp_path: Path
+) -> None:
+    servers = {"up": remote("handshake", trust=False)}
+    path = await locked(tmp_path, servers)
+
+    async def answer(method: str, params: Json) -> Json:
+        path.write_bytes(content)
+        while await client.listed("tools") == before:
+            pass
+        return Person()(method, params)
+
+    async with proxied(tmp_path, servers, "handshake", answer=answer) as client:
+        before = await client.listed("tools")
+        assert f"it is not approved in {LOCK_NAME} any more" in error_of(await client.call("up__content", {}))
+
+
 @pytest.mark.requirement("lock.person")
+@pytest.mark.usefixtures("each_way")
 async def test_an_answer_to_an_earlier_round_approves_no_tool_that_has_changed_meanwhile(
     remote: Entry, tmp_path: Path
 ) -> None:

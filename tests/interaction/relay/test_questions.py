@@ -17,6 +17,7 @@ from tests.interaction.relay.clients import (
     AnswerError,
     Json,
     answering,
+    called,
     proxied,
     said,
     scripted,
@@ -24,7 +25,7 @@ from tests.interaction.relay.clients import (
     until_there,
 )
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.eras import by_era, by_eras
+from tests.interaction.relay.eras import by_era_each_way, by_eras, by_eras_each_way, by_upstream_each_way
 from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING, URL, suspended
 from tests.waiting import until
 
@@ -95,7 +96,7 @@ ANNOUNCED: list[Json] = [{}, {"elicitation": {}}, {"elicitation": {"form": {}}},
 @pytest.mark.parametrize(
     "announced", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, ALL, {"sampling": {"x": 1}}]
 )
-@by_eras
+@by_eras_each_way
 async def test_nothing_is_announced_that_the_client_has_not_announced(
     client_era: str, upstream_era: str, announced: Json, remote: Entry, tmp_path: Path
 ) -> None:
@@ -116,15 +117,15 @@ async def test_nothing_is_announced_that_the_client_has_not_announced(
 
 
 @pytest.mark.requirement("relay.announced")
-@by_eras
+@by_eras_each_way
 async def test_tasks_reach_neither_side_and_who_wishes_one_gets_the_result(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     announced: Json = {"sampling": {}, "tasks": {"list": {}, "requests": {"sampling": {"createMessage": {}}}}}
     async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=announced) as client:
         assert set((await client.told("up__whoami"))["capabilities"]) == {"sampling"}
-        called: Json = {"name": "up__echo", "arguments": {}, "task": {"ttl": 60_000}}
-        received = (await client.request("tools/call", called))["structuredContent"]["params"]
+        asked = {**called("up__echo", {}), "task": {"ttl": 60_000}}
+        received = (await client.request("tools/call", asked))["structuredContent"]["params"]
         assert received["name"] == "echo"
         assert "task" not in received
 
@@ -154,7 +155,7 @@ NEVER_ASKED: list[Json] = [
 
 
 @pytest.mark.requirement("relay.announced")
-@by_eras
+@by_eras_each_way
 async def test_what_is_no_question_and_where_nobody_may_be_sent_is_refused_without_a_word_to_the_client(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ async def test_what_is_no_question_and_where_nobody_may_be_sent_is_refused_witho
 
 
 @pytest.mark.requirement("relay.questions")
+@pytest.mark.usefixtures("each_way")
 async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds_back(
     remote: Entry, tmp_path: Path
 ) -> None:
@@ -193,7 +195,7 @@ async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds
 
 
 @pytest.mark.requirement("relay.visible_forms")
-@by_eras
+@by_eras_each_way
 async def test_a_form_hides_nothing_and_its_names_and_choices_stay_as_they_are(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -220,7 +222,7 @@ async def test_a_form_hides_nothing_and_its_names_and_choices_stay_as_they_are(
 
 
 @pytest.mark.requirement("relay.questions")
-@by_eras
+@by_eras_each_way
 async def test_questions_of_calls_at_once_are_all_answered(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -244,6 +246,7 @@ async def test_questions_of_calls_at_once_are_all_answered(
 
 
 @pytest.mark.requirement("relay.suspended")
+@pytest.mark.usefixtures("each_way")
 async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_answered(
     remote: Entry, tmp_path: Path
 ) -> None:
@@ -264,7 +267,7 @@ async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_ans
 
 
 @pytest.mark.requirement("relay.suspended")
-@pytest.mark.parametrize("upstream_era", ["handshake", "modern"])
+@by_upstream_each_way
 async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
     upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -280,14 +283,15 @@ async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
         params, result = await suspended(client, "up__ask", {"questions": [FORM]})
         answers = await client.answers_to(result)
         state = answers["requestState"]
-        await refused({**params, **answers, "arguments": {"questions": [URL]}})
-        await refused({**params, **answers, "name": "up__wait"})
+        await refused({**called("up__ask", {"questions": [URL]}), **answers})
+        await refused({**called("up__wait", {"questions": [FORM]}), **answers})
         await refused({**params, **answers, "requestState": state[:-2] + ("aa" if state[-2:] != "aa" else "bb")})
         assert said(await client.request("tools/call", {**params, **answers})) == [ANSWERS["accept"]]
         await refused({**params, **answers})
 
 
 @pytest.mark.requirement("relay.suspended")
+@pytest.mark.usefixtures("each_way")
 async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(remote: Entry, tmp_path: Path) -> None:
     answer = answering(elicitation=ANSWERS["accept"])
     async with proxied(tmp_path, {"up": remote("handshake")}, "modern", answer=answer) as client:
@@ -300,6 +304,7 @@ async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(
 
 
 @pytest.mark.requirement("relay.suspended")
+@pytest.mark.usefixtures("each_way")
 async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: Path) -> None:
     async with proxied(
         tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answering(elicitation=ANSWERS["accept"])
@@ -331,6 +336,7 @@ REFUSED = 'asked {"action": "cancel"}\n'
 
 
 @pytest.mark.requirement("relay.void_questions")
+@pytest.mark.usefixtures("each_way")
 async def test_questions_of_cancelled_calls_are_withdrawn_even_if_the_upstream_leaves_them_open(tmp_path: Path) -> None:
     """More calls than questions that may be open, and then one whose question is answered."""
     tale, silent = tmp_path / "tale", Silent()
@@ -347,6 +353,7 @@ async def test_questions_of_cancelled_calls_are_withdrawn_even_if_the_upstream_l
 
 
 @pytest.mark.requirement("relay.void_questions")
+@pytest.mark.usefixtures("each_way")
 async def test_a_question_ends_with_the_answer_of_the_last_call_that_was_open_when_it_came(tmp_path: Path) -> None:
     """The first call makes the upstream ask; the second one is answered before it."""
     tale, go, silent = tmp_path / "tale", tmp_path / "go", Silent()
@@ -367,7 +374,7 @@ async def test_a_question_ends_with_the_answer_of_the_last_call_that_was_open_wh
 
 
 @pytest.mark.requirement("relay.questions")
-@by_eras
+@by_eras_each_way
 async def test_a_question_that_is_open_is_withdrawn_when_its_call_is_cancelled(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -400,7 +407,7 @@ HOSTS = {
 
 
 @pytest.mark.requirement("relay.addresses")
-@by_eras
+@by_eras_each_way
 async def test_an_address_says_its_host_and_has_an_id_where_the_revision_of_the_client_has_them(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -425,7 +432,7 @@ async def test_an_address_says_its_host_and_has_an_id_where_the_revision_of_the_
 
 
 @pytest.mark.requirement("relay.addresses")
-@by_era
+@by_era_each_way
 async def test_addresses_that_a_call_needs_to_be_opened_first_are_told_as_in_a_question(
     era: str, tmp_path: Path
 ) -> None:
@@ -449,7 +456,7 @@ async def test_addresses_that_a_call_needs_to_be_opened_first_are_told_as_in_a_q
 
 
 @pytest.mark.requirement("relay.addresses")
-@by_era
+@by_era_each_way
 async def test_that_an_address_is_done_with_is_told_in_the_handshake_era(era: str, tmp_path: Path) -> None:
     done = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1", "x-unknown": 1}}
     tools = {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]}
@@ -478,7 +485,7 @@ USED: Json = {
 
 @pytest.mark.requirement("relay.sampling")
 @pytest.mark.parametrize("has_tools", [True, False])
-@by_eras
+@by_eras_each_way
 async def test_sampling_with_tools_reaches_a_client_that_has_announced_it(
     client_era: str, upstream_era: str, has_tools: bool, remote: Entry, tmp_path: Path
 ) -> None:

@@ -9,14 +9,14 @@ import pytest
 from tests.interaction.relay.clients import AnswerError, proxied, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.echoes import check_echo
-from tests.interaction.relay.eras import by_eras
+from tests.interaction.relay.eras import by_eras_each_way
 from tests.peers.asking_upstream import CONTENT, ECHO, UNKNOWN
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("relay.results")
-@by_eras
+@by_eras_each_way
 async def test_arguments_and_results_cross_untouched(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -32,7 +32,7 @@ async def test_arguments_and_results_cross_untouched(
 
 
 @pytest.mark.requirement("relay.errors")
-@by_eras
+@by_eras_each_way
 async def test_errors_of_an_upstream_come_whole_and_none_of_ours_with_them(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:

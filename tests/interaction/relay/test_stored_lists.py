@@ -25,11 +25,12 @@ from tests.interaction.relay.clients import (
     app_of,
     client_on,
     having,
+    in_its_way,
     listing,
     proxied,
     said,
 )
-from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.eras import by_era, by_era_each_way
 from tests.interaction.relay.network import network
 from tests.interaction.relay.watching import listening
 from tests.waiting import until
@@ -88,8 +89,9 @@ async def serving(
     folder: Path, *servers: Changing, era: str = "handshake", answer: Answer | None = None, settings: Json | None = None
 ) -> AsyncGenerator[tuple[App, WireClient]]:
     """A server of ours in this process, and its client."""
-    written: Json = {"tools": {"builtIn": False}, "mcpServers": {each.alias: each.entry for each in servers}}
-    app = app_of(write_config(folder, {**written, **(settings or {})}))
+    entries = {each.alias: each.entry for each in servers}
+    written: Json = {"tools": {"builtIn": False}, "mcpServers": entries, **(settings or {})}
+    app = app_of(write_config(folder, in_its_way(written)))
     async with app.running(), client_on(InMemoryTransport(app.server), era, answer=answer) as client:
         yield app, client
 
@@ -184,7 +186,7 @@ async def test_only_the_lists_that_are_other_ones_are_announced_when_a_server_an
 
 
 @pytest.mark.requirement("catalogue.calls")
-@by_era
+@by_era_each_way
 async def test_a_call_waits_for_its_server_and_nobody_is_asked_before(era: str, tmp_path: Path) -> None:
     person = Person()
     up = Changing(tmp_path, entry={"trust": False})
@@ -211,6 +213,7 @@ async def test_a_call_waits_for_its_server_and_nobody_is_asked_before(era: str, 
 
 
 @pytest.mark.requirement("catalogue.calls")
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("is_read_only", [False, True])
 async def test_what_a_tool_is_now_decides_on_its_call(is_read_only: bool, tmp_path: Path) -> None:
     up = Changing(tmp_path)
@@ -232,7 +235,7 @@ async def test_what_a_tool_is_now_decides_on_its_call(is_read_only: bool, tmp_pa
 
 
 @pytest.mark.requirement("catalogue.calls")
-@by_era
+@by_era_each_way
 async def test_a_tool_that_its_server_has_no_more_is_answered_with_a_sentence(era: str, tmp_path: Path) -> None:
     up = Changing(tmp_path)
     up.answers(**LISTED)
@@ -268,6 +271,7 @@ async def test_a_refused_tool_is_not_listed_and_its_call_is_refused_while_its_se
 
 
 @pytest.mark.requirement("catalogue.calls")
+@pytest.mark.usefixtures("each_way")
 async def test_a_call_that_waits_longer_than_its_time_is_answered_and_nobody_was_asked(tmp_path: Path) -> None:
     person = Person()
     up = Changing(tmp_path, entry={"trust": False, "timeout": 100})

@@ -31,10 +31,11 @@ from tests.interaction.relay.clients import (
     Json,
     WireClient,
     accepting,
+    called,
     proxied,
     said,
 )
-from tests.interaction.relay.eras import ERAS
+from tests.interaction.relay.eras import ERAS, with_call_tool
 from tests.interaction.relay.network import TOKENS, network
 from tests.interaction.relay.questions import URL
 from tests.waiting import until
@@ -57,6 +58,7 @@ FORM: Json = {
 }
 
 by_way = pytest.mark.parametrize("way", ["stdio", "http"])
+by_way_each_way = with_call_tool(["way"], [["stdio"], ["http"]], ["http"])
 by_client = pytest.mark.parametrize("era", ERAS)
 
 
@@ -80,8 +82,8 @@ def knowing(folder: Path, entry: Json, **more: Any) -> AbstractAsyncContextManag
 
 async def begun(client: WireClient, label: str = "one", **fields: Any) -> str:
     """The id of a task that stays as it is until `settle` is called."""
-    given = {"name": "up__manual", "arguments": {"label": label, "fields": {**QUICK, **fields}}}
-    result = await client.request("tools/call", given)
+    given = {"label": label, "fields": {**QUICK, **fields}}
+    result = await client.request("tools/call", called("up__manual", given))
     assert (result["resultType"], result["status"]) == ("task", "working")
     return result["taskId"]
 
@@ -263,7 +265,7 @@ async def test_who_does_not_know_tasks_cannot_ask_for_them(era: str, entries: di
 
 
 @pytest.mark.requirement("tasks.result")
-@by_way
+@by_way_each_way
 async def test_the_result_of_a_task_is_given_as_that_of_a_call(
     way: str, entries: dict[str, Json], remote: Any, tmp_path: Path
 ) -> None:
@@ -285,7 +287,7 @@ async def test_the_result_of_a_task_is_given_as_that_of_a_call(
 
 
 @pytest.mark.requirement("tasks.questions")
-@by_way
+@by_way_each_way
 async def test_questions_of_a_task_say_whose_they_are_and_each_is_answered_once(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:

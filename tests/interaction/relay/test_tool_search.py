@@ -241,7 +241,7 @@ async def test_what_rules_hide_and_what_only_apps_call_is_neither_found_nor_desc
     settings = {**ON, "permissions": {"deny": ["shop__createIssue", "dark__*"]}}
     servers = {"shop": shop(), "dark": shop(tool("lamp"))}
     async with proxied(tmp_path, servers, era, settings=settings) as client:
-        for name in ("shop__createIssue", "shop__page_only", "dark__lamp", "shop__none"):
+        for name in ("shop__createIssue", "shop__page_only", "page_only", "dark__lamp", "shop__none"):
             assert await found(client, name) == []
             assert await found(client, f"select:{name}") == []
             assert f"'{name}' is not registered" in await told_no(client, "describe_tool", {"name": name})
@@ -249,6 +249,12 @@ async def test_what_rules_hide_and_what_only_apps_call_is_neither_found_nor_desc
         assert "dark" not in (await client.listed("tools"))["search_tools"]["description"]
         refusal = await told_no(client, "call_tool", {"name": "shop__refund_paiment"})
         assert "Did you mean shop__refund_payment" in refusal
+        for name in ("shop__createIsue", "shop__page_onli", "dark__lampe"):
+            for refusal in (await told_no(client, "call_tool", {"name": name}), await told_no(client, name, {})):
+                assert f"'{name}' is not registered" in refusal
+                assert not any(
+                    hidden in refusal for hidden in ("createIssue", "page_only", "dark__lamp,", "dark__lamp?")
+                )
 
 
 @pytest.mark.requirement("search.refused")

@@ -12,7 +12,7 @@ from server.upstreams.session import questions
 from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import PROGRESS, AnswerError, proxied, said, stdio_entry, until_there
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.eras import by_era, by_eras
+from tests.interaction.relay.eras import by_era, by_eras, by_eras_each_way
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ LEFT_OUT = re.compile(r"The server up sent more than 5 messages in a second; (\d
 
 
 @pytest.mark.requirement("relay.progress")
-@by_eras
+@by_eras_each_way
 async def test_progress_comes_whole_and_in_order_before_the_result(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -40,7 +40,7 @@ async def test_progress_comes_whole_and_in_order_before_the_result(
 
 
 @pytest.mark.requirement("relay.logs")
-@by_eras
+@by_eras_each_way
 async def test_log_messages_reach_who_wants_them(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
@@ -140,7 +140,7 @@ async def test_a_call_without_progress_ends_in_its_time_and_progress_gives_it_mo
 
 
 @pytest.mark.requirement("relay.time_limit")
-@by_eras
+@by_eras_each_way
 async def test_a_cancelled_call_ends_the_work_of_the_upstream(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
 import pytest
 
-from tests.waiting import until
+from tests.waiting import CEILING, until
+from tools.contract.threads import Threads
 from tools.shell.output import MOST_WAITING
-from tools.shell.private_folders import PREFIX, OutputFile, PrivateFolders
+from tools.shell.private_folders import PREFIX, OutputFile, PrivateFolder, PrivateFolders
 
 pytestmark = pytest.mark.anyio
 
@@ -127,6 +130,28 @@ async def test_what_waits_for_the_disk_is_told_and_written_in_order(tmp_path: Pa
     assert rooms[-1] == 0
     assert Path(file.path).read_bytes() == b"".join(pieces)
     await store.aclose()
+
+
+@pytest.mark.requirement("shell.output.faults")
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are looked for in /proc")
+async def test_a_file_that_is_closed_while_it_is_written_is_let_go_of_after_that(tmp_path: Path) -> None:
+    goes_on, writers = threading.Event(), Threads(1)
+    path = tmp_path / "client"
+
+    def make(_path: str) -> None:
+        path.mkdir()
+        goes_on.wait(CEILING)
+
+    folder = PrivateFolder(str(path), 100, 100, writers, make)
+    file = folder.open()
+    file.write(b"text")
+    with anyio.move_on_after(0) as scope:
+        await file.close()
+    assert scope.cancelled_caught
+    goes_on.set()
+    await until(lambda: Path(file.path).is_file() and Path(file.path).read_bytes() == b"text")
+    await until(lambda: file.path not in {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()})
+    writers.close()
 
 
 @pytest.mark.requirement("shell.output.faults")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from server.settings.files import LOCK_NAME
 from tools.permissions.auto_run_files import why_protected
 
 PROTECTED = [
@@ -24,7 +25,7 @@ PROTECTED = [
     ".idea/workspace.xml",
     "my.code-workspace",
     ".mcp.json",
-    "mcp.lock.json",
+    LOCK_NAME,
     "deep/MCP.lock.JSON",
     ".coretools/settings.json",
     ".qwen/settings.json",

@@ -13,7 +13,9 @@ import pytest
 
 from server.live_settings import new_settings
 from server.settings import SettingsReport, load_settings
+from server.settings.files import LOCK_NAME
 from server.settings.trust import digest, trust_file, trust_folder
+from server.upstreams.lock_file import lock_text
 from tests.settings_cases import write
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +95,18 @@ async def test_a_file_put_in_place_by_a_rename_is_seen_and_a_mere_touch_gives_no
         with anyio.move_on_after(25 * LOOK_SECONDS) as scope:
             await anext(changes)
         assert scope.cancelled_caught
+
+
+@pytest.mark.requirement("lock.live")
+async def test_a_lock_file_that_was_written_and_is_as_before_again_is_told(environ: dict[str, str], file: Path) -> None:
+    lock = file.with_name(LOCK_NAME)
+    write(file, {"http": {"port": 1}})
+    lock.write_bytes(lock_text({}))
+    async with aclosing(new_settings(load_settings([str(file)], {}, environ), LOOK_SECONDS)) as changes:
+        write(file, {"http": {"port": 2}})
+        report = await following(changes)
+        os.utime(lock, (1, 1))
+        assert await following(changes) == report
 
 
 @pytest.mark.requirement("settings.live.restrictions")

@@ -12,8 +12,9 @@ import pytest
 from server.live_settings import LiveSettings, waiting_for_restart
 from server.settings import SettingsReport, load_settings
 from server.tool_services import permission_policy
-from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.upstreams.catalog.tools import DiscoveredMCPTool, StoppedMCPTool
 from server.upstreams.connection import Upstream
+from server.upstreams.lock_file import Lock
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.session.listing import Kind
 from tests.harness import stdio_upstream
@@ -111,6 +112,33 @@ async def test_only_upstreams_whose_entry_changed_are_restarted_and_calls_of_oth
             await running.registry.discover_all_tools()
         tasks.cancel_scope.cancel()
     assert len(running.changes) == 1
+
+
+@pytest.mark.requirement("lock.live")
+async def test_what_was_approved_here_counts_no_more_once_the_file_is_as_before(
+    environ: dict[str, str], file: Path
+) -> None:
+    running = Running(file, environ, {})
+    await running.pool.use_lock(Lock("x", content=b"approved here"))
+    async with anyio.create_task_group() as tasks:
+        await running.live.apply(running.live.report, tasks)
+    assert running.pool.catalog.lock is None
+
+
+@pytest.mark.requirement("lock.stops")
+async def test_a_lock_file_counts_for_every_tool_where_the_call_that_wrote_it_is_cancelled(
+    environ: dict[str, str], file: Path
+) -> None:
+    running = Running(file, environ, {"mcpServers": {"up": stdio_upstream()}})
+    many: list[dict[str, Any]] = [{"name": f"t{number}"} for number in range(5_000)]
+    (up,) = running.pool.upstreams
+    up.offer.lists["tools"] = many
+    running.pool.catalog.set_listed("up", many, refusing(up))
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await running.pool.use_lock(Lock("x", content=b""))
+    assert running.pool.catalog.standings("up") == {"new": len(many)}
+    assert isinstance(running.registry.get_tool("up__t1"), StoppedMCPTool)
 
 
 def is_read_only(tool: object) -> bool:
