@@ -115,14 +115,16 @@ async def _serve(
             stop() if stop is not None else group.cancel_scope.cancel()
 
         group.start_soon(_stop_on_signal, end)
-        async with app.running():
-            group.start_soon(_answer_person, app, transport)
-            try:
-                await work(app)
-            finally:
-                watchdog.leaving()
-        if observation is not None and observation.telemetry is not None:
-            await observation.telemetry.aclose()
+        try:
+            async with app.running():
+                group.start_soon(_answer_person, app, transport)
+                try:
+                    await work(app)
+                finally:
+                    watchdog.leaving()
+        finally:
+            if observation is not None and observation.telemetry is not None:
+                await observation.telemetry.aclose()
         group.cancel_scope.cancel()
     return ended_by
 

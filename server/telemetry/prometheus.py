@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -134,10 +135,12 @@ def _of_process() -> dict[str, float]:
         "process_cpu_seconds_total": times.user + times.system,
         "process_start_time_seconds": BEGAN,
     }
+    if sys.platform == "win32":
+        return found
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         found["process_resident_memory_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
         found["process_open_fds"] = len(os.listdir("/proc/self/fd"))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         pass
     return found

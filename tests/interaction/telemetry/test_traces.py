@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import httpx2
 import pytest
 from mcp.client import Client
 from mcp.client._memory import InMemoryTransport
@@ -32,7 +34,8 @@ from server.telemetry.observation import Observation
 from server.telemetry.open_telemetry import Telemetry
 from server.telemetry.operation import BUCKETS, MOST_NAMES, OTHER, Names, Operation
 from tests.harness import HANDSHAKE, MODERN, PEERS, own_state, server_arguments, speaking, stdio_upstream, write_config
-from tests.waiting import until
+from tests.interaction.raw_clients import http_server
+from tests.waiting import CEILING, until
 
 pytestmark = pytest.mark.anyio
 
@@ -99,6 +102,31 @@ async def test_a_call_through_us_is_one_trace_of_three_processes(root: Path, tmp
     assert attributes["mcp.method.name"] == "tools/call"
     assert attributes["coretools_mcp.upstream"] == "sums"
     assert attributes["network.transport"] == "pipe"
+
+
+@pytest.mark.requirement("telemetry.context")
+async def test_a_context_in_meta_counts_before_that_of_the_http_header_which_is_linked(
+    root: Path, tmp_path: Path
+) -> None:
+    other = "c" * 32
+    headers = {"traceparent": f"00-{other}-{PARENT}-01", "accept": "application/json, text/event-stream"}
+    envelope = {"protocolVersion": MODERN, "clientCapabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    meta = {f"io.modelcontextprotocol/{key}": value for key, value in envelope.items()}
+    headers |= {"mcp-protocol-version": MODERN, "mcp-method": "tools/list"}
+    with collector() as (url, spans):
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_METRICS_EXPORTER": "none", "OTEL_BSP_SCHEDULE_DELAY": "50"}
+        with http_server(root, write_config(tmp_path, {}), {**own_state(), **otel}) as base:
+            async with httpx2.AsyncClient(base_url=base, headers=headers) as http:
+                for more in ({}, {"traceparent": TRACEPARENT}):
+                    params = {"_meta": {**meta, **more}}
+                    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
+                    answer = await http.post("/mcp", json=message)
+                    assert answer.status_code == 200, answer.text
+            await until(lambda: sum(span.name == "tools/list" for span in spans) == 2)
+    by_header, by_meta = (span for span in spans if span.name == "tools/list")
+    assert (by_header.trace_id.hex(), by_header.parent_span_id.hex()) == (other, PARENT)
+    assert (by_meta.trace_id.hex(), by_meta.parent_span_id.hex()) == (TRACE, PARENT)
+    assert [link.trace_id.hex() for link in by_meta.links] == [other]
 
 
 class Traced:
@@ -325,3 +353,27 @@ def test_variables_that_do_no_good_stop_no_server(root: Path, environ: dict[str,
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.requirement("telemetry.trace")
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+def test_what_was_traced_is_sent_when_a_signal_ends_the_server(root: Path) -> None:
+    with collector() as (url, spans):
+        otel = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+            "OTEL_METRICS_EXPORTER": "none",
+            "OTEL_BSP_SCHEDULE_DELAY": "600000",
+        }
+        command = [sys.executable, *server_arguments(root, None)]
+        about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}) + "\n"
+        env = {**own_state(), **otel}
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(line.encode())
+            process.stdin.flush()
+            process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            process.wait(CEILING)
+    assert [span.name for span in spans] == ["initialize"]
