@@ -33,7 +33,7 @@ TITLES: Mapping[str, str] = {
     "results": "how results are shown",
     "tools": "which tools there are",
     "workspace": "the folders that tools may touch",
-    "limits": "how much one call may return",
+    "limits": "how much one call may return, and how many there may be",
     "shell": "how commands run",
     "web": "what may be fetched, and who searches",
     "memory": "where memories are kept",

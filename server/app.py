@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import metadata
 from itertools import chain
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import mcp_types as types
@@ -49,6 +49,9 @@ from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.permissions.rules import hidden_paths
 from tools.planning.todo_lists import TodoLists
+
+if TYPE_CHECKING:
+    from server.telemetry.observation import Observation
 
 ServedOver = Literal["stdio", "network"]  # who answers where nobody can be asked: on stdio the client's own dialog
 
@@ -118,9 +121,10 @@ class CoreServer(Server[dict[str, Any]]):
 class App:
     """One running server, made in a running event loop: registry, clients, consent, upstreams, and what joins them."""
 
-    def __init__(self, report: SettingsReport, served_over: ServedOver) -> None:
+    def __init__(self, report: SettingsReport, served_over: ServedOver, observation: Observation | None = None) -> None:
         self._settings = settings = report.settings
         self._tasks: TaskGroup | None = None
+        self.metrics: Callable[[], Awaitable[str]] | None = None  # what is counted, as a text, where anything is
         self.started = anyio.Event()
         """Set when a client is really there."""
         self.registry = ToolRegistry()
@@ -176,6 +180,7 @@ class App:
                 before=self.clients.of,
                 bus=bus,
                 changed=self._list_changed,
+                observer_of=None if observation is None else observation.of_upstream,
             ),
         )
         self.pool = self.proxy.pool
@@ -224,6 +229,15 @@ class App:
         # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
         self.server.middleware.clear()
         self.server.middleware += [self.tools.answer_as_it_is, self.proxy]
+        if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
+            from server.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
+
+            self.server.middleware.insert(0, CallLimits(settings.limits))
+        if observation is not None:
+            observation.find_tool = self.registry.find
+            if observation.metrics is not None:
+                self.metrics = partial(observation.metrics.text, self.clients, self.proxy)
+            self.server.middleware.insert(0, observation)
         self.oversight = Oversight(
             live=self.live,
             clients=self.clients,

@@ -17,6 +17,7 @@ from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.consent.confirmers import QUESTION_KEY
+from server.consent.pending_questions import ASKED
 from server.json_rpc import Json, as_mapping
 from server.principals import principal_of
 from server.sdk_seams import Connection, Outbound, RequestContext, connection_of, outbound_of
@@ -166,7 +167,7 @@ class Exchange:
             # Upstreams of the 2026-07-28 revision give none, and this one demands it.
             params = {"elicitationId": secrets.token_hex(8), **params}
         try:
-            with anyio.fail_after(seconds):
+            with anyio.fail_after(seconds), ASKED:
                 return await self.outbound.send_raw_request(method, params)
         except (MCPError, NoBackChannelError, TimeoutError, RuntimeError):
             raise NotAskedError from None

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
@@ -21,9 +21,17 @@ from tools.contract.permission_subjects import Kind
 from tools.contract.process_limits import allow_open_files
 from tools.contract.threads import THREADS
 
+if TYPE_CHECKING:
+    from server.telemetry.observation import Observation
+
 logger = logging.getLogger(__name__)
 
 Transport = Literal["stdio", "http", "sse"]
+_TELEMETRY = (
+    *("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
+    *("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
+)
+"""The environment variables that ask for traces or metrics of OpenTelemetry."""
 CONTROL_SECONDS = 0.1  # how long after its first client a server can be asked by a person, so that lists come first
 
 
@@ -68,9 +76,29 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
                 is_ready=lambda: app.pool.is_settled,
                 descriptors=descriptors,
                 pages=pages.routes if pages is not None else (),
+                metrics=app.metrics,
             )
 
         return anyio.run(_serve, report, transport, watchdog, serve_network, stopping.set)
+
+
+def _observation(*, has_metrics: bool) -> Observation | None:
+    """What the variables of OpenTelemetry and the settings want to be measured; nothing is imported for nothing."""
+    wants_telemetry = any(map(os.environ.get, _TELEMETRY)) and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    if not has_metrics and not wants_telemetry:
+        return None
+    from server.telemetry.observation import Observation  # noqa: PLC0415 - only where somebody measures
+
+    observation = Observation()
+    if has_metrics:
+        from server.telemetry.prometheus import Metrics  # noqa: PLC0415 - the same
+
+        observation.metrics = Metrics()
+    if wants_telemetry:
+        from server.telemetry.open_telemetry import telemetry_of_environment  # noqa: PLC0415 - the same
+
+        observation.telemetry = telemetry_of_environment()
+    return observation if observation.metrics or observation.telemetry else None
 
 
 async def _serve(
@@ -85,7 +113,8 @@ async def _serve(
     # Before anything else: what is needed when there is too little of something.
     THREADS.start()
     watchdog.attach(asyncio.get_running_loop())
-    app = App(report, "stdio" if transport == "stdio" else "network")
+    observation = _observation(has_metrics=transport != "stdio" and report.settings.http.metrics)
+    app = App(report, "stdio" if transport == "stdio" else "network", observation)
     async with anyio.create_task_group() as group:
 
         def end(number: int) -> None:
@@ -94,12 +123,16 @@ async def _serve(
             stop() if stop is not None else group.cancel_scope.cancel()
 
         group.start_soon(_stop_on_signal, end)
-        async with app.running():
-            group.start_soon(_answer_person, app, transport)
-            try:
-                await work(app)
-            finally:
-                watchdog.leaving()
+        try:
+            async with app.running():
+                group.start_soon(_answer_person, app, transport)
+                try:
+                    await work(app)
+                finally:
+                    watchdog.leaving()
+        finally:
+            if observation is not None and observation.telemetry is not None:
+                await observation.telemetry.aclose()
         group.cancel_scope.cancel()
     return ended_by
 

@@ -18,7 +18,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
-from server.consent.pending_questions import PendingQuestions
+from server.consent.pending_questions import ASKED, PendingQuestions
 from server.json_rpc import as_mapping
 from server.sdk_seams import RequestContext, client_name, outbound_of
 from server.sealed_states import SealedStates
@@ -117,7 +117,7 @@ class ClientConfirmer:
             result = types.ElicitResult.model_validate(reply, by_name=False)
             return read_answer(question, result.action, result.content, style)
         try:
-            with anyio.fail_after(how.timeout_seconds):
+            with anyio.fail_after(how.timeout_seconds), ASKED:
                 result = await ctx.session.elicit_form(
                     render_question(question),
                     form_schema(question, style, ctx.protocol_version),

@@ -20,6 +20,23 @@ TOO_MANY = Unavailable(
 )
 
 
+class AskedQuestions:
+    """Counts the questions that people are asked in the middle of a request."""
+
+    asked = answered = open = 0
+
+    def __enter__(self) -> None:
+        self.asked += 1
+        self.open += 1
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.open -= 1
+        self.answered += kind is None
+
+
+ASKED = AskedQuestions()
+
+
 @dataclass(eq=False, slots=True)
 class PendingQuestion:
     """One question, which is answered once, or goes with its call."""
@@ -53,7 +70,7 @@ class PendingQuestions:
         self._waiting[pending.id] = pending
         self.on_change()
         try:
-            with pending.scope:
+            with pending.scope, ASKED:
                 await progress(0, None, f"Run {COMMAND} in a terminal to answer a question")
                 await pending.answered.wait()
         finally:

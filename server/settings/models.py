@@ -106,6 +106,9 @@ closed, else one of a client that has more than half of them; where there is non
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The most requests of clients that the server works on at once, those included that wait for an answer of their \
 client; others wait for at most their timeout. null is no limit."""
+    calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """The most calls in a minute that the server is sent, of all clients together; more are refused with the time to \
+come again. null is no limit."""
     prefix: Literal["alias", "none"] = "alias"
     """Whether tools are published as alias__tool or under their own names. Without the alias, a name that is taken \
 hides the tool."""
@@ -321,6 +324,9 @@ of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
 this one by a page that is served there, on whatever machine they are."""
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""
+    metrics: bool = False
+    """Whether /metrics shows counters in the text format of Prometheus, to those who show a token where one is \
+needed."""
 
     @property
     def is_loopback(self) -> bool:

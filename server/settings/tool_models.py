@@ -66,7 +66,7 @@ No shell reads it. Variables are expanded."""
 
 
 class LimitSettings(Section):
-    """`limits`: how much one call may return, and how large a request may be."""
+    """`limits`: how much one call may return, how large a request may be, and how many there may be."""
 
     read_lines: Count = _LIMITS.read_lines
     """Lines of one read without an explicit limit."""
@@ -85,6 +85,13 @@ class LimitSettings(Section):
 client can read. null passes everything on."""
     request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
     """Bytes of one request from a client."""
+    calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """The most calls of one client in a minute, requests for prompts, resources and completion included; more are \
+refused with the time to come again. A client is a token, else a session; all that have neither share the limit. null \
+is no limit."""
+    calls_at_once: Annotated[int | None, Field(ge=1, le=256)] = None
+    """The most of them that are at work at once, those included that wait for a person; more are refused. null leaves \
+256 over the network."""
 
     def for_tools(self) -> Limits:
         return Limits(**{name: value for name, value in self if hasattr(_LIMITS, name)})

@@ -10,7 +10,7 @@ import logging
 import re
 import socket
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from types import TracebackType
@@ -24,7 +24,7 @@ from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST
 from starlette.applications import Starlette
@@ -172,6 +172,7 @@ async def serve_http(
     is_ready: Callable[[], bool],
     descriptors: int,
     pages: Sequence[Route] = (),
+    metrics: Callable[[], Awaitable[str]] | None = None,
 ) -> None:
     """Serve until `stopping` is set; then uvicorn ends in order and closes what is open.
 
@@ -179,7 +180,9 @@ async def serve_http(
     show no token.
     """
     http = options.http
-    app = OpenRequests(http_app(server, options, lambda: is_ready() and not stopping.is_set(), pages=pages))
+    app = OpenRequests(
+        http_app(server, options, lambda: is_ready() and not stopping.is_set(), pages=pages, metrics=metrics)
+    )
     config = uvicorn.Config(
         app,
         http=ClientConnection,
@@ -266,6 +269,7 @@ def http_app(
     is_ready: Callable[[], bool],
     most_sessions: int = MOST_SESSIONS,
     pages: Sequence[Route] = (),
+    metrics: Callable[[], Awaitable[str]] | None = None,
 ) -> Starlette:
     """Both transports as one ASGI application, and whether it works, for whoever watches over it."""
 
@@ -311,6 +315,16 @@ def http_app(
         *(_metadata_routes(options.issuer) if options.issuer is not None else ()),
         *pages,
     ]
+    if metrics is not None:
+
+        async def show_metrics(request: Request) -> Response:
+            # Pages of others, whose names lead here, read nothing.
+            refusal = await TransportSecurityMiddleware(security).validate_request(request, is_post=False)
+            return refusal or Response(await metrics(), media_type="text/plain; version=0.0.4")
+
+        route = Route("/metrics", endpoint=show_metrics, methods=["GET"])
+        route.app = _for_known(route.app, options)
+        routes.append(route)
     answers = {404: leads_nowhere, 405: leads_nowhere}
     if not options.with_streamable:
         return Starlette(routes=routes, exception_handlers=answers)

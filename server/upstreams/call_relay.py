@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -282,6 +283,13 @@ class Relay:
 
     async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
         """Bring a request to its upstream, with a login where that wants one; the result, or one with questions."""
+        if upstream.rate is not None and not exchange.is_resumed and (wait := upstream.rate.take(anyio.current_time())):
+            raise ToolError(
+                ToolErrorType.TOO_MANY_CALLS,
+                f"The server {upstream.alias} was called {upstream.entry.calls_per_minute} times in a minute, which is "
+                f"the most (mcpServers.{upstream.alias}.callsPerMinute). This was not sent, so it had no effect; call "
+                f"again in {math.ceil(wait)} s.",
+            )
         if "login" in exchange.carried:
             if exchange.carried["target"] != request.target:  # what was agreed to is not there any more
                 raise UpstreamError(STALE)

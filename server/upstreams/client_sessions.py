@@ -142,6 +142,7 @@ class ClientSessions:
         wanted = Wanted(catalog.era.is_modern, is_only=True)
         if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
             wanted = Wanted(is_modern=False)
+        observer_of = self._audience.observer_of
         options = SessionOptions(
             self._upstream.alias,
             wanted,
@@ -150,6 +151,7 @@ class ClientSessions:
             self._upstream.list_changed,
             partial(self._upstream.resource_updated, whose=key),  # it is for this client alone
             client=exchange.outside_request(),
+            observer=observer_of and observer_of(self._upstream.alias, self._upstream.entry),
         )
         self._tasks.start_soon(self._own, key, held, transport, options, name=f"session with {self._upstream.alias}")
         exchange.at_end(held.closing.set)

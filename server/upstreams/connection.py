@@ -29,6 +29,7 @@ from server.upstreams.wire.http import NeedsAuthenticationError, UnreachableErro
 from server.upstreams.wire.peer import (
     Challenge,
     ConnectionLostError,
+    Observer,
     ProgramEnd,
     UnusableAnswerError,
     UpstreamError,
@@ -183,6 +184,8 @@ class Audience:
     is_one: bool
     is_modern: bool  # whether the 2026-07-28 revision is what it, or most of them, speak
     question_seconds: float
+    observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
+    """Makes whoever is told of the requests in a session with an upstream, by its alias and its entry."""
 
 
 class Upstream:
@@ -227,6 +230,11 @@ class Upstream:
         most = entry.max_concurrent
         self.concurrency_limit = None if most is None else anyio.CapacityLimiter(most)
         """Of the calls that are in flight at once."""
+        self.rate: Rate | None = None  # of the calls in a minute
+        if entry.calls_per_minute is not None:
+            from server.rate import Rate  # noqa: PLC0415 - only where the operator limits it
+
+            self.rate = Rate(entry.calls_per_minute)
         self._outcome = anyio.Event()  # set with the end of the attempt to connect that comes next, whichever it is
         self.is_login_offered = False  # whether its only tool is the one to log in
         self.is_withheld = False  # whether one of our kind was given a list without its tools of the last run
@@ -316,6 +324,7 @@ class Upstream:
             self.resource_updated,
             is_shared=not audience.is_one,
             client=audience.client,
+            observer=audience.observer_of and audience.observer_of(self.alias, self.entry),
         )
         began = time.perf_counter()
         try:

@@ -30,6 +30,7 @@ from server.client_request import LEVELS, WELCOMES, Exchange, exchange_of, right
 from server.json_rpc import Json, as_mapping
 from server.sdk_seams import RequestContext, is_open
 from server.settings import SettingsReport
+from server.settings.models import UpstreamSettings
 from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.names import SEARCH_NAMES, NameList, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of, without_alias
@@ -47,7 +48,7 @@ from server.upstreams.session.visible_texts import prompt_with_visible_texts
 from server.upstreams.stored_lists import StoredLists
 from server.upstreams.tasks import TASKS_REQUIRED, knows_tasks
 from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
-from server.upstreams.wire.peer import ConnectionLostError, RelayError
+from server.upstreams.wire.peer import ConnectionLostError, Observer, RelayError
 from tools.call.registry import ToolRegistry
 from tools.contract.display import visible, visible_line
 from tools.contract.errors import ToolError
@@ -127,6 +128,7 @@ class Dependencies:
     before: Callable[[RequestContext], object]  # called before each request: starts what is started by the first one
     bus: ListenBus  # reaches the clients of the 2026-07-28 revision that listen
     changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
+    observer_of: Callable[[str, UpstreamSettings], Observer] | None  # makes whoever is told of what goes to upstreams
 
 
 def _login_options(report: SettingsReport, served_over: Literal["stdio", "network"]) -> LoginOptions | None:
@@ -210,6 +212,7 @@ class Proxy:
                 is_one=is_one,
                 is_modern=client is None or not is_one or client.is_modern,
                 question_seconds=self._question_seconds,
+                observer_of=self._dependencies.observer_of,
             ),
             stored,
         )

@@ -31,7 +31,7 @@ from server.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.session.era import Wanted
 from server.upstreams.session.visible_texts import with_visible_form
 from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
-from server.upstreams.wire.peer import Peer, PendingRequest
+from server.upstreams.wire.peer import Observer, Peer, PendingRequest
 from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_line
 
 logger = logging.getLogger(__name__)
@@ -132,6 +132,7 @@ class SessionOptions:
     is_shared: bool = False  # whether several clients use it that cannot be told apart
     # the client that the session belongs to, where it can be reached outside of its requests
     client: Exchange | None = None
+    observer: Observer | None = None  # told of the requests in it
 
     @property
     def is_asked_in_calls_alone(self) -> bool:

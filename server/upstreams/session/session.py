@@ -58,7 +58,7 @@ class UpstreamSession:
         self.log = logging.LoggerAdapter(logger, {"upstream": self.alias})
         self.serial = next(_SERIALS)  # tells it from every other one
         self.era = Era("", {}, is_modern=False)  # what the upstream said when it was greeted
-        self.peer = Peer(writer, self._on_request, self._on_notification, self._on_refusal)
+        self.peer = Peer(writer, self._on_request, self._on_notification, self._on_refusal, options.observer)
         self.tasks = tasks
         self.lost = lost
         self.refusal: Challenge | None = None  # why it has gone, where the server lets nobody in any more
@@ -186,6 +186,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
     """
     lost = anyio.Event()
     session: UpstreamSession | None = None
+    on_end: Callable[[], None] | None = None
 
     def on_doubt() -> None:
         # A request that fails alone proves nothing about the others.
@@ -204,12 +205,16 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
         tasks.start_soon(read, session.peer)
         try:
             session.era = await greet(session.peer, options.wanted, options.announced, OF_THIS_SERVER)
+            if options.observer is not None:
+                on_end = options.observer.greeted(session.era.version)
             if options.client is not None and (level := options.client.chosen_level) is not None:
                 await session.set_level(level)
             yield session
         finally:
             tasks.cancel_scope.cancel()
             lost.set()
+            if on_end is not None:
+                on_end()
             for end in tuple(session.task_ends):
                 end()
             if session.on_lost is not None:

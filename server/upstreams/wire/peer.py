@@ -261,6 +261,7 @@ class PendingRequest:
     client_key: str | None = None
     """Whose it is, where one that is abandoned has to be known: empty for one who cannot be told apart."""
     is_answered: bool = False
+    on_answer: Callable[[Answer | None], None] | None = None  # called once, with `None` where no answer came
     at_end: Callable[[], None] | None = None
     """Called when the upstream has answered, or is not waited for any more; perhaps twice."""
     deadline: float | None = None  # when it counts as expired, in the loop's time
@@ -289,6 +290,7 @@ class PendingRequest:
             self.expect(self._patience)  # it has said something, whether or not that is passed on yet
         if isinstance(event, Answer):
             self.is_answered = True
+            self._observed(event)
             if self.at_end is not None:
                 self.at_end()
         elif self._events:
@@ -334,18 +336,36 @@ class PendingRequest:
                     raise event.problem
                 return event.result
 
+    def _observed(self, answer: Answer | None) -> None:
+        if self.on_answer is not None:
+            told, self.on_answer = self.on_answer, None
+            told(answer)
+
     async def aclose(self) -> None:
         """Wait for no answer any more; the upstream is told, if it has not answered."""
         if self._dropped:
             logger.info("%d notifications of a call were dropped, since its client reads too slowly", self._dropped)
             self._dropped = 0
         if not self.is_answered:
+            self._observed(None)
             self.peer.abandon(self)
             if self.method not in NEVER_CANCELLED:
                 params = {"requestId": self.identity, "reason": "The caller has stopped waiting."}
                 await self.peer.notify_briefly("notifications/cancelled", params)
         if self.at_end is not None:
             self.at_end()
+
+
+class Observer(Protocol):
+    """Is told of the requests to an upstream."""
+
+    def sent(self, method: str, params: Json) -> tuple[Json, Callable[[Answer | None], None]]:
+        """A request goes out: its parameters as they are to be, and whom to tell its answer, `None` where none came."""
+        ...
+
+    def greeted(self, version: str) -> Callable[[], None]:
+        """The session is open, in a version of the protocol; what is returned is called at its end."""
+        ...
 
 
 class Peer:
@@ -362,8 +382,10 @@ class Peer:
         on_request: Callable[[RequestId, str, Json], None],
         on_notification: Callable[[str, Json], None],
         on_refusal: Callable[[Challenge], None] = lambda _: None,
+        observer: Observer | None = None,
     ) -> None:
         self.writer = writer
+        self._observer = observer
         self._on_request = on_request
         self._on_notification = on_notification
         self._on_refusal = on_refusal
@@ -456,10 +478,13 @@ class Peer:
         """Send a request as it is, but for a progress token, which becomes its id; an abandoned one is its client's."""
         self._next_id += 1
         identity = self._next_id
+        on_answer = None
+        if self._observer is not None:
+            params, on_answer = self._observer.sent(method, params)
         meta = params.get("_meta")
         if isinstance(meta, dict) and "progressToken" in meta:
             meta["progressToken"] = identity
-        pending = self._pending[identity] = PendingRequest(self, identity, method)
+        pending = self._pending[identity] = PendingRequest(self, identity, method, on_answer=on_answer)
         try:
             await self._send(Request(identity, method, params), headers)
         except BaseException:

@@ -57,6 +57,8 @@ DEFAULTS: Mapping[str, Any] = {
         "readManyChars": 100000,
         "resultChars": 100000,
         "requestBytes": 16 * 1024 * 1024,
+        "callsPerMinute": None,
+        "callsAtOnce": None,
     },
     "shell": {
         "sandbox": "auto",
@@ -101,6 +103,7 @@ DEFAULTS: Mapping[str, Any] = {
         "allowedOrigins": [],
         "publicUrl": None,
         "sessionIdle": 1800000,
+        "metrics": False,
     },
     "proxy": {
         "firstListWait": 3000,
@@ -137,6 +140,7 @@ ENTRY_DEFAULTS: Mapping[str, Any] = {
     "isolation": "per-client",
     "maxSessions": 16,
     "maxConcurrent": None,
+    "callsPerMinute": None,
     "prefix": "alias",
     "rename": {},
     "alwaysLoad": [],

@@ -1,0 +1,77 @@
+"""How much one client may ask for: calls in a minute, and at once. A middleware, where the operator sets a limit.
+
+A client is the token that it shows, else its session. All that can be told apart by neither share one limit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from typing import Any
+
+from mcp.server.context import CallNext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+
+from server.clients import MAX_CLIENTS, client_key
+from server.protocol_mapping import result_to_wire
+from server.rate import Rate
+from server.sdk_seams import RequestContext
+from server.settings.tool_models import LimitSettings
+from server.upstreams.session.results import result_for_client
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.results import ToolResult
+
+LIMITED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
+
+
+class _Usage:
+    __slots__ = ("at_work", "rate")
+
+    def __init__(self, rate: Rate | None) -> None:
+        self.rate = rate
+        self.at_work = 0
+
+
+class CallLimits:
+    def __init__(self, limits: LimitSettings) -> None:
+        self._per_minute, self._at_once = limits.calls_per_minute, limits.calls_at_once
+        self._clients: OrderedDict[str, _Usage] = OrderedDict()
+
+    async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        if ctx.method not in LIMITED or ctx.request_id is None:
+            return await call_next(ctx)
+        key = client_key(ctx) or ""
+        usage = self._clients.get(key)
+        if usage is None:
+            self._forget()
+            usage = self._clients[key] = _Usage(None if self._per_minute is None else Rate(self._per_minute))
+        self._clients.move_to_end(key)
+        if self._at_once is not None and usage.at_work >= self._at_once:
+            others = "This client has" if key else "Clients without a token have"
+            told = f"{others} {usage.at_work} calls at work, which is the most at once (limits.callsAtOnce)"
+            return self._refused(ctx, f"{told}. This one was not done: wait for their answers, and call again.")
+        if usage.rate is not None and (wait := usage.rate.take(time.monotonic())):
+            told = f"more than {self._per_minute} calls in a minute (limits.callsPerMinute)"
+            return self._refused(ctx, f"This was not done: {told}. Call again in {math.ceil(wait)} s.", wait)
+        usage.at_work += 1
+        try:
+            return await call_next(ctx)
+        finally:
+            usage.at_work -= 1
+
+    def _refused(self, ctx: RequestContext, told: str, wait: float | None = None) -> Any:
+        if ctx.method != "tools/call":
+            when = {} if wait is None else {"retryAfterSeconds": math.ceil(wait)}
+            raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value, **when})
+        failed = ToolResult.failed(ToolError(ToolErrorType.TOO_MANY_CALLS, told))
+        version = ctx.protocol_version
+        return result_for_client(ctx.method, result_to_wire("", failed, "block", version), version)
+
+    def _forget(self) -> None:
+        """Forget the most silent ones, of whom nothing is counted that still matters first."""
+        for key in tuple(self._clients)[: max(len(self._clients) - MAX_CLIENTS + 1, 0)]:
+            usage = self._clients[key]
+            if not usage.at_work:
+                del self._clients[key]

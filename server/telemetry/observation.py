@@ -1,0 +1,136 @@
+"""Requests as they are answered, and as they go to upstreams: measured once, for the counters and for the spans.
+
+What a client says is in none of it: methods are those of the protocol, names those of tools and prompts that there are.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from mcp.server.context import CallNext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+from mcp_types.methods import SPEC_CLIENT_METHODS
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from server.json_rpc import Json, as_mapping
+from server.sdk_seams import RequestContext, connection_of
+from server.settings.models import UpstreamSettings
+from server.telemetry.operation import OTHER, Operation, UpstreamEnd
+from server.upstreams.catalog.names import SEARCH_NAMES
+from server.upstreams.wire.peer import Answer, UnusableAnswerError, UpstreamError
+
+if TYPE_CHECKING:
+    from server.telemetry.open_telemetry import Telemetry
+    from server.telemetry.prometheus import Metrics
+
+METHODS = frozenset(SPEC_CLIENT_METHODS) | {
+    *("initialize", "server/discover", "skills/list", "skills/get", "resources/directory/read"),
+    *("tasks/get", "tasks/update", "tasks/cancel"),
+}
+
+
+@dataclass(slots=True)
+class Observation:
+    """A middleware, the first one, that measures what others answer; and who measures what upstreams answer."""
+
+    metrics: Metrics | None = None
+    telemetry: Telemetry | None = None
+    find_tool: Callable[[str], Any] = lambda _: None  # the tool of a name, if there is one
+
+    async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        if ctx.request_id is None:
+            return await call_next(ctx)
+        params, version = ctx.params or {}, ctx.protocol_version
+        operation = Operation(
+            ctx.method if ctx.method in METHODS else OTHER,
+            version=version if version in KNOWN_PROTOCOL_VERSIONS else "",
+            answers="inputResponses" in params,
+        )
+        name = params.get("name")
+        if ctx.method == "tools/call":
+            if name == SEARCH_NAMES[-1]:  # it calls the tool that it names
+                name = as_mapping(params.get("arguments")).get("name")
+            tool = self.find_tool(name) if isinstance(name, str) else None
+            operation.tool = tool.name if tool is not None else name if name in SEARCH_NAMES else OTHER
+        telemetry = self.telemetry
+        span = None if telemetry is None else telemetry.began_answer(operation, ctx)
+        try:
+            result = await call_next(ctx)
+            operation.answered(as_mapping(result))
+            if ctx.method == "prompts/get" and isinstance(name, str):
+                operation.prompt = name  # by now it is clear that there is one
+            elif ctx.method == "initialize" and telemetry is not None:
+                connection_of(ctx.session).exit_stack.callback(telemetry.began_session(ctx))
+        except MCPError as error:
+            operation.error = str(error.error.code)
+            raise
+        except ValidationError:
+            operation.error = str(INVALID_PARAMS)  # what its client is told
+            raise
+        except CancelledError:
+            operation.error = "cancelled"
+            raise
+        except Exception as error:
+            operation.error = type(error).__name__
+            raise
+        else:
+            return result
+        finally:
+            operation.end()
+            if self.metrics is not None:
+                self.metrics.answered(operation)
+            if telemetry is not None and span is not None:
+                telemetry.answered(operation, *span)
+
+    def of_upstream(self, alias: str, entry: UpstreamSettings) -> UpstreamObserver:
+        where = urlsplit(entry.endpoint or "")
+        return UpstreamObserver(self, UpstreamEnd(alias, entry.transport != "stdio", where.hostname or "", where.port))
+
+
+@dataclass(slots=True)
+class UpstreamObserver:
+    """Measures the requests to one upstream in one session."""
+
+    told: Observation
+    end: UpstreamEnd
+
+    def sent(self, method: str, params: Json) -> tuple[Json, Callable[[Answer | None], None]]:
+        """Begin with a request: its parameters as they go out, and whom to tell its answer, `None` where none came."""
+        name = params.get("name")
+        operation = Operation(method, version=self.end.version)
+        if method == "tools/call":
+            operation.tool = str(name)
+        elif method == "prompts/get":
+            operation.prompt = str(name)
+        telemetry = self.told.telemetry
+        span = None
+        if telemetry is not None:
+            params, span = telemetry.began_request(operation, params, self.end)
+
+        def ended(answer: Answer | None) -> None:
+            if answer is None:
+                operation.error = "cancelled"
+            elif answer.problem is None:
+                operation.answered(answer.result)
+            elif isinstance(problem := answer.problem, UpstreamError):
+                operation.error = str(problem.code)
+            else:
+                operation.error = "unusable" if isinstance(problem, UnusableAnswerError) else "connection_lost"
+            operation.end()
+            if self.told.metrics is not None:
+                self.told.metrics.upstream_answered(self.end.alias, operation)
+            if telemetry is not None and span is not None:
+                telemetry.request_ended(operation, span, self.end)
+
+        return params, ended
+
+    def greeted(self, version: str) -> Callable[[], None]:
+        """The session is open; returns what is called at its end."""
+        self.end.version = version
+        return self.told.telemetry.began_upstream_session(self.end) if self.told.telemetry is not None else lambda: None

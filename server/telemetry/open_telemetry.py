@@ -1,0 +1,260 @@
+"""Spans and histograms by the OpenTelemetry conventions for MCP, sent by the SDK of the extra `otel`.
+
+The providers are ours alone and not the global ones: the MCP SDK has spans of its own, which would be there twice and
+repeat what clients say. Left out of the conventions is what a client chooses (a URI, an id that is a text) and what
+lets others in (the id of a session).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextvars import Token
+from importlib import metadata
+from typing import Any, cast
+
+import anyio
+from opentelemetry import context as contexts
+from opentelemetry import propagate
+from opentelemetry.context import Context
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider, get_current_span
+from opentelemetry.trace import set_span_in_context as with_span
+from starlette.requests import Request
+
+from server.json_rpc import Json, as_mapping
+from server.sdk_seams import RequestContext
+from server.telemetry.operation import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation, UpstreamEnd
+from tools.contract.display import visible_line
+from tools.contract.threads import THREADS
+
+logger = logging.getLogger(__name__)
+
+LAST_SECONDS = 3.0  # how long what is not sent yet may take at the end (ours)
+MOST_LOG_CHARS = 300  # of a line of the SDK that goes to our log (ours)
+LONGEST: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
+"""The parts of a trace context in `_meta` (SEP-414), and the most characters of each (W3C; ours for the first)."""
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+_OPERATION = contexts.create_key("coretools-mcp-operation")
+
+
+class _OneLineEach(logging.Handler):
+    """Has the SDK's words in our log, without the exceptions that go with them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = visible_line(record.getMessage()[:MOST_LOG_CHARS])
+        logger.log(min(record.levelno, logging.WARNING), "OpenTelemetry: %s", said)
+
+
+def telemetry_of_environment() -> Telemetry | None:
+    """What the variables `OTEL_*` ask for; `None`, with a word in the log, where it cannot be had."""
+    wanted = {
+        kind: {name.strip() for name in os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp").lower().split(",")}
+        for kind in ("TRACES", "METRICS")
+    }
+    for kind, names in wanted.items():
+        for name in sorted(names - {"otlp", "console", "none", ""}):
+            told = "OTEL_%s_EXPORTER names '%s', which is not known here: otlp, console and none are"
+            logger.warning(told, kind, re.sub(r"[^a-z0-9_-]", "?", name[:40]))
+    if all(names <= {"none"} for names in wanted.values()):
+        return None
+    said = logging.getLogger("opentelemetry")
+    said.handlers, said.propagate = [_OneLineEach()], False
+    if os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http").startswith("grpc"):
+        logger.warning(
+            "OTEL_EXPORTER_OTLP_PROTOCOL asks for grpc; http/protobuf is what is sent here, usually to port 4318"
+        )
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        from opentelemetry.sdk import metrics, resources, trace  # noqa: PLC0415
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter  # noqa: PLC0415
+
+        resource = resources.Resource.create()
+        if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
+            resource = resource.merge(resources.Resource({"service.name": "coretools-mcp"}))
+        resource = resources.Resource({"service.version": metadata.version("coretools-mcp")}).merge(resource)
+        tracers = trace.TracerProvider(resource=resource, shutdown_on_exit=False)
+        # Never to standard output, which is the protocol's.
+        if "otlp" in wanted["TRACES"]:
+            tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        if "console" in wanted["TRACES"]:
+            tracers.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
+        exporters = [OTLPMetricExporter()] if "otlp" in wanted["METRICS"] else []
+        consoles = [ConsoleMetricExporter(out=sys.stderr)] if "console" in wanted["METRICS"] else []
+        readers = [PeriodicExportingMetricReader(exporter) for exporter in (*exporters, *consoles)]
+        meters = metrics.MeterProvider(readers, resource, shutdown_on_exit=False)
+    except ImportError:
+        logger.warning(
+            "OTEL_* variables ask for traces or metrics, and the extra is not installed: "
+            "pip install 'coretools-mcp[otel]', or set OTEL_SDK_DISABLED=true"
+        )
+        return None
+    except Exception:  # noqa: BLE001 - whatever a variable holds, the server goes on
+        logger.warning("OTEL_* variables hold what OpenTelemetry does not take, so nothing is traced or measured")
+        return None
+
+    def close() -> None:
+        tracers.shutdown()
+        meters.shutdown(LAST_SECONDS * 1000)
+
+    return Telemetry(tracers, meters, close)
+
+
+class Telemetry:
+    """Makes the spans of requests, and records how long they take.
+
+    Args:
+        tracers: Makes spans.
+        meters: Makes histograms.
+        close: Sends what is not sent yet; blocking.
+    """
+
+    def __init__(
+        self, tracers: TracerProvider, meters: MeterProvider, close: Callable[[], None] = lambda: None
+    ) -> None:
+        version = metadata.version("coretools-mcp")
+        self._tracer = tracers.get_tracer("coretools-mcp", version)
+        meter = meters.get_meter("coretools-mcp", version)
+        self._server, self._client, self._server_session, self._client_session = (
+            meter.create_histogram(f"mcp.{name}.duration", "s", explicit_bucket_boundaries_advisory=BUCKETS)
+            for name in ("server.operation", "client.operation", "server.session", "client.session")
+        )
+        self._close = close
+        self._tools, self._prompts, self._codes = Names(MOST_NAMES), Names(MOST_NAMES), Names(MOST_CODES)
+        # Their warnings repeat what a client says.
+        for name in ("opentelemetry.baggage.propagation", "opentelemetry.trace.span", "opentelemetry.attributes"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+    async def aclose(self) -> None:
+        with anyio.move_on_after(LAST_SECONDS, shield=True):
+            await THREADS.run(self._close)
+
+    def began_answer(self, operation: Operation, ctx: RequestContext) -> tuple[Span, Token[Context]]:
+        """Begin the span of a request of a client, below the one that its `_meta` names, else the HTTP header."""
+        request = _http_request(ctx)
+        asked = _carried(as_mapping((ctx.params or {}).get("_meta")))
+        below = None if request is None else _carried(request.headers)
+        context = asked or below or Context()
+        attributes = _attributes(operation) | _network_of(request)
+        if isinstance(ctx.request_id, int):
+            attributes["jsonrpc.request.id"] = str(ctx.request_id)[:20]
+        if request is not None and (client := request.client) is not None:
+            attributes |= {"client.address": client.host, "client.port": client.port}
+        links = None
+        if asked is not None and below is not None:
+            named, other = (get_current_span(each).get_span_context() for each in (asked, below))
+            links = [Link(other)] if other.trace_id != named.trace_id else None
+        span = self._tracer.start_span(_name(operation), context, SpanKind.SERVER, attributes, links)
+        return span, contexts.attach(contexts.set_value(_OPERATION, operation, with_span(span, context)))
+
+    def answered(self, operation: Operation, span: Span, token: Token[Context]) -> None:
+        if operation.prompt:
+            span.update_name(_name(operation))
+            span.set_attribute("gen_ai.prompt.name", operation.prompt)
+        _end(operation, span)
+        self._server.record(operation.seconds, self._measured(operation), contexts.get_current())
+        contexts.detach(token)
+
+    def began_request(self, operation: Operation, params: Json, to: UpstreamEnd) -> tuple[Json, Span]:
+        """Begin the span of a request to an upstream, and put it in place of the context that came with the call."""
+        cause = contexts.get_value(_OPERATION)
+        # What goes on after the request that began it has a trace of its own.
+        is_over = isinstance(cause, Operation) and cause.is_done
+        context = Context() if is_over else contexts.get_current()
+        attributes = _attributes(operation) | _address_of(to)
+        span = self._tracer.start_span(_name(operation), context, SpanKind.CLIENT, attributes)
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, with_span(span, context))
+        meta = {name: value for name, value in as_mapping(params.get("_meta")).items() if name not in LONGEST}
+        return {**params, "_meta": {**meta, **carrier}}, span
+
+    def request_ended(self, operation: Operation, span: Span, to: UpstreamEnd) -> None:
+        _end(operation, span)
+        self._client.record(operation.seconds, self._measured(operation) | _address_of(to), with_span(span, Context()))
+
+    def began_session(self, ctx: RequestContext) -> Callable[[], None]:
+        began, attributes = time.perf_counter(), _network_of(_http_request(ctx))
+        return lambda: self._server_session.record(time.perf_counter() - began, attributes, Context())
+
+    def began_upstream_session(self, to: UpstreamEnd) -> Callable[[], None]:
+        began, attributes = time.perf_counter(), _address_of(to) | {"mcp.protocol.version": to.version}
+        return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
+
+    def _measured(self, operation: Operation) -> dict[str, Any]:
+        """The attributes of a measured duration: of a few values each, whatever is asked for."""
+        attributes = _attributes(operation)
+        if operation.tool:
+            attributes["gen_ai.tool.name"] = self._tools(operation.tool)
+        if operation.prompt:
+            attributes["gen_ai.prompt.name"] = self._prompts(operation.prompt)
+        if operation.error:
+            attributes["error.type"] = self._codes(operation.error)
+        return attributes
+
+
+def _carried(carrier: Mapping[str, Any]) -> Context | None:
+    """The trace context that something carries, if it is a sound one: what is too long or malformed is dropped."""
+    if "traceparent" not in carrier:
+        return None
+    sound = {
+        name: value
+        for name, most in LONGEST.items()
+        if isinstance(value := carrier.get(name), str) and len(value) <= most and value.isascii()
+    }
+    if not _TRACEPARENT.fullmatch(sound.get("traceparent", "")):
+        return None
+    context = propagate.extract(sound, Context())
+    return context if get_current_span(context).get_span_context().is_valid else None
+
+
+def _http_request(ctx: RequestContext) -> Request | None:
+    request = cast("object", ctx.request)
+    return cast("Request", request) if isinstance(request, Request) else None
+
+
+def _name(operation: Operation) -> str:
+    target = operation.tool or operation.prompt
+    return f"{operation.method} {target}" if target else operation.method
+
+
+def _attributes(operation: Operation) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"mcp.method.name": operation.method}
+    if operation.version:
+        attributes["mcp.protocol.version"] = operation.version
+    if operation.tool:
+        attributes |= {"gen_ai.tool.name": operation.tool, "gen_ai.operation.name": "execute_tool"}
+    if operation.prompt:
+        attributes["gen_ai.prompt.name"] = operation.prompt
+    return attributes
+
+
+def _network_of(request: Request | None) -> dict[str, Any]:
+    if request is None:
+        return {"network.transport": "pipe"}
+    version = request.scope.get("http_version", "1.1")
+    return {"network.transport": "tcp", "network.protocol.name": "http", "network.protocol.version": version}
+
+
+def _address_of(to: UpstreamEnd) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"coretools_mcp.upstream": to.alias}
+    attributes["network.transport"] = "tcp" if to.is_remote else "pipe"
+    if to.host:
+        attributes["server.address"] = to.host
+    if to.port is not None:
+        attributes["server.port"] = to.port
+    return attributes
+
+
+def _end(operation: Operation, span: Span) -> None:
+    if error := operation.error:
+        span.set_attribute("error.type", error)
+        if error.lstrip("-").isdigit():
+            span.set_attribute("rpc.response.status_code", error)
+        span.set_status(Status(StatusCode.ERROR))  # without the words of the error, which may be anything
+    span.end()

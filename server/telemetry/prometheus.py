@@ -1,0 +1,146 @@
+"""Counters of this server in the text format of Prometheus (0.0.4), for `/metrics`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+from server.clients import ClientTable
+from server.consent.pending_questions import ASKED
+from server.telemetry.operation import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation
+from server.upstreams.connection import UpstreamState
+from server.upstreams.proxy import Proxy
+from tools.contract.threads import THREADS
+
+STATES = tuple(state.value for state in UpstreamState)
+BEGAN: Final = time.time()
+Labels = tuple[str, ...]
+
+METRICS: Mapping[str, tuple[str, Labels, str]] = {
+    "coretools_mcp_requests_total": ("counter", ("method", "outcome"), "Requests of clients that were answered."),
+    "coretools_mcp_request_duration_seconds": ("histogram", ("method",), "How long requests of clients took."),
+    "coretools_mcp_tool_calls_total": ("counter", ("tool", "outcome"), "Calls of tools."),
+    "coretools_mcp_refusals_total": ("counter", ("code",), "Failed requests, by the code that clients are told."),
+    "coretools_mcp_questions_total": ("counter", ("event",), "Questions to people that were asked, and answered."),
+    "coretools_mcp_questions_open": ("gauge", (), "Questions to people that a request waits for now."),
+    "coretools_mcp_sessions": ("gauge", (), "Connections of clients that began with a handshake."),
+    "coretools_mcp_calls_at_work": ("gauge", (), "Calls of tools that are at work now."),
+    "coretools_mcp_upstream_requests_total": ("counter", ("upstream", "outcome"), "Requests to servers behind us."),
+    "coretools_mcp_upstream_request_duration_seconds": ("histogram", ("upstream",), "How long those took."),
+    "coretools_mcp_upstream_state": ("gauge", ("upstream", "state"), "1 for the state that a server behind us is in."),
+    "coretools_mcp_upstream_sessions": ("gauge", ("upstream",), "Sessions of single clients with a server behind us."),
+    "process_cpu_seconds_total": ("counter", (), "CPU time of this process."),
+    "process_open_fds": ("gauge", (), "Open descriptors."),
+    "process_resident_memory_bytes": ("gauge", (), "Memory of this process."),
+    "process_start_time_seconds": ("gauge", (), "When this process began to count, in seconds since the epoch."),
+}
+"""What there is: its kind, its labels, and what it means."""
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What has happened since the start."""
+
+    counts: Counter[tuple[str, Labels]] = field(default_factory=Counter[tuple[str, Labels]])
+    durations: dict[tuple[str, Labels], tuple[list[int], list[float]]] = field(
+        default_factory=dict[tuple[str, Labels], tuple[list[int], list[float]]]
+    )
+    """For each bucket how many, and the sum of all seconds."""
+    tools: Names = field(default_factory=lambda: Names(MOST_NAMES))
+    codes: Names = field(default_factory=lambda: Names(MOST_CODES))
+
+    def answered(self, operation: Operation) -> None:
+        counts, outcome = self.counts, operation.outcome
+        counts["coretools_mcp_requests_total", (operation.method, outcome)] += 1
+        self._took("coretools_mcp_request_duration_seconds", (operation.method,), operation.seconds)
+        if operation.tool:
+            counts["coretools_mcp_tool_calls_total", (self.tools(operation.tool), outcome)] += 1
+        if operation.error:
+            counts["coretools_mcp_refusals_total", (self.codes(operation.refusal or operation.error),)] += 1
+        if operation.asks:
+            counts["coretools_mcp_questions_total", ("asked",)] += 1
+        if operation.answers:
+            counts["coretools_mcp_questions_total", ("answered",)] += 1
+
+    def upstream_answered(self, alias: str, operation: Operation) -> None:
+        self.counts["coretools_mcp_upstream_requests_total", (alias, operation.outcome)] += 1
+        self._took("coretools_mcp_upstream_request_duration_seconds", (alias,), operation.seconds)
+
+    def _took(self, name: str, labels: Labels, seconds: float) -> None:
+        series = self.durations.get((name, labels))
+        if series is None:
+            series = self.durations[name, labels] = [0] * (len(BUCKETS) + 1), [0.0]
+        series[0][bisect_left(BUCKETS, seconds)] += 1
+        series[1][0] += seconds
+
+    async def text(self, clients: ClientTable, proxy: Proxy) -> str:
+        """All of it, with what holds at this moment."""
+        samples: dict[str, list[tuple[Labels, float]]] = {name: [] for name in METRICS}
+        for (name, labels), count in self.counts.items():
+            samples[name].append((labels, count))
+        for event, count in (("asked", ASKED.asked), ("answered", ASKED.answered)):
+            returned = self.counts["coretools_mcp_questions_total", (event,)]
+            total = samples["coretools_mcp_questions_total"]
+            total[:] = [each for each in total if each[0] != (event,)] + [((event,), returned + count)]
+        samples["coretools_mcp_questions_open"] = [((), ASKED.open)]
+        samples["coretools_mcp_sessions"] = [((), sum(1 for _ in clients.sessions()))]
+        samples["coretools_mcp_calls_at_work"] = [((), sum(client.calls for client in clients.all()))]
+        for upstream in proxy.pool.upstreams:
+            alias, now = upstream.alias, upstream.status.state.value
+            samples["coretools_mcp_upstream_state"] += [((alias, state), state == now) for state in STATES]
+            held = len(proxy.pool.sessions.get(upstream, ()))
+            samples["coretools_mcp_upstream_sessions"].append(((alias,), held))
+        for name, value in (await THREADS.run(_of_process)).items():
+            samples[name] = [((), value)]
+        lines: list[str] = []
+        for name, (kind, labels, about) in METRICS.items():
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+            lines += [f"{name}{_labels(labels, values)} {_number(value)}" for values, value in samples[name]]
+            for (of, values), (buckets, (total,)) in self.durations.items():
+                if of == name:
+                    lines += _histogram(name, labels, values, buckets, total)
+        return "\n".join(lines) + "\n"
+
+
+def _histogram(name: str, labels: Labels, values: Labels, buckets: Sequence[int], total: float) -> Iterable[str]:
+    bounds = (*map(_number, BUCKETS), "+Inf")
+    for bound, count in zip(bounds, accumulate(buckets), strict=True):
+        yield f"{name}_bucket{_labels((*labels, 'le'), (*values, bound))} {count}"
+    yield f"{name}_sum{_labels(labels, values)} {_number(total)}"
+    yield f"{name}_count{_labels(labels, values)} {sum(buckets)}"
+
+
+def _labels(names: Labels, values: Labels) -> str:
+    escaped = (value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for value in values)
+    pairs = ",".join(f'{name}="{value}"' for name, value in zip(names, escaped, strict=True))
+    return f"{{{pairs}}}" if pairs else ""
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def _of_process() -> dict[str, float]:
+    """What the system says of this process; memory and descriptors where there is `/proc`. Blocking."""
+    times = os.times()
+    found: dict[str, float] = {
+        "process_cpu_seconds_total": times.user + times.system,
+        "process_start_time_seconds": BEGAN,
+    }
+    if sys.platform == "win32":
+        return found
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        found["process_resident_memory_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
+        found["process_open_fds"] = len(os.listdir("/proc/self/fd"))
+    except (OSError, ValueError):
+        pass
+    return found

@@ -1,0 +1,109 @@
+"""How much one client may ask for, and how much goes to one server behind us."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.rate import Rate
+from tests.harness import HANDSHAKES, MODERN, own_state, stdio_upstream, write_config
+from tests.interaction.raw_clients import RawClient, http_server, introduced, reach
+
+HANDSHAKE = HANDSHAKES[-1]
+TOKENS = {"one": "one-token-" + "1" * 20, "two": "two-token-" + "2" * 20}
+
+
+def called(client: RawClient, path: Path) -> dict[str, Any]:
+    arguments = {"path": str(path)}
+    return client.receive(client.request("tools/call", {"name": "list_directory", "arguments": arguments}))["result"]
+
+
+def refusal(result: dict[str, Any]) -> str:
+    """Why a call was refused."""
+    assert result["_meta"]["coretools-mcp/error"]["type"] == "too_many_calls", result
+    return result["content"][0]["text"]
+
+
+@pytest.mark.requirement("limits.calls-per-minute")
+@pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
+def test_one_call_too_many_in_a_minute_is_told_when_to_come_again(root: Path, tmp_path: Path, revision: str) -> None:
+    config = write_config(tmp_path, {"limits": {"callsPerMinute": 3}})
+    with http_server(root, config, own_state()) as url, introduced(reach(url, "http"), revision) as client:
+        for _ in range(3):
+            assert not called(client, root).get("isError")
+        said = refusal(called(client, root))
+        assert (found := re.search(r"Call again in (\d+) s", said)), said
+        assert 1 <= int(found[1]) <= 20
+        assert "limits.callsPerMinute" in said
+        error = client.receive(client.request("prompts/get", {"name": "at"}))["error"]
+        assert error["data"]["type"] == "too_many_calls"
+        assert 1 <= error["data"]["retryAfterSeconds"] <= 20
+        assert client.tools(), "lists are no calls"
+
+
+@pytest.mark.requirement("limits.calls-per-minute")
+def test_a_client_that_calls_too_often_takes_nothing_from_another_one(root: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"limits": {"callsPerMinute": 1}})
+    with http_server(root, config, own_state()) as url:
+        with introduced(reach(url, "http"), HANDSHAKE) as one, introduced(reach(url, "http"), HANDSHAKE) as other:
+            assert not called(one, root).get("isError")
+            refusal(called(one, root))
+            assert not called(other, root).get("isError")
+        # Those who cannot be told apart share one limit, so that nobody gets round it by having no session.
+        with introduced(reach(url, "http"), MODERN) as one, introduced(reach(url, "http"), MODERN) as other:
+            assert not called(one, root).get("isError")
+            refusal(called(other, root))
+
+
+@pytest.mark.requirement("limits.calls-at-once")
+@pytest.mark.anyio
+async def test_a_call_is_refused_while_as_many_as_may_be_are_at_work(root: Path, tmp_path: Path) -> None:
+    servers = {"up": stdio_upstream(trust=True)}
+    config = write_config(tmp_path, {"limits": {"callsAtOnce": 1}, "mcpServers": servers})
+    with http_server(root, config, own_state()) as url, introduced(reach(url, "http"), HANDSHAKE) as client:
+        client.tools()
+        waiting = client.request("tools/call", {"name": "up__wait", "arguments": {}})
+        said = refusal(called(client, root))
+        assert "limits.callsAtOnce" in said
+        with introduced(reach(url, "http"), HANDSHAKE) as other:
+            assert not called(other, root).get("isError")
+        client.wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": waiting}})
+        while "isError" in (result := called(client, root)):
+            refusal(result)
+
+
+@pytest.mark.requirement("limits.upstream")
+def test_a_server_is_sent_no_more_calls_in_a_minute_than_its_entry_says(root: Path, tmp_path: Path) -> None:
+    servers = {"few": stdio_upstream(trust=True, callsPerMinute=2), "many": stdio_upstream(trust=True)}
+    config = write_config(tmp_path, {"mcpServers": servers})
+    echo = {"arguments": {"text": "x"}}
+    with http_server(root, config, own_state()) as url:
+        for number in range(3):  # one client each
+            with introduced(reach(url, "http"), HANDSHAKE) as client:
+                client.tools()
+                result = client.receive(client.request("tools/call", {"name": "few__echo", **echo}))["result"]
+                if number < 2:
+                    assert not result.get("isError"), result
+                    continue
+                said = refusal(result)
+                assert re.search(r"mcpServers\.few\.callsPerMinute.*call again in \d+ s", said), said
+                assert not client.receive(client.request("tools/call", {"name": "many__echo", **echo}))["result"].get(
+                    "isError"
+                )
+
+
+@pytest.mark.requirement("limits.calls-per-minute")
+@pytest.mark.parametrize("per_minute", [1, 7, 60, 1_000, 1_000_000])
+def test_all_calls_of_a_minute_may_be_made_at_once_and_come_back_one_by_one(per_minute: int) -> None:
+    rate, now = Rate(per_minute), 1_000.0
+    count = min(per_minute, 5_000)
+    for _ in range(per_minute - count):
+        assert rate.take(now) == 0
+    assert [rate.take(now) for _ in range(count)] == [0] * count
+    assert rate.take(now) == pytest.approx(60 / per_minute, abs=2e-6)
+    assert rate.take(now + 60 / per_minute) == 0
+    assert rate.take(now + 60 / per_minute) > 0
+    assert [rate.take(now + 120) for _ in range(count)] == [0] * count
