@@ -20,8 +20,6 @@ PAGE = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
 (COMMAND,) = re.findall(r"^ExecStart=(.+)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)
 ANALYZE = shutil.which("systemd-analyze")
 
-WRITTEN_ELSEWHERE = {"compose.yaml", "haproxy.cfg"}
-
 
 def test_its_command_is_understood() -> None:
     program, *words = shlex.split(COMMAND)
@@ -43,7 +41,7 @@ def test_systemd_understands_it(tmp_path: Path) -> None:
 
 
 def test_the_page_names_files_that_exist_and_options_that_we_have() -> None:
-    named = {name for name in re.findall(r"deploy/([\w.-]+)", PAGE) if name not in WRITTEN_ELSEWHERE}
+    named = set(re.findall(r"deploy/([\w.-]+)", PAGE))
     assert UNIT.name in named
     assert all((ROOT / "deploy" / name).exists() for name in named)
     (options,) = re.findall(r"`(--transport [^`]+)`", PAGE)

@@ -180,7 +180,6 @@ POISONED: Mapping[str, Mapping[str, Any]] = {
     "nothing but zeros": {"traceparent": f"00-{'0' * 32}-{'0' * 16}-01"},
     "a line of its own": {"traceparent": TRACEPARENT + "\r\nx: y"},
     "capitals": {"traceparent": TRACEPARENT.upper()},
-    "half a character": {"traceparent": TRACEPARENT[:-1] + "\ud800"},
 }
 
 
@@ -188,10 +187,7 @@ POISONED: Mapping[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize("meta", POISONED.values(), ids=POISONED)
 async def test_a_poisoned_trace_context_is_dropped(root: Path, tmp_path: Path, meta: Mapping[str, Any]) -> None:
     async with traced(root, write_config(tmp_path, {})) as (client, told):
-        try:
-            await client.call_tool("list_directory", {"path": str(root)}, meta=dict(meta))  # type: ignore[arg-type]
-        except UnicodeEncodeError:
-            pytest.skip("the client of the SDK cannot write it")
+        await client.call_tool("list_directory", {"path": str(root)}, meta=dict(meta))  # type: ignore[arg-type]
         (span,) = told.spans("tools/call list_directory")
         assert span.parent is None
 
