@@ -22,12 +22,18 @@ class Person:
 
 
 async def change(client: WireClient, alias: str, **arguments: Any) -> None:
-    """Let the upstream change its tools, and wait until that is known."""
+    """Let the upstream change its tools, and wait until that is known.
 
-    async def added() -> int:
-        return sum(name.startswith(f"{alias}__added_") for name in await client.listed("tools"))
+    Its list has pages: one that is read just then has a new tool at its end, and the old texts before it.
+    """
 
-    before = await added()
+    async def seen() -> tuple[int, str]:
+        tools = await client.listed("tools")
+        text = tools.get(f"{alias}__content", {}).get("description", "")
+        return sum(name.startswith(f"{alias}__added_") for name in tools), text
+
+    count, text = await seen()
+    is_text_same = arguments.get("description", text) == text or text.startswith(f"The server {alias} has ")
     await client.call(f"{alias}__change", arguments)
-    while await added() == before:
+    while (now := await seen())[0] == count or (now[1] == text and not is_text_same):
         pass
