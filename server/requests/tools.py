@@ -137,7 +137,9 @@ class ToolRequests:
         if method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
             return result_for_client(method, dict(await self.on_list(ctx, None)), version)
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
-            return {**as_mapping(await call_next(ctx)), "instructions": self.told(rights)}
+            welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}
+            told = self.told(rights)
+            return {**welcome, **({"instructions": told} if told else {})}  # null is nothing that clients read
         is_call = method == "tools/call" and is_open(ctx)
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:

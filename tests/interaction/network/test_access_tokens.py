@@ -32,7 +32,7 @@ from server.transports.issuer import Issuer, read_issuer
 from tests.conformance.fetch import is_fetched
 from tests.harness import HANDSHAKE, MODERN, PEERS, stdio_upstream, write_config
 from tests.interaction.login.scene import AuthorizationServer, authorization_server
-from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE, client_of, serving
+from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE, bearer, client_of, serving
 from tests.interaction.network.test_who_is_let_in import settings as with_tokens
 from tests.interaction.relay.test_chain import free_port
 
@@ -442,6 +442,26 @@ async def test_a_token_of_the_settings_has_folders_tools_and_rules_of_its_own(ro
             assert {"glob", "todo_write"} <= await names_of(laptop)
             asked = await laptop.call_tool("write_file", {"file_path": str(root / "new.txt"), "content": "x"})
             assert "Nobody could be asked" in str(asked.content)
+
+
+@pytest.mark.requirement("network.profiles")
+async def test_a_client_with_rights_of_its_own_is_told_nothing_where_there_is_nothing_to_tell(
+    root: Path, tmp_path: Path
+) -> None:
+    config = with_tokens(tmp_path, {"tools": {"builtIn": False}})
+    settings = json.loads(config.read_text())
+    settings["http"]["tokens"]["bot"]["profile"] = "core"
+    config.write_text(json.dumps(settings))
+    who = INITIALIZE["params"]["clientInfo"]
+    said: dict[str, Any] = {"protocolVersion": MODERN, "clientCapabilities": {}, "clientInfo": who}
+    meta = {f"io.modelcontextprotocol/{name}": each for name, each in said.items()}
+    discover: dict[str, Any] = {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": meta}}
+    named: dict[str, str] = {"mcp-protocol-version": MODERN, "mcp-method": "server/discover"}
+    async with serving(root, config) as url, httpx2.AsyncClient() as http:
+        for request, headers in ((INITIALIZE, dict[str, str]()), (discover, named)):
+            answer = await http.post(f"{url}/mcp", json=request, headers=ACCEPT | bearer("bot") | headers)
+            assert "serverInfo" in answer.text
+            assert '"instructions"' not in answer.text
 
 
 @pytest.mark.requirement("oauth.settings")
