@@ -22,7 +22,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from server.client_request import TOKEN_KEY
+from server.client_request import principal_in
 from server.settings.files import real_path
 from tools.call.audit_entries import AuditEntry, argument_names, without_secrets
 from tools.contract.confirmation import Answer, Unavailable
@@ -162,8 +162,8 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         "verdict": permission.verdict.value,
         "reason": redact(permission.reason[:MAX_REASON_CHARS]),
     }
-    if entry.client.startswith(TOKEN_KEY):
-        record["principal"] = visible_line(entry.client.removeprefix(TOKEN_KEY))
+    if principal := principal_in(entry.client):
+        record["principal"] = visible_line(principal)
     match answer:
         case Answer():
             record |= {"answer": answer.decision.value, "by": answer.channel.value}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
+from itertools import islice
 from typing import Any
 
 from mcp.server.context import CallNext
@@ -70,8 +71,8 @@ class CallLimits:
         return result_for_client(ctx.method, result_to_wire("", failed, "block", version), version)
 
     def _forget(self) -> None:
-        """Forget the most silent ones, of whom nothing is counted that still matters first."""
-        for key in tuple(self._clients)[: max(len(self._clients) - MAX_CLIENTS + 1, 0)]:
-            usage = self._clients[key]
+        """Make room for one more: the most silent ones go, but for those with calls at work."""
+        surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
+        for key, usage in tuple(islice(self._clients.items(), surplus)):
             if not usage.at_work:
                 del self._clients[key]

@@ -177,6 +177,11 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def principal_in(client_key: str) -> str:
+    """The name of the principal that a client is; empty for one that shows no token."""
+    return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
+
+
 def rights_of(ctx: RequestContext) -> Rights:
     """What the token of a request gives."""
     principal = principal_of(ctx.request)

@@ -217,7 +217,7 @@ class WorkspacePolicy:
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
         self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
         self.asks_for_roots = self._intersect or not self._operator_roots
-        # The others when they are needed
+        # Each is made when a call first needs it.
         self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights], Workspace] = {}
 
     def workspace(

@@ -13,7 +13,7 @@ from mcp.server.context import ServerMiddleware
 
 from server.activity import Activity
 from server.audit_log import AuditLog
-from server.client_request import TOKEN_KEY
+from server.client_request import principal_in
 from server.clients import STDIO_KEY, ClientRoots, ClientTable, Contexts
 from server.consent.pending_questions import PendingQuestions
 from server.live_settings import LiveSettings
@@ -78,7 +78,7 @@ class Oversight:
         return [
             {
                 "name": client.name,
-                "principal": client.state.key.removeprefix(TOKEN_KEY) if client.state.key.startswith(TOKEN_KEY) else "",
+                "principal": principal_in(client.state.key),
                 "protocolVersion": client.version,
                 "folders": list(self.contexts.workspaces.workspace(client.roots, client.readable, client.rights).roots),
                 "calls": client.calls,

@@ -35,7 +35,7 @@ class Tokens:
     """The tokens that are accepted, by the names of their principals, and what they give."""
 
     def __init__(self, tokens: Mapping[str, str], rights: Mapping[str, Rights] | None = None) -> None:
-        self._digests = {name: _digest(token) for name, token in tokens.items()}
+        self._digests = {name: digest_of(token) for name, token in tokens.items()}
         self._rights = rights or {}
 
     def __bool__(self) -> bool:
@@ -43,12 +43,13 @@ class Tokens:
 
     def principal_of(self, token: str) -> Principal | None:
         """Whose token this is; every one is compared, in constant time."""
-        given = _digest(token)
+        given = digest_of(token)
         matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
         return Principal(matching[0], self._rights.get(matching[0], ALL_RIGHTS)) if matching else None
 
 
-def _digest(token: str) -> bytes:
+def digest_of(token: str) -> bytes:
+    """What a token is known by here."""
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 

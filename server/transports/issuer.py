@@ -15,7 +15,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import Any, TypeGuard, cast
 from urllib.parse import quote, urlsplit
 
@@ -32,7 +31,7 @@ from server.oauth_requests import LongAnswerError, NoAnswerError, exchange, is_s
 from server.principals import Principal, TokenRefusedError
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
-from server.transports.http_options import read_secret, rights_for
+from server.transports.http_options import digest_of, read_secret, rights_for
 from tools.permissions.rights import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)
@@ -112,7 +111,7 @@ class Issuer:
         Raises:
             TokenRefusedError: It is not a good one, gives too little, or the issuer would have to be asked and is away.
         """
-        digest = sha256(token.encode("utf-8", "surrogateescape")).digest()
+        digest = digest_of(token)
         until, known = self._known.get(digest, (0.0, None))
         if known is not None and time.time() < until:
             if isinstance(known, TokenRefusedError):
@@ -281,10 +280,8 @@ class Issuer:
 
     def _principal(self, claims: Json) -> Principal:
         settings = self.settings
-        subject, client = (
-            claims.get("sub"),
-            next((claims[key] for key in ("client_id", "azp", "appid") if key in claims), ""),
-        )
+        subject = claims.get("sub")
+        client = next((claims[key] for key in ("client_id", "azp", "appid") if key in claims), "")
         if not (isinstance(subject, str | None) and isinstance(client, str) and (subject or client)):
             raise TokenRefusedError("The token does not say whose it is.")
         try:

@@ -125,10 +125,9 @@ class SessionOptions:
     wanted: Wanted  # what is spoken with it, if it can
     announced: Json  # the capabilities of whoever is behind us
     question_seconds: float  # how long a question may stay open
-    # told which list (`tools`, `prompts` or `resources`) the server says, or may have missed to say, is another one now
+    # told which list (`tools`, `prompts` or `resources`) may be another one now, and whether the server says so itself
     list_changed: Callable[[str, bool], None]
-    # told which resource has changed
-    resource_updated: Callable[[str], None]
+    resource_updated: Callable[[str], None]  # told which resource has changed
     is_shared: bool = False  # whether several clients use it that cannot be told apart
     # the client that the session belongs to, where it can be reached outside of its requests
     client: Exchange | None = None
