@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,8 +37,9 @@ from server.settings.files import real_path
 from server.settings.models import WorkspaceSettings
 from server.upstreams.call_relay import CallContext
 from tools.call.context import ClientState, Services, ToolContext
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.errors import ExhaustedError, ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
+from tools.contract.threads import THREADS
 from tools.files.workspace import Forbidden, Workspace, contains
 from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.shell.jobs import JobTable
@@ -331,10 +333,11 @@ async def ask_roots(client: Client, ctx: RequestContext, *, related: bool) -> Cl
     try:
         with anyio.fail_after(ROOTS_WAIT_SECONDS):
             listed = await ctx.session.send_request(types.ListRootsRequest(), _Listed, metadata=metadata)
-    except (TimeoutError, MCPError, ValidationError):
+            # In a thread: it names what it likes, a file system too that does not answer.
+            folders = await THREADS.run(partial(_existing_folders, listed.roots[:MAX_ROOTS]))
+    except (TimeoutError, MCPError, ValidationError, ExhaustedError):
         logger.warning("the client announced roots and did not list them; asked again at its next file call")
         return None
-    folders = _existing_folders(listed.roots[:MAX_ROOTS])
     if len(folders) < len(listed.roots):
         logger.warning("%d of the client's %d roots were left out", len(listed.roots) - len(folders), len(listed.roots))
     roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed.roots and not folders else "")

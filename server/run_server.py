@@ -84,7 +84,8 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
 def _observation(*, has_metrics: bool) -> Observation | None:
     """What the variables of OpenTelemetry and the settings want to be measured; nothing is imported for nothing."""
-    wants_telemetry = any(map(os.environ.get, _TELEMETRY)) and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    is_wanted = any(os.environ.get(variable, "none") not in {"", "none"} for variable in _TELEMETRY)
+    wants_telemetry = is_wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     if not has_metrics and not wants_telemetry:
         return None
     from server.telemetry.observation import Observation  # noqa: PLC0415 - only where somebody measures

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -48,16 +48,20 @@ def session_of(scope: Scope) -> str | None:
 
 
 @dataclass(slots=True)
-class _Principal:
-    """The sessions of one token's name, or of all clients where there are no tokens.
-
-    `user` is the owner as the SDK knows it; the silent ones are known with the time since when, the longest first, and
-    the busy ones with the number of their open requests and streams.
-    """
+class _Session:
+    """One session: `user` is its owner as the SDK knows it, who is a person with one of their programs."""
 
     user: Any
-    silent: OrderedDict[str, float] = field(default_factory=OrderedDict[str, float])
-    busy: Counter[str] = field(default_factory=Counter[str])
+    silent_since: float
+    requests: int = 0  # and streams of it that are open
+
+
+@dataclass(slots=True)
+class _PrincipalSessions:
+    """The sessions of one principal, or of all clients where there are no tokens; the longest silent ones first."""
+
+    silent: OrderedDict[str, _Session] = field(default_factory=OrderedDict[str, _Session])
+    busy: dict[str, _Session] = field(default_factory=dict[str, _Session])
 
     @property
     def count(self) -> int:
@@ -71,61 +75,63 @@ class BoundedSessions:
         self._app = app
         self._most = most
         self._idle_seconds = idle_seconds
-        self._principals: dict[str, _Principal] = {}
+        self._principals: dict[str, _PrincipalSessions] = {}
         self._has_warned = False
         self._ended = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         user = scope.get("user")
-        name = "" if user is None else user.display_name
-        principal = self._principals.get(name)
-        if principal is None:
-            principal = self._principals[name] = _Principal(user)
+        owner = "" if user is None else user.display_name
+        principal = self._principals.get(owner) or _PrincipalSessions()
         silent, busy = principal.silent, principal.busy
-        session = header_of(scope["headers"], SESSION_HEADER)
+        name = header_of(scope["headers"], SESSION_HEADER)
+        session = None if name is None else silent.get(name) or busy.get(name)
         has_opened = False
 
         async def watched(message: Message) -> None:
             nonlocal has_opened
             if message["type"] == "http.response.start" and message["status"] < HTTPStatus.BAD_REQUEST:
-                if session is not None:
-                    silent.pop(session, None)
-                    busy.pop(session, None)
+                if name is not None:
+                    silent.pop(name, None)
+                    busy.pop(name, None)
                 elif (opened := header_of(message.get("headers", ()), SESSION_HEADER)) is not None:
                     # Before the client can know it: it may use it at once.
                     has_opened = True
-                    silent[opened] = time.monotonic()
+                    opened_by = self._principals.setdefault(owner, _PrincipalSessions())
+                    opened_by.silent[opened] = _Session(user, time.monotonic())
             await send(message)
 
-        if session is None:
+        if name is None:
             try:
                 await self._app(scope, receive, watched)
             finally:
                 if has_opened:
                     await self._end_silent()
-        elif session not in silent and session not in busy:
+        elif session is None:
             await self._app(scope, receive, send)
         elif scope["method"] == "DELETE":
             await self._app(scope, receive, watched)
         else:
-            silent.pop(session, None)
-            busy[session] += 1
+            busy[name] = session
+            silent.pop(name, None)
+            session.requests += 1
             try:
                 await self._app(scope, receive, send)
             finally:
+                session.requests -= 1
                 # It may have been ended meanwhile.
-                if session in busy:
-                    busy[session] -= 1
-                    if not busy[session]:
-                        del busy[session]
-                        silent[session] = time.monotonic()
+                if not session.requests and busy.pop(name, None) is not None:
+                    session.silent_since = time.monotonic()
+                    silent[name] = session
 
     async def _end_silent(self) -> None:
         """End silent sessions until there are no more than may be kept."""
         horizon = time.monotonic() - self._idle_seconds
-        for principal in self._principals.values():
-            while principal.silent and next(iter(principal.silent.values())) < horizon:
+        for name, principal in tuple(self._principals.items()):
+            while principal.silent and next(iter(principal.silent.values())).silent_since < horizon:
                 principal.silent.popitem(last=False)  # the SDK has ended it
+            if not principal.count:
+                del self._principals[name]
         while sum(principal.count for principal in self._principals.values()) > self._most:
             # Whoever has most loses one, so that nobody loses theirs because of somebody else's many.
             with_silent = [principal for principal in self._principals.values() if principal.silent]
@@ -137,10 +143,9 @@ class BoundedSessions:
                     "%d sessions are open: for each new one, the one that is silent longest ends", self._most
                 )
             principal = max(with_silent, key=lambda principal: principal.count)
-            session, _ = principal.silent.popitem(last=False)
-            await self._end(principal, session)
+            await self._end(*principal.silent.popitem(last=False))
 
-    async def _end(self, principal: _Principal, session: str) -> None:
+    async def _end(self, name: str, session: _Session) -> None:
         """End a session as its client would."""
         scope: Scope = {
             "type": "http",
@@ -150,10 +155,10 @@ class BoundedSessions:
             "scheme": "http",
             "path": "/mcp",
             "query_string": b"",
-            "headers": [(b"host", b"localhost"), (SESSION_HEADER, session.encode())],
+            "headers": [(b"host", b"localhost"), (SESSION_HEADER, name.encode())],
         }
-        if principal.user is not None:
-            scope["user"] = principal.user
+        if session.user is not None:
+            scope["user"] = session.user
 
         async def receive_nothing() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}

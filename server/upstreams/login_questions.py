@@ -60,7 +60,7 @@ class LoginQuestions:
             ToolError: There is none, for the reason that it tells.
         """
         login, name = needed.login, str(exchange.carried.get("login", ""))
-        attempt = self._attempts.pop(name, None)
+        attempt = self._attempts.get(name)
         if attempt is not None:
             action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
             await self._until_done(login, attempt, action, exchange)
@@ -96,15 +96,14 @@ class LoginQuestions:
             raise _failed(login, "its authorization server has an address that cannot be shown to a person as it is")
         if exchange.is_modern:
             self._attempts = {key: each for key, each in self._attempts.items() if not each.is_stale}
-            if len(self._attempts) >= MOST_ATTEMPTS:
+            if attempt.name not in self._attempts and len(self._attempts) >= MOST_ATTEMPTS:
                 raise needed
-            name = secrets.token_hex(12)
-            self._attempts[name] = attempt
+            self._attempts[attempt.name] = attempt
             request = {"method": "elicitation/create", "params": asked}
             return {
                 "resultType": "input_required",
                 "inputRequests": {LOGIN_KEY: request},
-                "requestState": seal({"login": name}),
+                "requestState": seal({"login": attempt.name}),
             }
         if attempt.is_asked:  # another call of the client has the question
             await self._until_done(login, attempt, "accept", exchange)

@@ -40,6 +40,16 @@ def test_systemd_understands_it(tmp_path: Path) -> None:
     assert subprocess.run([str(ANALYZE), *judged], capture_output=True, check=False).returncode == 0
 
 
+def test_the_home_of_its_user_is_not_in_the_workspace_where_commands_could_write_settings() -> None:
+    unit = UNIT.read_text(encoding="utf-8")
+    (home,) = re.findall(r"--home-dir (\S+)", PAGE)
+    (workspace,) = re.findall(r"--workspace (\S+)", COMMAND)
+    assert not Path(home).is_relative_to(workspace)
+    assert f"HOME={home} " in unit
+    (folders,) = re.findall(r"^StateDirectory=(.+)$", unit, re.MULTILINE)
+    assert Path(home).name in folders.split()
+
+
 def test_the_page_names_files_that_exist_and_options_that_we_have() -> None:
     named = set(re.findall(r"deploy/([\w.-]+)", PAGE))
     assert UNIT.name in named

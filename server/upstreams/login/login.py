@@ -7,6 +7,7 @@ has got: a refresh token that is used twice is taken for a stolen one, and all t
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -61,6 +62,7 @@ class LoginAttempt:
     request: AuthorizationRequest
     redirect: Redirect
     url: str  # where the person begins
+    name: str = field(default_factory=lambda: secrets.token_hex(12))  # nobody else's
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = "this server has ended"  # why it has failed, once it is done; empty where it has not
     is_forgotten: bool = False  # whether that is because the authorization server does not know us any more

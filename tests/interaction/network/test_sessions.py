@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 
 from server.app import App
+from server.principals import Principal
 from server.settings import load_settings
 from server.settings.models import HttpSettings
 from server.transports.http import http_app
@@ -24,6 +25,7 @@ from server.transports.http_options import HttpOptions, Tokens, open_socket
 from server.transports.http_sessions import ENDED_AT_ONCE, BoundedSessions
 from server.transports.slow_clients import ClientConnection
 from tests.waiting import CEILING, until
+from tools.permissions.rights import ALL_RIGHTS
 
 pytestmark = pytest.mark.anyio
 
@@ -214,10 +216,12 @@ class Opening:
 
     def __init__(self) -> None:
         self.methods: list[str] = []
+        self.users: list[Any] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         del receive
         self.methods.append(scope["method"])
+        self.users.append(scope.get("user"))
         headers = [(b"mcp-session-id", str(len(self.methods)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
@@ -232,6 +236,27 @@ async def test_sessions_that_have_expired_by_themselves_do_not_count(idle_second
         for _ in range(MOST + 3):
             await http.post("/mcp")
     assert opening.methods.count("DELETE") == ended
+
+
+@pytest.mark.requirement("network.sessions")
+async def test_a_session_is_ended_as_the_program_that_opened_it_whichever_else_its_person_has() -> None:
+    # Ended as another program of the same person, it would go on in the SDK, uncounted.
+    opening = Opening()
+    web: Any = BoundedSessions(opening, MOST, 600)
+    ada = [Principal("https://login.example ada", ALL_RIGHTS, client_id=program) for program in ("editor", "agent")]
+
+    async def shown(scope: Any, receive: Any, send: Any) -> None:
+        await web({**scope, "user": ada[len(opening.methods) % 2]}, receive, send)
+
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shown), base_url="http://localhost") as http:
+        for _ in range(MOST):
+            await http.post("/mcp")
+        opened = opening.users[:]
+        await http.post("/mcp")
+        await http.post("/mcp")
+    ended = [user for method, user in zip(opening.methods, opening.users, strict=True) if method == "DELETE"]
+    assert ended == opened[: len(ended)]
+    assert len(ended) == 2
 
 
 class Circle:

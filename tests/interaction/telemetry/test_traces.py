@@ -289,7 +289,11 @@ ON = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none"}
 
 
 @pytest.mark.requirement("telemetry.off")
-@pytest.mark.parametrize("environ", [{}, {**ON, "OTEL_SDK_DISABLED": "true"}], ids=["not asked for", "disabled"])
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {**ON, "OTEL_SDK_DISABLED": "true"}, {"OTEL_METRICS_EXPORTER": "none"}],
+    ids=["not asked for", "disabled", "asked for no metrics"],
+)
 async def test_where_nobody_asks_for_telemetry_nothing_of_it_is_imported(root: Path, environ: dict[str, str]) -> None:
     done = started(root, **environ)
     assert "server.app" in done.stderr
