@@ -9,6 +9,7 @@ import anyio
 import mcp_types as types
 import pytest
 
+from server.upstreams.login_questions import MOST_ATTEMPTS
 from tests.harness import MODERN, stdio_upstream
 from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Person, Scene, text_of, visit
 from tests.waiting import until
@@ -206,3 +207,31 @@ async def test_a_no_in_one_call_does_not_end_the_login_that_another_call_waits_f
         assert shown[0] == shown[1]
         await visit(shown[0])
     assert [result.is_error for result in results] == [False]
+
+
+@pytest.mark.requirement("login.question")
+async def test_calls_that_share_a_login_take_up_one_of_those_that_may_be_open(scene: Scene) -> None:
+    shown: list[str] = []
+    results: list[types.CallToolResult] = []
+    answered = anyio.Event()
+
+    async def look(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
+        assert isinstance(params, types.ElicitRequestURLParams)
+        shown.append(params.url)
+        await answered.wait()
+        return types.ElicitResult(action="accept")
+
+    async with scene.serving(MODERN, elicitation_callback=look) as client, anyio.create_task_group() as tasks:
+        await scene.tools(client)
+
+        async def call() -> None:
+            results.append(await scene.call(client, LOGIN))
+
+        for _ in range(MOST_ATTEMPTS + 1):
+            tasks.start_soon(call)
+        await until(lambda: len(shown) + len(results) == MOST_ATTEMPTS + 1)
+        assert len(set(shown)) == 1
+        await visit(shown[0])
+        answered.set()
+    assert [result.is_error for result in results] == [False] * (MOST_ATTEMPTS + 1)
