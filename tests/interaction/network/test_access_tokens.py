@@ -5,13 +5,18 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import math
+import string
 import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import sha256
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import anyio
@@ -43,6 +48,9 @@ SCOPES = "read write run upstream:*"
 SECRET = "s" * 32
 PEOPLE = ("alice", "bob", "server")
 OLD, NEW = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+LONG = ec.generate_private_key(ec.SECP384R1())
+ES256 = ECAlgorithm(ECAlgorithm.SHA256)
+ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"  # of base64url, in its order
 
 
 def options(port: int, key: ec.EllipticCurvePrivateKey, kid: str) -> str:
@@ -138,20 +146,31 @@ SOON, PAST = 86_400, -120  # seconds from when the tests were read, which may be
 BAD: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "expired": ({"exp": time.time() + PAST}, {}, "expired"),
     "without an end": ({"exp": None}, {}, "not valid"),
+    "with an end in words": ({"exp": str(time.time() + SOON)}, {}, "not valid"),
+    "without an end in sight": ({"exp": math.inf}, {}, "not valid"),
     "not valid yet": ({"nbf": time.time() + SOON}, {}, "not valid"),
+    "of tomorrow": ({"iat": time.time() + SOON}, {}, "not valid"),
+    "of nobody knows when": ({"iat": "today"}, {}, "not valid"),
     "for another audience": ({"aud": "https://other.example.com/mcp"}, {}, "another audience"),
     "for a part of our address": ({"aud": "https://tools.example.com"}, {}, "another audience"),
     "for nobody": ({"aud": None}, {}, "not valid"),
+    "for us and a number": ({"aud": [RESOURCE, 1]}, {}, "another audience"),
+    "for a table": ({"aud": {RESOURCE: True}}, {}, "another audience"),
     "of another issuer": ({"iss": "https://other.example.com"}, {}, "another issuer"),
     "of the issuer with a slash": ({"iss": "SLASH"}, {}, "another issuer"),
     "not signed": ({}, {"algorithm": "none", "key": None}, "not signed in a way"),
     "signed by a secret": ({}, {"algorithm": "HS256", "key": SECRET}, "not signed in a way"),
     "signed by another key": ({}, {"key": NEW}, "not valid"),
     "signed by a key of another family": ({}, {"key": RSA, "algorithm": "RS256"}, "key that the issuer does not have"),
+    "signed on another curve": ({}, {"key": LONG, "algorithm": "ES384"}, "not signed in a way"),
+    "with an extension that counts": ({}, {"headers": {"crit": ["exp"], "exp": 1}}, "not valid"),
+    "with an extension of no kind": ({}, {"headers": {"crit": []}}, "not valid"),
     "another kind of token": ({}, {"headers": {"typ": "logout+jwt"}}, "not an access token"),
     "about a login": ({"at_hash": "x"}, {}, "not an access token"),
     "bound to a key": ({"cnf": {"jkt": "x"}}, {}, "bound to a key"),
     "of nobody": ({"sub": None}, {}, "whose it is"),
+    "of a number": ({"sub": 1}, {}, "not valid"),
+    "with a number for its id": ({"jti": 1}, {}, "not valid"),
     "of half a character": ({"sub": "\ud800"}, {}, "in a text that can be used"),
 }
 
@@ -183,6 +202,42 @@ async def test_garbage_is_refused_and_nobody_is_asked(company: AuthorizationServ
     company.post("/reset")
     assert (await refusal(issuer_of(company), token)).status == 401
     assert company.get("/counts")["requests"].keys() <= {"/reset", "/counts"}
+
+
+@pytest.mark.requirement("oauth.refused")
+async def test_a_token_is_taken_in_one_spelling_and_with_claims_alone(company: AuthorizationServer) -> None:
+    issuer = issuer_of(company)
+    header, said, signature = signed(company.base).split(".")
+    last = ALPHABET[ALPHABET.index(signature[-1]) + 1]  # of its bits some are beyond the last byte, so it says the same
+    spelled = [f"{signature[:-1]}{last}", f"{signature}==", f"{signature[:9]}!{signature[9:]}", f"{signature} ", ""]
+    for odd in spelled:
+        assert "not valid" in str(await refusal(issuer, f"{header}.{said}.{odd}"))
+    extended = as_base64(json.dumps({"alg": "ES256", "kid": "old", "b64": False, "crit": ["b64"]}).encode())
+    for head, text in ((header, b"[]"), (header, b"{"), (header, b"[" * 9_000), (header, b"\xff"), (extended, b"{}")):
+        begin = f"{head}.{as_base64(text)}"
+        proof = ES256.sign(begin.encode(), OLD)
+        assert "not valid" in str(await refusal(issuer, f"{begin}.{as_base64(proof)}"))
+    assert await issuer.principal_of(f"{header}.{said}.{signature}")
+
+
+@pytest.mark.requirement("oauth.refused")
+async def test_a_key_counts_on_its_own_curve_alone(tmp_path: Path) -> None:
+    """Its issuer names no algorithm with the key, and signs on another curve than the header says."""
+    jwk = {**ECAlgorithm.to_jwk(LONG.public_key(), as_dict=True), "kid": "old"}
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [jwk]}))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
+        serving_keys = Thread(target=server.serve_forever)
+        serving_keys.start()
+        try:
+            name = f"http://127.0.0.1:{server.server_port}"
+            issuer = Issuer(IssuerSettings(issuer=name, resource=RESOURCE, jwks_uri=f"{name}/keys.json"))
+            header = as_base64(json.dumps({"alg": "ES256", "kid": "old"}).encode())
+            begin = f"{header}.{signed(name).split('.')[1]}"
+            proof = as_base64(ES256.sign(begin.encode(), LONG))
+            assert "not valid" in str(await refusal(issuer, f"{begin}.{proof}"))
+        finally:
+            server.shutdown()
+            serving_keys.join()
 
 
 @pytest.mark.requirement("oauth.scopes")
