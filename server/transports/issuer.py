@@ -143,6 +143,9 @@ class Issuer:
             raise TokenRefusedError("The token does not say when it expires.")
         if "cnf" in claims:
             raise TokenRefusedError("The token is bound to a key, and could be shown by somebody else here.")
+        # What is not made for us to see, though it is as good: a token about a login, or one to get others by.
+        if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
+            raise TokenRefusedError("The token is not an access token.")
         return claims
 
     async def _decoded(self, token: str, header: Json) -> Json:
@@ -154,7 +157,7 @@ class Issuer:
             raise TokenRefusedError("The token is not an access token.")
         key = await self._key(kid, str(algorithm))
         try:
-            claims = jwt.decode(
+            return jwt.decode(
                 token,
                 key.key,
                 algorithms=[str(algorithm)],
@@ -172,10 +175,6 @@ class Issuer:
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
             logger.info("a token was refused (%s)", type(error).__name__)
             raise TokenRefusedError("The token is not valid.") from None
-        # What is not made for us to see, though it is signed alike: a token about a login, or one to get others by.
-        if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
-            raise TokenRefusedError("The token is not an access token.")
-        return claims
 
     async def _key(self, kid: str, algorithm: str) -> SigningKey:
         found = self._suitable(kid, algorithm)
@@ -191,6 +190,7 @@ class Issuer:
                     await self._fetch_keys()
                     self._is_away = False
                 except (NoAnswerError, LongAnswerError) as error:
+                    self._keys_at = self.settings.jwks_uri or ""  # they may have moved
                     logger.warning("the keys of %s cannot be fetched: it %s", self.settings.issuer, error)
             if (found := self._suitable(kid, algorithm)) is not None:
                 return found
@@ -367,4 +367,5 @@ def _texts(given: Any) -> list[str]:
 
 
 def _is_time(given: object) -> TypeGuard[float]:
-    return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+    # A whole number may be too large for a float, and is compared with it all the same.
+    return isinstance(given, int | float) and not isinstance(given, bool) and -math.inf < given < math.inf
