@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -48,16 +48,18 @@ def session_of(scope: Scope) -> str | None:
 
 
 @dataclass(slots=True)
+class _Session:
+    user: Any  # who opened it, as the SDK knows it: a person with one program, who may have others
+    silent_since: float
+    requests: int = 0  # that are open, and streams
+
+
+@dataclass(slots=True)
 class _Principal:
-    """The sessions of one token's name, or of all clients where there are no tokens.
+    """The sessions of one token's name, or of all clients where there are no tokens; silent longest stand first."""
 
-    `user` is the owner as the SDK knows it; the silent ones are known with the time since when, the longest first, and
-    the busy ones with the number of their open requests and streams.
-    """
-
-    user: Any
-    silent: OrderedDict[str, float] = field(default_factory=OrderedDict[str, float])
-    busy: Counter[str] = field(default_factory=Counter[str])
+    silent: OrderedDict[str, _Session] = field(default_factory=OrderedDict[str, _Session])
+    busy: dict[str, _Session] = field(default_factory=dict[str, _Session])
 
     @property
     def count(self) -> int:
@@ -80,7 +82,7 @@ class BoundedSessions:
         name = "" if user is None else user.display_name
         principal = self._principals.get(name)
         if principal is None:
-            principal = self._principals[name] = _Principal(user)
+            principal = self._principals[name] = _Principal()
         silent, busy = principal.silent, principal.busy
         session = header_of(scope["headers"], SESSION_HEADER)
         has_opened = False
@@ -94,7 +96,7 @@ class BoundedSessions:
                 elif (opened := header_of(message.get("headers", ()), SESSION_HEADER)) is not None:
                     # Before the client can know it: it may use it at once.
                     has_opened = True
-                    silent[opened] = time.monotonic()
+                    silent[opened] = _Session(user, time.monotonic())
             await send(message)
 
         if session is None:
@@ -108,23 +110,23 @@ class BoundedSessions:
         elif scope["method"] == "DELETE":
             await self._app(scope, receive, watched)
         else:
-            silent.pop(session, None)
-            busy[session] += 1
+            entry = busy[session] = silent.pop(session, None) or busy[session]
+            entry.requests += 1
             try:
                 await self._app(scope, receive, send)
             finally:
+                entry.requests -= 1
                 # It may have been ended meanwhile.
-                if session in busy:
-                    busy[session] -= 1
-                    if not busy[session]:
-                        del busy[session]
-                        silent[session] = time.monotonic()
+                if not entry.requests and session in busy:
+                    del busy[session]
+                    entry.silent_since = time.monotonic()
+                    silent[session] = entry
 
     async def _end_silent(self) -> None:
         """End silent sessions until there are no more than may be kept."""
         horizon = time.monotonic() - self._idle_seconds
         for principal in self._principals.values():
-            while principal.silent and next(iter(principal.silent.values())) < horizon:
+            while principal.silent and next(iter(principal.silent.values())).silent_since < horizon:
                 principal.silent.popitem(last=False)  # the SDK has ended it
         while sum(principal.count for principal in self._principals.values()) > self._most:
             # Whoever has most loses one, so that nobody loses theirs because of somebody else's many.
@@ -137,10 +139,10 @@ class BoundedSessions:
                     "%d sessions are open: for each new one, the one that is silent longest ends", self._most
                 )
             principal = max(with_silent, key=lambda principal: principal.count)
-            session, _ = principal.silent.popitem(last=False)
-            await self._end(principal, session)
+            session, entry = principal.silent.popitem(last=False)
+            await self._end(session, entry.user)
 
-    async def _end(self, principal: _Principal, session: str) -> None:
+    async def _end(self, session: str, user: Any) -> None:
         """End a session as its client would."""
         scope: Scope = {
             "type": "http",
@@ -152,8 +154,8 @@ class BoundedSessions:
             "query_string": b"",
             "headers": [(b"host", b"localhost"), (SESSION_HEADER, session.encode())],
         }
-        if principal.user is not None:
-            scope["user"] = principal.user
+        if user is not None:
+            scope["user"] = user
 
         async def receive_nothing() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}
