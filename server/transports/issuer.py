@@ -144,6 +144,9 @@ class Issuer:
             raise TokenRefusedError("The token does not say when it expires.")
         if "cnf" in claims:
             raise TokenRefusedError("The token is bound to a key, and could be shown by somebody else here.")
+        # What is not made for us to see, though it is as good: a token about a login, or one to get others by.
+        if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
+            raise TokenRefusedError("The token is not an access token.")
         return claims
 
     async def _decoded(self, token: str, header: Json) -> Json:
@@ -190,6 +193,7 @@ class Issuer:
                     await self._fetch_keys()
                     self._is_away = False
                 except (NoAnswerError, LongAnswerError) as error:
+                    self._keys_at = self.settings.jwks_uri or ""  # they may have moved
                     logger.warning("the keys of %s cannot be fetched: it %s", self.settings.issuer, error)
             if (found := self._suitable(kid, algorithm)) is not None:
                 return found

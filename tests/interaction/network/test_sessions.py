@@ -17,15 +17,16 @@ import pytest
 import uvicorn
 
 from server.app import App
-from server.principals import Principal
 from server.settings import load_settings
-from server.settings.models import HttpSettings
+from server.settings.models import HttpSettings, IssuerSettings
 from server.transports.http import http_app
 from server.transports.http_options import HttpOptions, Tokens, open_socket
 from server.transports.http_sessions import ENDED_AT_ONCE, BoundedSessions
+from server.transports.issuer import Issuer
 from server.transports.slow_clients import ClientConnection
+from tests.interaction.network.test_access_tokens import RESOURCE, signed
+from tests.scripted_issuer import scripted_issuer
 from tests.waiting import CEILING, until
-from tools.permissions.rights import ALL_RIGHTS
 
 pytestmark = pytest.mark.anyio
 
@@ -78,15 +79,18 @@ class Served:
 
 
 def as_bearer(token: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {TOKENS[token]}"} if token else {}
+    """Of one of the settings by its name, or of an issuer."""
+    return {"authorization": f"Bearer {TOKENS.get(token, token)}"} if token else {}
 
 
 @asynccontextmanager
-async def served(root: Path, idle_seconds: float = 600, *, with_tokens: bool = False) -> AsyncGenerator[Served]:
+async def served(
+    root: Path, idle_seconds: float = 600, *, with_tokens: bool = False, issuer: Issuer | None = None
+) -> AsyncGenerator[Served]:
     """A server that keeps few sessions."""
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "network")
     http = HttpSettings.model_construct(port=0, session_idle=idle_seconds * 1000)
-    options = HttpOptions(http, 1 << 20, Tokens(TOKENS if with_tokens else {}))
+    options = HttpOptions(http, 1 << 20, Tokens(TOKENS if with_tokens else {}), issuer=issuer)
     web = http_app(app.server, options, lambda: True, most_sessions=MOST)
     with open_socket(options) as listener:
         config = uvicorn.Config(web, http=ClientConnection, log_config=None, lifespan="on", ws="none")
@@ -216,12 +220,10 @@ class Opening:
 
     def __init__(self) -> None:
         self.methods: list[str] = []
-        self.users: list[Any] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         del receive
         self.methods.append(scope["method"])
-        self.users.append(scope.get("user"))
         headers = [(b"mcp-session-id", str(len(self.methods)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
@@ -239,24 +241,24 @@ async def test_sessions_that_have_expired_by_themselves_do_not_count(idle_second
 
 
 @pytest.mark.requirement("network.sessions")
-async def test_a_session_is_ended_as_the_program_that_opened_it_whichever_else_its_person_has() -> None:
-    # Ended as another program of the same person, it would go on in the SDK, uncounted.
-    opening = Opening()
-    web: Any = BoundedSessions(opening, MOST, 600)
-    ada = [Principal("https://login.example ada", ALL_RIGHTS, client_id=program) for program in ("editor", "agent")]
-
-    async def shown(scope: Any, receive: Any, send: Any) -> None:
-        await web({**scope, "user": ada[len(opening.methods) % 2]}, receive, send)
-
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shown), base_url="http://localhost") as http:
-        for _ in range(MOST):
-            await http.post("/mcp")
-        opened = opening.users[:]
-        await http.post("/mcp")
-        await http.post("/mcp")
-    ended = [user for method, user in zip(opening.methods, opening.users, strict=True) if method == "DELETE"]
-    assert ended == opened[: len(ended)]
-    assert len(ended) == 2
+async def test_a_person_with_two_programs_has_no_more_sessions_than_one_with_one(root: Path) -> None:
+    with scripted_issuer() as company:
+        checks = Issuer(IssuerSettings(issuer=company.base, resource=RESOURCE))
+        one, two = (signed(company.base, {"client_id": name}) for name in ("one", "two"))
+        async with served(root, issuer=checks) as server:
+            first = await server.opened(one)
+            second, *others = [await server.opened(two) for _ in range(MOST)]
+            assert await server.status(first, one) == 404
+            await server.opened(one)
+            assert await server.status(second, two) == 404
+            for session in others:
+                assert await server.status(session, one) == 404, "only the program that opened it uses it"
+            # That changes nothing of whose they are.
+            for _ in range(MOST):
+                await server.opened(one)
+            await until(lambda: server.kept == MOST)
+            for session in others:
+                assert await server.status(session, two) == 404
 
 
 class Circle:

@@ -1,0 +1,118 @@
+"""Issuers that say of tokens and keys what cannot be, or have moved: nobody else is let in, and nothing breaks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from server.principals import TokenRefusedError
+from server.settings.models import IntrospectionSettings, IssuerSettings
+from server.transports.issuer import Issuer
+from tests.interaction.network.test_access_tokens import RESOURCE, SECRET, refusal, signed
+from tests.scripted_issuer import JWK, KEYS, METADATA, ScriptedIssuer, scripted_issuer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def issuer() -> Generator[ScriptedIssuer]:
+    with scripted_issuer() as scripted:
+        yield scripted
+
+
+def checking(issuer: ScriptedIssuer, **more: Any) -> Issuer:
+    return Issuer(IssuerSettings(issuer=issuer.base, resource=RESOURCE, **more), SECRET)
+
+
+@pytest.mark.requirement("oauth.refused")
+@pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize("size", [10**400, -(10**400)])
+async def test_a_time_of_four_hundred_digits_is_a_time_like_any_other(
+    issuer: ScriptedIssuer, name: str, size: int
+) -> None:
+    token, checks = signed(issuer.base, {name: size}), checking(issuer)
+    if (name == "exp") == (size > 0):
+        assert (await checks.principal_of(token)).display_name == f"{issuer.base} alice"
+    else:
+        assert (await refusal(checks, token)).status == 401
+
+
+@pytest.mark.requirement("oauth.introspection")
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"exp": 10**400}, ""),
+        ({"nbf": 10**400}, "has expired, or is not a token"),
+        ({"exp": True}, "has expired, or is not a token"),
+        ({"active": 1}, "has expired, or is not a token"),
+        ({"active": "true"}, "has expired, or is not a token"),
+        ({"aud": [[RESOURCE]]}, "another audience"),
+        ({"typ": "Refresh"}, "not an access token"),
+        ({"typ": "ID"}, "not an access token"),
+        ({"at_hash": "x"}, "not an access token"),
+        ({"cnf": {"jkt": "x"}}, "bound to a key"),
+    ],
+)
+async def test_an_answer_about_a_token_is_held_against_what_an_access_token_is(
+    issuer: ScriptedIssuer, said: dict[str, Any], why: str
+) -> None:
+    usual = {"active": True, "exp": time.time() + 300, "aud": RESOURCE, "sub": "alice", "scope": "read"}
+    issuer.said["/about"] = {**usual, **said}
+    checks = checking(issuer, introspection=IntrospectionSettings(url=f"{issuer.base}/about", client_id="server"))
+    if why:
+        refused = await refusal(checks, "opaque")
+        assert why in str(refused)
+        assert refused.status == 401
+    else:
+        assert (await checks.principal_of("opaque")).display_name == f"{issuer.base} alice"
+
+
+@pytest.mark.requirement("oauth.keys")
+async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
+    issuer: ScriptedIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.transports.issuer.FETCH_SECONDS", 0.0)
+    monkeypatch.setattr("server.transports.issuer.KEYS_SECONDS", 0.0)
+    checks = checking(issuer)
+    await checks.principal_of(signed(issuer.base))
+    issuer.said["/moved"] = issuer.said.pop(KEYS)
+    issuer.said[METADATA]["jwks_uri"] = f"{issuer.base}/moved"
+    issuer.said["/moved"] = {"keys": [{**JWK, "kid": "renamed"}]}
+    renamed = signed(issuer.base, {"sub": "bob"}, headers={"kid": "renamed"})
+    assert (await refusal(checks, renamed)).status == 503  # where they were there are none
+    assert (await checks.principal_of(renamed)).display_name == f"{issuer.base} bob"
+
+
+@pytest.mark.requirement("oauth.keys")
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        ["x", 1, None, []],
+        [{"kty": "oct", "k": "c2VjcmV0", "kid": "old"}],
+        [{**JWK, "d": "x"}],
+        [{**JWK, "x": "AA"}],
+        [{**JWK, "use": "enc"}],
+        [{**JWK, "kid": ["old"]}],
+        [{**JWK, "alg": None}],
+        [{**JWK, "kty": ["EC"]}],
+        [{"kty": "RSA", "kid": "old", "n": "_" * 342, "e": "AQ"}],
+    ],
+)
+async def test_keys_that_are_none_let_nobody_in(issuer: ScriptedIssuer, keys: list[Any]) -> None:
+    issuer.said[KEYS] = {"keys": keys}
+    with pytest.raises(TokenRefusedError) as refused:
+        await checking(issuer).principal_of(signed(issuer.base))
+    assert refused.value.status == 503
+
+
+@pytest.mark.requirement("oauth.keys")
+@pytest.mark.parametrize("address", ["http://x.example/keys", "file:///etc/passwd", "https://127.0.0.1@x.example/", 1])
+async def test_keys_are_taken_from_no_address_that_others_could_answer_for(
+    issuer: ScriptedIssuer, address: object
+) -> None:
+    issuer.said[METADATA]["jwks_uri"] = address
+    assert (await refusal(checking(issuer), signed(issuer.base))).status == 503
