@@ -64,6 +64,12 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
         from server.transports.http import serve_http  # noqa: PLC0415 - the stdio server needs no web server
 
         stopping = anyio.Event()
+        http = settings.http
+
+        def stop() -> None:
+            if not stopping.is_set():
+                watchdog.draining((http.drain + http.grace) / 1000)
+                stopping.set()
 
         async def serve_network(app: App) -> None:
             app.start_upstreams()
@@ -79,7 +85,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
                 metrics=app.metrics,
             )
 
-        return anyio.run(_serve, report, transport, watchdog, serve_network, stopping.set)
+        return anyio.run(_serve, report, transport, watchdog, serve_network, stop)
 
 
 def _observation(*, has_metrics: bool) -> Observation | None:

@@ -6,7 +6,7 @@ end and does not; what it has started ends by the broker:
 
 - Its input has ended: the server may take its time for what it was given, as long as its event loop turns.
 - It was sent SIGTERM or SIGINT (the C level of Python tells, whatever the interpreter does), or has begun to leave: it
-  has some seconds, which is far more than it needs.
+  has some seconds, which is far more than it needs, and before these what it says that its clients have.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 STUCK_SECONDS = 15.0  # after the end of its input, a server that gives no sign of life for so long is stuck
 LEAVE_SECONDS = 20.0  # so long may it take to end, once it was asked to or has begun to
 ASK_SECONDS = 1.0  # how often it is asked for a sign of life
-_LEAVING, _ALIVE = b"\0", b"\xff"  # what the server says; other bytes are numbers of signals, from Python
+_LEAVING, _ALIVE, _DRAINING = b"\0", b"\xff", b"\xfe"
+"""What the server says; other bytes are numbers of signals, from Python."""
 _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 
 
@@ -39,6 +40,7 @@ class Watchdog:
 
     def __init__(self, channel: int | None = None) -> None:
         self._channel = channel
+        self._drained_at = 0.0
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the event loop: give signs of life, and let it hear of signals."""
@@ -46,7 +48,12 @@ class Watchdog:
             signal.set_wakeup_fd(self._channel, warn_on_full_buffer=False)
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
+    def draining(self, seconds: float) -> None:
+        """So long clients have; only then the time to end begins, as long as the event loop turns."""
+        self._drained_at = monotonic() + seconds
+
     def leaving(self) -> None:
+        self._drained_at = 0.0
         if self._channel is not None:
             with suppress(OSError):
                 os.write(self._channel, _LEAVING)
@@ -54,7 +61,7 @@ class Watchdog:
     def _answer(self, loop: asyncio.AbstractEventLoop, channel: int) -> None:
         try:
             asked = os.read(channel, 64)
-            os.write(channel, _ALIVE)
+            os.write(channel, _DRAINING if monotonic() < self._drained_at else _ALIVE)
         except BlockingIOError:
             return
         except OSError:
@@ -128,7 +135,8 @@ def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
             said = channel.recv(4096)
             if not said:
                 return False
-            silent = 0.0 if _ALIVE in said else silent
+            silent = 0.0 if _ALIVE in said or _DRAINING in said else silent
+            left = 0.0 if _DRAINING in said else left
             leaves = leaves or not _ENDING.isdisjoint(said)
         now = monotonic()
         if (is_over or leaves) and (asked_at is None or now >= asked_at + ASK_SECONDS):

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.servers.sdk_lowlevel import call_tool, list_tools
-from server.transports.http import GRACE_SECONDS, MOST_CONNECTIONS
+from server.transports.http import LAST_SECONDS, MOST_CONNECTIONS
 
 
 async def serve() -> None:
@@ -34,7 +34,7 @@ async def serve() -> None:
             access_log=False,
             server_header=False,
             lifespan="on",
-            timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_graceful_shutdown=LAST_SECONDS,
             ws="none",
         )
         sys.stderr.write(f"serving MCP at http://127.0.0.1:{listener.getsockname()[1]}, path /mcp\n")

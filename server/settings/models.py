@@ -324,6 +324,11 @@ of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
 this one by a page that is served there, on whatever machine they are."""
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""
+    drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
+    """How long requests are still taken when the server is told to end (SIGTERM), while /readyz answers 503 already: \
+long enough for a balancer to see that and send them elsewhere."""
+    grace: Annotated[Duration, Field(ge=0, le=3_600_000)] = 3_000
+    """How long open calls and streams may go on after that, when nobody is let in any more."""
     metrics: bool = False
     """Whether /metrics shows counters in the text format of Prometheus, to those who show a token where one is \
 needed."""

@@ -7,6 +7,7 @@ than the answers go, so that a client that reads nothing could go on asking, and
 from __future__ import annotations
 
 import logging
+import math
 import re
 import socket
 import sys
@@ -148,8 +149,7 @@ class _Unread:
         return await self.stream.__aexit__(exc_type, exc_val, exc_tb)
 
 
-GRACE_SECONDS = 3  # how long open responses may go on after SIGTERM; a stream that never ends is ended then
-LAST_SECONDS = 2  # how long after that connections are kept whose clients take in nothing
+LAST_SECONDS = 2  # how long after the time of grace connections are kept whose clients take in nothing
 MOST_CONNECTIONS = 4_000
 """When there are more, the one that has been idle for longest is ended; if none is idle, the new one gets 503."""
 _SEND_ONE = "send the header 'Authorization: Bearer TOKEN' with a token of this server; there is no login (OAuth) here"
@@ -174,14 +174,14 @@ async def serve_http(
     pages: Sequence[Route] = (),
     metrics: Callable[[], Awaitable[str]] | None = None,
 ) -> None:
-    """Serve until `stopping` is set; then uvicorn ends in order and closes what is open.
+    """Serve until `stopping` is set; then go on for as long as a balancer may take to see it, and end in order.
 
     Half of the `descriptors` that the system allows us are left for what requests need. `pages` are for people, who
     show no token.
     """
     http = options.http
     app = OpenRequests(
-        http_app(server, options, lambda: is_ready() and not stopping.is_set(), pages=pages, metrics=metrics)
+        http_app(server, options, lambda: is_ready() and not stopping.is_set(), pages=pages, metrics=metrics), stopping
     )
     config = uvicorn.Config(
         app,
@@ -193,7 +193,7 @@ async def serve_http(
         access_log=False,
         server_header=False,
         lifespan="on",
-        timeout_graceful_shutdown=GRACE_SECONDS + LAST_SECONDS,
+        timeout_graceful_shutdown=math.ceil(http.grace / 1000) + LAST_SECONDS,
         ws="none",
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
@@ -214,8 +214,9 @@ async def serve_http(
 
     async def stop() -> None:
         await stopping.wait()
+        await anyio.sleep(http.drain / 1000)
         web.should_exit = True
-        await anyio.sleep(GRACE_SECONDS)
+        await anyio.sleep(http.grace / 1000)
         app.end()
 
     async with anyio.create_task_group() as tasks:
@@ -227,11 +228,13 @@ async def serve_http(
 class OpenRequests:
     """An application whose open requests can be ended: streams, and calls that take long.
 
-    The web server would cancel them too, but breaks their connections off and logs each as an error.
+    The web server would cancel them too, but breaks their connections off and logs each as an error. Once the server
+    is `stopping`, no connection is kept for another request: whoever has it would send one into its end.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, stopping: anyio.Event) -> None:
         self._app = app
+        self._stopping = stopping
         self._open: set[anyio.CancelScope] = set()
 
     def end(self) -> None:
@@ -248,6 +251,9 @@ class OpenRequests:
             nonlocal has_head, has_end
             has_head = True
             has_end = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if message["type"] == "http.response.start" and self._stopping.is_set():
+                kept = [each for each in message.get("headers", ()) if each[0].lower() != b"connection"]
+                message["headers"] = [*kept, (b"connection", b"close")]
             await send(message)
 
         with anyio.CancelScope() as request:

@@ -15,9 +15,17 @@ import anyio
 import pytest
 from mcp_types import CONNECTION_CLOSED
 
-from tests.harness import server_arguments, write_config
+from tests.harness import LAUNCHER, ROOT, server_arguments, write_config
 from tests.interaction.network.test_ended_requests import began, begin, session, tell, waiting
-from tests.interaction.network.wires import INITIALIZED, connection, initialize, modern, modern_headers, request
+from tests.interaction.network.wires import (
+    INITIALIZED,
+    connection,
+    initialize,
+    modern,
+    modern_headers,
+    post,
+    request,
+)
 from tests.interaction.test_conversation import UNASKED
 from tests.processes import children_of, until_ended
 from tests.waiting import CEILING
@@ -30,9 +38,12 @@ pytestmark = [
 
 
 @contextmanager
-def running(root: Path, config: Path, transport: str) -> Generator[tuple[subprocess.Popen[bytes], str]]:
+def running(
+    root: Path, config: Path, transport: str, script: Path = LAUNCHER
+) -> Generator[tuple[subprocess.Popen[bytes], str]]:
     """A server, and its address."""
     arguments = server_arguments(root, config, "--transport", transport, "--port", "0")
+    arguments[arguments.index(str(LAUNCHER))] = str(script)
     process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE)
     assert process.stderr is not None
     try:
@@ -120,6 +131,53 @@ async def test_a_call_that_ends_soon_is_answered_before_the_server_ends(root: Pa
                 assert last["id"] == 1
                 assert not last["result"].get("isError"), last
         assert await anyio.to_thread.run_sync(process.wait, CEILING) == 0
+
+
+@pytest.mark.requirement("network.drain")
+async def test_while_it_drains_it_says_so_and_works_on_for_longer_than_it_has_to_end(
+    root: Path, tmp_path: Path
+) -> None:
+    places = {name: root / name for name in ("session", "lone")}
+    for folder in places.values():
+        folder.mkdir()
+    config = write_config(tmp_path, {**UNASKED, "http": {"drain": 4_000, "grace": 60_000}})
+    # This one is killed two seconds after it should have ended.
+    impatient = ROOT / "tests" / "hostile" / "stuck_server.py"
+    with running(root, config, "http", impatient) as (process, url), anyio.fail_after(CEILING):
+        async with session(url, "2025-11-25") as (inside, headers), connection(url) as first, connection(url) as second:
+            await begin(first, request(1, "tools/call", waiting(places["session"])), headers)
+            lone = modern(1, "tools/call", waiting(places["lone"]))
+            await begin(second, lone, modern_headers(lone))
+            for folder in places.values():
+                await began(folder)
+            process.send_signal(signal.SIGTERM)
+            await until_refused(url)
+            listed, called = request(2, "tools/list"), modern(2, "tools/call", {"name": "list_directory"})
+            called["params"]["arguments"] = {"path": str(root)}
+            async with connection(url) as new:
+                for wire, message, more in ((inside, listed, headers), (new, called, modern_headers(called))):
+                    head = await post(wire, "/mcp", message, more)
+                    assert (head.status, head.headers["connection"]) == (200, "close")
+                    answer = [each async for each in wire.messages(head)][-1]
+                    assert not answer["result"].get("isError"), answer
+                    assert await wire.is_at_end()
+            await until_closed(url)
+            for folder in places.values():
+                (folder / "go").touch()
+            for wire in (first, second):
+                last = [message async for message in wire.messages(await wire.head())][-1]
+                assert not last["result"].get("isError"), last
+        assert await anyio.to_thread.run_sync(process.wait, CEILING) == 0
+
+
+async def until_closed(url: str) -> None:
+    """Wait until nobody can connect."""
+    while True:
+        try:
+            async with connection(url):
+                await anyio.sleep(0.01)
+        except OSError:
+            return
 
 
 async def until_refused(url: str) -> None:

@@ -103,6 +103,8 @@ DEFAULTS: Mapping[str, Any] = {
         "allowedOrigins": [],
         "publicUrl": None,
         "sessionIdle": 1800000,
+        "drain": 0,
+        "grace": 3000,
         "metrics": False,
     },
     "proxy": {
