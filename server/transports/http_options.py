@@ -108,12 +108,15 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
                 raise ValueError(
                     f"{place}.file '{path}' can be read or written by others (mode {mode}). Run: chmod 600 on it."
                 )
-            return os.read(descriptor, 1 << 16).decode("utf-8", "replace").strip()
+            secret = os.read(descriptor, 1 << 16).decode("utf-8", "replace").strip()
         finally:
             os.close(descriptor)
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise ValueError(f"{place}.file '{path}' cannot be read ({why}). Name a file with the secret.") from None
+    if not secret:
+        raise ValueError(f"{place}.file '{path}' is empty. Put the secret into it.")
+    return secret
 
 
 def _problems_of(place: str, token: str) -> list[str]:

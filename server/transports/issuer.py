@@ -16,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -41,13 +41,15 @@ FETCH_SECONDS = 60.0  # the least time between two fetches of keys
 FIRST_FETCH_SECONDS = 5.0  # the same while there are none: an issuer may start later than we do (ours)
 KEYS_SECONDS = 600.0  # after which keys are fetched anew, so that one that was taken back counts no more (ours)
 KNOWN_SECONDS = 60.0  # how long what was found of a token counts
-MOST_KNOWN = 4_096  # tokens that something is known of (ours)
+MOST_KNOWN = 4_096  # tokens that are known, and as many that the issuer has refused (ours)
 MOST_KEYS = 100  # of an issuer (ours)
 MOST_ASKED = 16  # tokens that are asked about at once (ours)
+PLACE_SECONDS = 5.0  # how long a token waits to be asked about (ours)
 LEEWAY_SECONDS = 60  # that clocks may differ
 TOKEN_CHARS = 16_384  # a longer token is not looked at; headers as a whole are not much longer (ours)
 SUBJECT_CHARS = 1_000  # of who is named in a token; OpenID Connect allows 255
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
+ValueT = TypeVar("ValueT")
 _TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
 _FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}  # of keys, by how algorithms begin
 
@@ -78,7 +80,10 @@ class Issuer:
         self._is_away = False  # whether that came to nothing
         self._turn = anyio.Lock()
         self._places = anyio.CapacityLimiter(MOST_ASKED)
-        self._known: OrderedDict[bytes, tuple[float, Principal | TokenRefusedError]] = OrderedDict()
+        # By their digests: what was found of tokens, with when that counts no more.
+        self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._refused: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
+        self._asking: dict[bytes, anyio.Lock] = {}
         about = settings.introspection
         pair = f"{quote(about.client_id, safe='')}:{quote(secret, safe='')}"
         self._proof = f"Basic {base64.b64encode(pair.encode()).decode()}"  # RFC 6749, 2.3.1
@@ -113,33 +118,45 @@ class Issuer:
             TokenRefusedError: It is not a good one, gives too little, or the issuer would have to be asked and is away.
         """
         digest = digest_of(token)
-        until, known = self._known.get(digest, (0.0, None))
-        if known is not None and time.time() < until:
-            if isinstance(known, TokenRefusedError):
-                raise known.with_traceback(None)
-            return known
-        try:
-            claims = await self._claims(token)
-            principal = self._principal(claims)
-        except TokenRefusedError as refusal:
-            if _header(token) is None and refusal.code:  # the issuer is not asked about it again
-                self._remember(digest, refusal, math.inf)
-            raise
-        self._remember(digest, principal, claims["exp"])
-        return principal
-
-    def _remember(self, digest: bytes, found: Principal | TokenRefusedError, ends: float) -> None:
-        self._known[digest] = min(ends, time.time() + KNOWN_SECONDS), found
-        self._known.move_to_end(digest)
-        if len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
-
-    async def _claims(self, token: str) -> Json:
-        """What a token says, once all is checked that does not depend on who it is."""
+        if (principal := self._found(digest)) is not None:
+            return principal
         if len(token) > TOKEN_CHARS:
             raise TokenRefusedError("The token is too long.")
-        header = _header(token)
-        claims = await (self._asked(token) if header is None else self._decoded(token, header))
+        if (header := _header(token)) is not None:
+            return self._remembered(digest, await self._verify_jwt(token, header))
+        if not self.settings.introspection.url:
+            raise TokenRefusedError("The token is not a token of the issuer.")
+        # Many requests may bring it at once: the issuer is asked for the first of them.
+        turn = self._asking.setdefault(digest, anyio.Lock())
+        try:
+            async with turn:
+                if (principal := self._found(digest)) is not None:
+                    return principal
+                try:
+                    return self._remembered(digest, await self._introspect(token))
+                except TokenRefusedError as refusal:
+                    if refusal.code:  # not where the issuer is away
+                        told = str(refusal), refusal.status, refusal.code, refusal.scope
+                        _put(self._refused, digest, (time.time() + KNOWN_SECONDS, told))
+                    raise
+        finally:
+            if not turn.statistics().tasks_waiting:
+                self._asking.pop(digest, None)
+
+    def _found(self, digest: bytes) -> Principal | None:
+        """Whose a token is that was seen within a minute; raises why it was refused, where that was asked for."""
+        now = time.time()
+        ends, principal = self._known.get(digest, (0.0, None))
+        if now < ends:
+            self._known.move_to_end(digest)
+            return principal
+        ends, told = self._refused.get(digest, (0.0, None))
+        if told is not None and now < ends:
+            raise TokenRefusedError(*told)
+        return None
+
+    def _remembered(self, digest: bytes, claims: Json) -> Principal:
+        """Whose a token is, from what it says, once all is checked that does not depend on who it is."""
         if not _is_time(claims.get("exp")):
             raise TokenRefusedError("The token does not say when it expires.")
         if "cnf" in claims:
@@ -147,9 +164,12 @@ class Issuer:
         # What is not made for us to see, though it is as good: a token about a login, or one to get others by.
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
-        return claims
+        principal = self._principal(claims)
+        ends = min(claims["exp"], time.time() + KNOWN_SECONDS)
+        _put(self._known, digest, (ends, principal))
+        return principal
 
-    async def _decoded(self, token: str, header: Json) -> Json:
+    async def _verify_jwt(self, token: str, header: Json) -> Json:
         algorithm, kind, kid = header.get("alg"), header.get("typ", ""), header.get("kid", "")
         # Before any key is looked for: "none", and what is signed with a secret, are nobody's.
         if algorithm not in self.settings.algorithms:
@@ -174,9 +194,6 @@ class Issuer:
         self._check(claims)
         if not all(isinstance(claims.get(name, ""), str) for name in ("sub", "jti")):  # RFC 7519, 4.1.2 and 4.1.7
             raise TokenRefusedError("The token is not valid.")
-        # What is not made for us to see, though it is signed alike: a token about a login, or one to get others by.
-        if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
-            raise TokenRefusedError("The token is not an access token.")
         return claims
 
     async def _key(self, kid: str, algorithm: str) -> SigningKey:
@@ -198,7 +215,7 @@ class Issuer:
             if (found := self._suitable(kid, algorithm)) is not None:
                 return found
             if self._is_away:
-                raise self._away()
+                raise self._unavailable()
         raise TokenRefusedError("The token is signed with a key that the issuer does not have.")
 
     def _suitable(self, kid: str, algorithm: str) -> SigningKey | None:
@@ -249,20 +266,23 @@ class Issuer:
             raise NoAnswerError("gives none that can be used")
         self._keys = keys
 
-    async def _asked(self, token: str) -> Json:
+    async def _introspect(self, token: str) -> Json:
         about = self.settings.introspection
-        if not about.url:
-            raise TokenRefusedError("The token is not a token of the issuer.")
         headers = {"accept": "application/json", "authorization": self._proof}
         form = {"token": token, "token_type_hint": "access_token"}
         try:
-            async with self._places:
+            with anyio.fail_after(PLACE_SECONDS):
+                await self._places.acquire()
+            try:
                 status, said = await exchange(httpx2.Request("POST", about.url, data=form, headers=headers))
-        except (NoAnswerError, LongAnswerError):
-            raise self._away() from None
+            finally:
+                self._places.release()
+        except (NoAnswerError, LongAnswerError, TimeoutError):
+            raise self._unavailable() from None
         if status != 200:
             logger.warning("the introspection at %s is refused (HTTP status %d)", about.url, status)
-            raise self._away()
+            told = f"This server may not ask {self.settings.issuer} about tokens (http.oauth.introspection)"
+            raise TokenRefusedError(f"{told}; its operator has to change that.", 503, "")
         if said.get("active") is not True:
             raise TokenRefusedError("The token has expired, or is not a token of the issuer.")
         self._check({"iss": self.settings.issuer, **said})
@@ -280,15 +300,21 @@ class Issuer:
         if ends <= now - LEEWAY_SECONDS:
             raise TokenRefusedError("The token has expired.")
         if claims.get("iss") != self.settings.issuer:
-            raise TokenRefusedError("The token is of another issuer.")
+            raise TokenRefusedError(
+                f"The token is of another issuer than {self.settings.issuer} (its iss; http.oauth.issuer)."
+            )
         listed = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
         if not all(isinstance(each, str) for each in listed) or self._audience.isdisjoint(listed):
-            raise TokenRefusedError("The token is for another audience.")
+            resource = self.settings.resource
+            raise TokenRefusedError(
+                f"The token is for another audience: its aud has to name {resource} (http.oauth.resource, "
+                "http.oauth.audience)."
+            )
 
-    def _away(self) -> TokenRefusedError:
+    def _unavailable(self) -> TokenRefusedError:
         return TokenRefusedError(f"{self.settings.issuer}, which knows the token, does not answer. Try again.", 503, "")
 
-    def _too_little(self, sentence: str) -> TokenRefusedError:
+    def _insufficient_scope(self, sentence: str) -> TokenRefusedError:
         scope = " ".join(self.settings.required_scopes or self.scopes)
         return TokenRefusedError(sentence, 403, "insufficient_scope", scope)
 
@@ -306,14 +332,14 @@ class Issuer:
             raise TokenRefusedError("The token does not say whose it is in a text that can be used.")
         named = {scope for claim in settings.scope_claims for scope in _texts(claims.get(claim))}
         if missing := [scope for scope in settings.required_scopes if scope not in named]:
-            raise self._too_little(f"The token does not give {' '.join(missing)}.")
+            raise self._insufficient_scope(f"The token does not give {' '.join(missing)}.")
         ours = {scope.removeprefix(settings.scope_prefix) for scope in named if scope.startswith(settings.scope_prefix)}
         given = frozenset(scope for scope in ours if scope in SCOPES or scope.startswith(UPSTREAM)) or frozenset(
             settings.default_scopes
         )
         if not given:
-            raise self._too_little("The token gives none of the scopes that count here.")
-        # What a subject is named in the issuer's words begins with an address, so it is nobody's without one.
+            raise self._insufficient_scope("The token gives none of the scopes that count here.")
+        # Both name the issuer, so that neither is the name of a token of the settings.
         name = f"{settings.issuer} {subject}" if subject else f"program {client} of {settings.issuer}"
         own = settings.principals.get(subject or "")
         rights = rights_for(f"http.oauth.principals.{subject}", own) if own is not None else Rights("http.oauth")
@@ -344,6 +370,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
         or parts.query
         or parts.fragment
         or "@" in parts.netloc
+        or not settings.resource.isascii()  # it is shown in headers
     ):
         said = "has to be the address that clients are given for /mcp, such as https://tools.example.com/mcp"
         problems.append(f"http.oauth.resource '{settings.resource}' {said}.")
@@ -352,6 +379,8 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
         problems.append(f"http.oauth.defaultScopes has '{' '.join(odd)}'; known are {', '.join(SCOPES)}.")
     secret = ""
     if about.url:
+        if not about.client_id:
+            problems.append("http.oauth.introspection.clientId is missing: the id of this server at the issuer.")
         try:
             secret = read_secret("http.oauth.introspection", about.file, about.env, environment)
         except ValueError as error:
@@ -359,6 +388,13 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     if problems:
         raise SettingsError(problems)
     return Issuer(settings, secret)
+
+
+def _put(table: OrderedDict[bytes, ValueT], digest: bytes, value: ValueT) -> None:
+    table[digest] = value
+    table.move_to_end(digest)
+    if len(table) > MOST_KNOWN:
+        table.popitem(last=False)
 
 
 def _header(token: str) -> Json | None:

@@ -311,6 +311,11 @@ async def test_an_opaque_token_is_asked_about_once_a_minute(company: Authorizati
         assert "expired, or is not a token" in str(await refusal(issuer, "never-given"))
     assert "another audience" in str(await refusal(issuer, elsewhere))
     assert company.requests("/token/introspection") == 4
+    another = token_of(company, "alice", "read")
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(issuer.principal_of, another)
+    assert company.requests("/token/introspection") == 5
     assert "of the issuer" in str(await refusal(issuer_of(company), alice))
     company.post("/reset")
 
