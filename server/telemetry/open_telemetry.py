@@ -21,8 +21,17 @@ import anyio
 from opentelemetry import context as contexts
 from opentelemetry import propagate
 from opentelemetry.context import Context
-from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider, get_current_span
+from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
+from opentelemetry.trace import (
+    Link,
+    NoOpTracerProvider,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    get_current_span,
+)
 from opentelemetry.trace import set_span_in_context as with_span
 from starlette.requests import Request
 
@@ -38,7 +47,6 @@ LAST_SECONDS = 3.0  # how long what is not sent yet may take at the end (ours)
 MOST_LOG_CHARS = 300  # of a line of the SDK that goes to our log (ours)
 LONGEST: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
 """The parts of a trace context in `_meta` (SEP-414), and the most characters of each (W3C; ours for the first)."""
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 _OPERATION = contexts.create_key("coretools-mcp-operation")
 
 
@@ -60,7 +68,7 @@ def telemetry_of_environment() -> Telemetry | None:
         for name in sorted(names - {"otlp", "console", "none", ""}):
             told = "OTEL_%s_EXPORTER names '%s', which is not known here: otlp, console and none are"
             logger.warning(told, kind, re.sub(r"[^a-z0-9_-]", "?", name[:40]))
-    if all(names <= {"none"} for names in wanted.values()):
+    if not any(names & {"otlp", "console"} for names in wanted.values()):
         return None
     said = logging.getLogger("opentelemetry")
     said.handlers, said.propagate = [_OneLineEach()], False
@@ -79,15 +87,16 @@ def telemetry_of_environment() -> Telemetry | None:
         if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
             resource = resource.merge(resources.Resource({"service.name": "coretools-mcp"}))
         resource = resources.Resource({"service.version": metadata.version("coretools-mcp")}).merge(resource)
-        tracers = trace.TracerProvider(resource=resource, shutdown_on_exit=False)
         # Never to standard output, which is the protocol's.
-        if "otlp" in wanted["TRACES"]:
-            tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        processors = [BatchSpanProcessor(OTLPSpanExporter())] if "otlp" in wanted["TRACES"] else []
         if "console" in wanted["TRACES"]:
-            tracers.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
+            processors.append(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
         exporters = [OTLPMetricExporter()] if "otlp" in wanted["METRICS"] else []
         consoles = [ConsoleMetricExporter(out=sys.stderr)] if "console" in wanted["METRICS"] else []
         readers = [PeriodicExportingMetricReader(exporter) for exporter in (*exporters, *consoles)]
+        tracers = trace.TracerProvider(resource=resource, shutdown_on_exit=False)
+        for processor in processors:
+            tracers.add_span_processor(processor)
         meters = metrics.MeterProvider(readers, resource, shutdown_on_exit=False)
     except ImportError:
         logger.warning(
@@ -103,7 +112,8 @@ def telemetry_of_environment() -> Telemetry | None:
         tracers.shutdown()
         meters.shutdown(LAST_SECONDS * 1000)
 
-    return Telemetry(tracers, meters, close)
+    # A span that is sent nowhere would cost as much, and come between those of the client and of the upstream.
+    return Telemetry(tracers if processors else NoOpTracerProvider(), meters if readers else NoOpMeterProvider(), close)
 
 
 class Telemetry:
@@ -207,8 +217,6 @@ def _carried(carrier: Mapping[str, Any]) -> Context | None:
         for name, most in LONGEST.items()
         if isinstance(value := carrier.get(name), str) and len(value) <= most and value.isascii()
     }
-    if not _TRACEPARENT.fullmatch(sound.get("traceparent", "")):
-        return None
     context = propagate.extract(sound, Context())
     return context if get_current_span(context).get_span_context().is_valid else None
 

@@ -105,6 +105,28 @@ async def test_a_call_through_us_is_one_trace_of_three_processes(root: Path, tmp
 
 
 @pytest.mark.requirement("telemetry.context")
+async def test_where_no_span_is_sent_the_context_of_the_client_reaches_the_upstream(root: Path, tmp_path: Path) -> None:
+    with collector() as (url, spans):
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_METRICS_EXPORTER": "none"}
+        entry = {"command": sys.executable, "args": [str(PEERS / "traced_upstream.py")], "env": otel, "trust": True}
+        config = write_config(tmp_path, {"mcpServers": {"sums": entry}})
+        measured = {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": url}
+        parameters = StdioServerParameters(
+            command=sys.executable, args=server_arguments(root, config), env={**own_state(), **measured}
+        )
+        async with speaking(HANDSHAKE, stdio_client(parameters)) as client:
+            await client.list_tools()
+            await client.call_tool("sums__add", {"a": 2, "b": 3}, meta={"traceparent": TRACEPARENT})
+            await client.call_tool("sums__add", {"a": 2, "b": 3})
+        await until(lambda: sum(span.name == "tools/call add" for span in spans) >= 2)
+    below, alone = (span for span in spans if span.name == "tools/call add")
+    assert {span.kind for span in (below, alone)} == {SERVER}
+    assert (below.trace_id.hex(), below.parent_span_id.hex()) == (TRACE, PARENT)
+    assert alone.trace_id.hex() != TRACE
+    assert not alone.parent_span_id
+
+
+@pytest.mark.requirement("telemetry.context")
 async def test_a_context_in_meta_counts_before_that_of_the_http_header_which_is_linked(
     root: Path, tmp_path: Path
 ) -> None:
