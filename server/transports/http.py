@@ -409,10 +409,11 @@ class _KnownOnly:
         self._tokens, self._issuer = options.tokens, options.issuer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        header: bytes = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        is_shown = header[:7].lower() == b"bearer "
+        shown: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+        # Of two a proxy before us may have looked at the other one.
+        token = shown[0][7:].decode("latin-1") if len(shown) == 1 and shown[0][:7].lower() == b"bearer " else None
         try:
-            user = scope["user"] = await self._whose(header[7:].decode("latin-1") if is_shown else None)
+            user = scope["user"] = await self._whose(token)
         except TokenRefusedError as refused:
             # Some clients show this header and not the body.
             told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
