@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, SubscriptionBus
-from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, SubscriptionBus
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ServerEvent,
+    ToolsListChanged,
+)
+from mcp_types import INTERNAL_ERROR, SubscriptionsListenRequestParams, SubscriptionsListenResult
+
+from server.principals import principal_of
+from server.sdk_seams import RequestContext
+from tools.contract.errors import ToolErrorType
 
 _STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
 
@@ -51,6 +65,44 @@ class ListenBus(InMemorySubscriptionBus):
             # As in `publish`: what was told can be sent before more is.
             await anyio.lowlevel.checkpoint()
 
+
+class ListenStreams(ListenHandler):
+    """Serves `subscriptions/listen` to each client so often at once that none keeps the others out.
+
+    A stream ends with the token that it was asked for with: its client listens anew.
+
+    Args:
+        bus: Tells of changes.
+        key_of: Whose a request is; empty for a client that cannot be told from others.
+    """
+
+    def __init__(self, bus: SubscriptionBus, key_of: Callable[[RequestContext], str]) -> None:
+        super().__init__(bus, max_subscriptions=MOST_STREAMS)
+        self._key_of = key_of
+        self._open = Counter[str]()
+
+    async def __call__(
+        self, ctx: RequestContext, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        key, principal = self._key_of(ctx), principal_of(ctx.request)
+        if self._open[key] >= (most := STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN):
+            told = f"{most} streams of changes are open for this client, which is the most. End one, and listen again."
+            raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value})
+        self._open[key] += 1
+        try:
+            with anyio.move_on_after(math.inf if principal is None else principal.seconds_left):
+                return await super().__call__(ctx, params)
+            ended: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+            return SubscriptionsListenResult(_meta=ended)
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
+
+
+STREAMS_OF_ONE = 256  # streams of changes that one client may have open (ours)
+STREAMS_OF_UNKNOWN = 1_024  # and all together who cannot be told apart (ours)
+MOST_STREAMS = 10_000  # of all clients (ours)
 
 TELL_SECONDS = 10.0  # how long a session may take to hear of a change
 SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists

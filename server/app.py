@@ -16,12 +16,11 @@ import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.inbound import X_MCP_HEADER_KEY
 
 from server import clients
-from server.announcements import Announcements, ListenBus, ListKind
+from server.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.audit_log import AuditLog
 from server.client_request import exchange_of
 from server.consent.confirmers import Confirmers
@@ -216,7 +215,7 @@ class App:
             self.registry,
             on_list_tools=self.tools.on_list,
             on_call_tool=self.tools.on_call,
-            on_subscriptions_listen=ListenHandler(bus),
+            on_subscriptions_listen=ListenStreams(bus, lambda ctx: clients.client_key(ctx) or ""),
             on_roots_list_changed=self._on_roots_list_changed,
         )
         self.server.add_notification_handler(

@@ -246,6 +246,9 @@ class WorkspacePolicy:
         operators = tuple(map(real_path, rights.roots)) or self._operator_roots
         if operators and not self._intersect:
             return operators, ""
+        if rights.scopes is not None and not operators:
+            # Whoever shows a token of an issuer is a person elsewhere, whose folders are of another machine.
+            client_roots = ClientRoots()
         if client_roots is None:
             return (), (
                 "The client has announced roots and does not list them, so it is not known which folders it means. Try "

@@ -7,6 +7,9 @@ them. What may be done is the token's alone, so a program that was given less do
 
 from __future__ import annotations
 
+import math
+import time
+
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.requests import Request
@@ -21,16 +24,30 @@ class Principal(AuthenticatedUser):
         name: Nobody else's.
         rights: What the token gives that came with this request.
         client_id: The program that uses it, as its issuer knows it; sessions are of one program.
+        ends: When its token counts no more, in seconds since the epoch.
     """
 
     def __init__(
-        self, name: str, rights: Rights, *, client_id: str = "", issuer: str | None = None, subject: str | None = None
+        self,
+        name: str,
+        rights: Rights,
+        *,
+        client_id: str = "",
+        issuer: str | None = None,
+        subject: str | None = None,
+        ends: float = math.inf,
     ) -> None:
         # The token itself goes no further.
         claims = {"iss": issuer} if issuer is not None else None
         super().__init__(AccessToken(token="", client_id=client_id or name, scopes=[], subject=subject, claims=claims))
         self.username = name
         self.rights = rights
+        self._ends = ends
+
+    @property
+    def seconds_left(self) -> float:
+        """How long its token still counts."""
+        return max(self._ends - time.time(), 0.0)
 
 
 def principal_of(request: object) -> Principal | None:

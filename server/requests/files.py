@@ -20,21 +20,25 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from server.client_request import rights_of
 from server.clients import TooManyCallsError
 from server.consent.confirmers import ClientConfirmer, Confirmers
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
 from server.protocol_mapping import complete, contents_to_wire, encodable, prompt_to_wire
 from server.requests.prompts import AT, AT_PROMPT, PATHS, read_at
+from server.requests.prompts import READER as MANY_READER
 from server.sdk_seams import RequestContext
 from server.upstreams.session.results import NEVER_CACHED
+from tools.call.consent import refuse
 from tools.call.context import ToolContext
 from tools.call.flow import Flow
 from tools.call.registry import ToolRegistry
 from tools.contract.confirmation import Question, Unavailable
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.results import FunctionCall, ToolResult
 from tools.contract.threads import run_blocking
 from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemoryScope
+from tools.permissions.verdict import Permission
 from tools.planning.todo_lists import TodoLists
 
 logger = logging.getLogger(__name__)
@@ -88,7 +92,7 @@ class FileRequests:
     def register(self, server: Server[Any]) -> None:
         """Add the handlers for what the tools that are there make possible; the SDK announces what has one."""
         names = {tool.name for tool in self.flow.registry.get_all_tools()}
-        has_prompt, has_files = "read_many_files" in names, "read_file" in names
+        has_prompt, has_files = MANY_READER in names, READER in names
         page = types.PaginatedRequestParams
         add = server.add_request_handler
         if has_prompt:
@@ -121,9 +125,14 @@ class FileRequests:
 
         return guarded
 
+    def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
+        """The verdict on what the rules of a tool hold for, where that is not there at all for a client."""
+        found = self.flow.registry.find(tool)
+        return None if found is None else self.flow.policy.why_not_offered(found.traits, rights_of(ctx))
+
     async def _list_prompts(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
-        del ctx, params
-        return {"prompts": [AT_PROMPT], **NEVER_CACHED}
+        del params
+        return {"prompts": [] if self._why_not_offered(MANY_READER, ctx) else [AT_PROMPT], **NEVER_CACHED}
 
     async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Wire:
         if params.name != AT:
@@ -135,16 +144,18 @@ class FileRequests:
             return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         read = len(outcome.facts["files"])
         description = f"Content of {read} {'file' if read == 1 else 'files'}"
-        return prompt_to_wire(description, "read_many_files", outcome, ctx.protocol_version)
+        return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
         """What is remembered. A workspace may hold a hundred thousand files; the template reaches each of them."""
         del params
-        return {"resources": await self.remembered.listed(await self.context_of(ctx)), **NEVER_CACHED}
+        is_open = self._why_not_offered(READER, ctx) is None
+        resources = await self.remembered.listed(await self.context_of(ctx)) if is_open else []
+        return {"resources": resources, **NEVER_CACHED}
 
     async def _list_templates(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
-        del ctx, params
-        return {"resourceTemplates": [TEMPLATE], **NEVER_CACHED}
+        del params
+        return {"resourceTemplates": [] if self._why_not_offered(READER, ctx) else [TEMPLATE], **NEVER_CACHED}
 
     async def _read_resource(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Wire:
         uri, call = params.uri, None
@@ -160,7 +171,12 @@ class FileRequests:
         async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
             return await self._unpublished.run(call, context, confirmer)
 
-        outcome = await (self.remembered.read(uri, context, run) if call is None else run(call, context))
+        try:
+            if call is None and (gone := self._why_not_offered(READER, ctx)) is not None:
+                refuse(gone)
+            outcome = await (self.remembered.read(uri, context, run) if call is None else run(call, context))
+        except ExecutionDeniedError as error:
+            outcome = ToolResult.failed(error)
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         if (failure := outcome.error) is not None:

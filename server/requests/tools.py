@@ -246,6 +246,10 @@ class ToolRequests:
         is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
         return not is_for_apps and self.flow.policy.why_not_offered(tool.traits, rights) is None
 
+    def _is_there(self, rights: Rights, name: str) -> bool:
+        tool = self.registry.find(name)
+        return tool is not None and self.flow.policy.why_not_offered(tool.traits, rights) is None
+
     async def _log_in(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> Exchange | Mapping[str, Any]:
@@ -289,7 +293,10 @@ class ToolRequests:
         except ToolNotRegisteredError:
             if (unused := self.relay.pool.why_not_used(name)) is None:
                 await self.relay.pool.wait_for_first_list()  # what was meant is perhaps a tool of a server
-                if len(meant := self.relay.pool.catalog.called_by_apps(name)[:MOST_NAMED]) > 1:
+                meant = list(
+                    filter(partial(self._is_there, rights_of(ctx)), self.relay.pool.catalog.called_by_apps(name))
+                )
+                if len(meant := meant[:MOST_NAMED]) > 1:
                     said = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
                     which = " or ".join(map(visible_line, meant))
                     raise _unknown(meant, f"{said}Name the one that you mean: {which}.") from None

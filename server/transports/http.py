@@ -40,7 +40,15 @@ from server.json_rpc import error_of
 from server.principals import Principal, TokenRefusedError
 from server.sdk_seams import WriteStream, sse_session
 from server.transports.http_options import LOOPBACK_NAMES, HttpOptions, TokenIssuer
-from server.transports.http_requests import CLAIM, SERVER_ENDS, PostedRequests, RequestClaim, as_event, claim_ids
+from server.transports.http_requests import (
+    CLAIM,
+    SERVER_ENDS,
+    SESSION_EXPIRED,
+    PostedRequests,
+    RequestClaim,
+    as_event,
+    claim_ids,
+)
 from server.transports.http_sessions import MOST_SESSIONS, BoundedSessions, session_of
 from server.transports.slow_clients import ClientConnection
 
@@ -49,6 +57,9 @@ logger = logging.getLogger(__name__)
 
 MOST_UNREAD = 64  # messages of a session that wait to be taken by its connection, before no more is taken in from it
 _ENDPOINT = re.compile(rb"session_id=([0-9a-f]{32})")
+
+
+OPEN_REQUEST = "coretools-mcp.open-request"  # where a request carries the scope that ends it
 
 
 class SseSessions:
@@ -60,7 +71,7 @@ class SseSessions:
         self._unread: dict[str, _Unread] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        session, unread = "", _Unread()
+        session, unread = "", _Unread(scope.get("user"), scope.get(OPEN_REQUEST))
 
         async def watched(message: Message) -> None:
             # The SDK tells the session's id to the client alone.
@@ -77,8 +88,9 @@ class SseSessions:
                 await self._server.run(read_stream, unread, options)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
+                why = SESSION_EXPIRED if unread.is_expired else SERVER_ENDS
                 for claim in unread.owed:
-                    event = as_event(error_of(claim.request.id, SERVER_ENDS, types.CONNECTION_CLOSED))
+                    event = as_event(error_of(claim.request.id, why, types.CONNECTION_CLOSED))
                     await send({"type": "http.response.body", "body": event, "more_body": True})
             raise
         except ValueError:
@@ -89,12 +101,15 @@ class SseSessions:
 
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take in a message, as soon as its client has read enough of what is there for it."""
-        unread = self._unread.get(named_session(scope) or "")
+        unread, claim = self._unread.get(named_session(scope) or ""), scope.get(CLAIM)
         if unread is not None:
-            await unread.owe(scope.get(CLAIM))
+            unread.last_with(scope.get("user"))
+            await unread.owe(claim)
         # The session may end when its message was accepted already; the SDK reports that in this way.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._transport.handle_post_message(scope, receive, send)
+        if unread is not None and claim is not None and not claim.is_accepted and claim in unread.owed:
+            unread.owed.remove(claim)  # it was refused, by the answer to its own request
 
 
 def named_session(scope: Scope) -> str | None:
@@ -109,10 +124,22 @@ class _Unread:
 
     stream: WriteStream[SessionMessage]
 
-    def __init__(self) -> None:
+    def __init__(self, user: Principal | None, request: anyio.CancelScope | None) -> None:
+        self._user, self._request = user, request
         self.owed: list[RequestClaim] = []  # requests without an answer
         self._count = 0
         self._fewer = anyio.Event()
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether all tokens have expired that were shown for it."""
+        return self._request is not None and self._request.deadline <= anyio.current_time()
+
+    def last_with(self, user: Principal | None) -> None:
+        """Let the session last as long as the token that its client shows now."""
+        name = None if self._user is None else self._user.display_name
+        if user is not None and user.display_name == name and self._request is not None:
+            self._request.deadline = max(self._request.deadline, anyio.current_time() + user.seconds_left)
 
     async def owe(self, claim: RequestClaim | None) -> None:
         """Take a request in, as soon as its client has read enough of what is there for it."""
@@ -257,6 +284,7 @@ class OpenRequests:
             await send(message)
 
         with anyio.CancelScope() as request:
+            scope[OPEN_REQUEST] = request
             self._open.add(request)
             try:
                 await self._app(scope, receive, watched)
@@ -387,10 +415,11 @@ class _KnownOnly:
         self._tokens, self._issuer = options.tokens, options.issuer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        header: bytes = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        is_shown = header[:7].lower() == b"bearer "
+        shown: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+        # Of two a proxy before us may have looked at the other one.
+        token = shown[0][7:].decode("latin-1") if len(shown) == 1 and shown[0][:7].lower() == b"bearer " else None
         try:
-            scope["user"] = await self._whose(header[7:].decode("latin-1") if is_shown else None)
+            user = scope["user"] = await self._whose(token)
         except TokenRefusedError as refused:
             # Some clients show this header and not the body.
             told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
@@ -401,6 +430,9 @@ class _KnownOnly:
             headers = {"retry-after": "10"} if is_away else {"www-authenticate": challenge}
             await _refusal(refused.status, str(refused), headers)(scope, receive, send)
         else:
+            if scope["method"] == "GET" and OPEN_REQUEST in scope:
+                # A stream, which ends with its token: the client opens another one. What was asked for goes on.
+                scope[OPEN_REQUEST].deadline = anyio.current_time() + user.seconds_left
             await self._app(scope, receive, send)
 
     async def _whose(self, token: str | None) -> Principal:

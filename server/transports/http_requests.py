@@ -29,6 +29,10 @@ CLAIM = "coretools-mcp.claim"  # where a request carries its claim on its way th
 MOST_BEFORE_DATA = 1_024  # bytes of an event before what it says
 SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
 SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
+SESSION_EXPIRED = (
+    "The token of this connection has expired, so it ends, and this is not answered; what was at work for it was "
+    "cancelled. Connect again with a new one."
+)
 _RESERVED: RequestId = "_GET_stream"  # by this name the SDK knows the stream of a session that belongs to no request
 ClaimedId = tuple[str, str, RequestId]  # whose session a request is in, which, and its id as ids are compared
 

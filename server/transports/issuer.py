@@ -46,6 +46,7 @@ MOST_KEYS = 100  # of an issuer (ours)
 MOST_ASKED = 16  # tokens that are asked about at once (ours)
 PLACE_SECONDS = 5.0  # how long a token waits to be asked about (ours)
 LEEWAY_SECONDS = 60  # that clocks may differ
+LAST_TIME = 1e12  # a later end of a token is none: 30,000 years (ours)
 TOKEN_CHARS = 16_384  # a longer token is not looked at; headers as a whole are not much longer (ours)
 SUBJECT_CHARS = 1_000  # of who is named in a token; OpenID Connect allows 255
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
@@ -349,6 +350,7 @@ class Issuer:
             client_id=client or name,
             issuer=settings.issuer,
             subject=subject,
+            ends=float(min(claims["exp"] + LEEWAY_SECONDS, LAST_TIME)),
         )
 
 

@@ -282,7 +282,7 @@ class Proxy:
                     contents = await self._dependencies.large_results.read(uri, self._dependencies.key_of(ctx))
                     if contents is not None:
                         return result_for_client(method, contents, ctx.protocol_version)
-                route = await self._sought(self._route, uri)
+                route = await self._sought(partial(self._route, ctx), uri)
                 if route is None:
                     return await self._or_not_found(ctx, call_next, uri)
                 return await self._bring(ctx, route.upstream, {"uri": route.uri})
@@ -290,7 +290,7 @@ class Proxy:
                 return await self._list_skills(ctx)
             case "skills/get" | "resources/directory/read":
                 uri = as_mapping(ctx.params).get("uri")
-                route = self._route(uri)
+                route = self._route(ctx, uri)
                 if route is None or not self._is_able(route.upstream, method):
                     return await self._or_not_found(ctx, call_next, uri)
                 return await self._bring(ctx, route.upstream, {"uri": route.uri})
@@ -300,7 +300,7 @@ class Proxy:
             case "completion/complete":
                 ref = as_mapping(as_mapping(ctx.params).get("ref"))
                 if isinstance(uri := ref.get("uri"), str):
-                    if (route := await self._sought(self._route, uri)) is not None:
+                    if (route := await self._sought(partial(self._route, ctx), uri)) is not None:
                         return await self._bring(ctx, route.upstream, {"ref": {**ref, "uri": route.uri}})
                 elif (found := await self._sought(self._prompt, ref.get("name"))) is not None:
                     return await self._bring(ctx, found[0], {"ref": {**ref, "name": found[1]}})
@@ -325,7 +325,7 @@ class Proxy:
             for key in ("resourceSubscriptions", "taskIds")
         )
         exchange = self._exchange(ctx)
-        routes = [route for route in self._watchable(uris) if self._is_open(route.upstream.alias, ctx)]
+        routes = [route for route in self._watchable(ctx, uris) if self._is_open(route.upstream.alias, ctx)]
         async with self.watching.watched(routes, exchange):
             with self._dependencies.bus.stream(exchange):
                 if not names:
@@ -454,7 +454,7 @@ class Proxy:
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
         """A client of the handshake era watches a resource from now on, or no longer."""
         uri = as_mapping(ctx.params).get("uri")
-        route = await self._sought(self._route, uri)
+        route = await self._sought(partial(self._route, ctx), uri)
         if route is None:
             return await self._or_not_found(ctx, call_next, uri)
         self._check_open(route.upstream, ctx)
@@ -479,17 +479,20 @@ class Proxy:
             found = find(name)
         return found
 
-    def _watchable(self, uris: list[Any]) -> Iterator[Route]:
+    def _watchable(self, ctx: RequestContext, uris: list[Any]) -> Iterator[Route]:
         """Where resources are; a URI that means none is left out, since a stream has no errors to tell of it."""
         for uri in uris:
             try:
-                if (route := self._route(uri)) is not None:
+                if (route := self._route(ctx, uri)) is not None:
                     yield route
             except MCPError as error:
                 logger.info("a client cannot listen to a resource: %s", visible_line(error.error.message))
 
-    def _route(self, uri: Any) -> Route | None:
-        """Where a resource of an upstream is; an error if several may mean something by it, or it is switched off."""
+    def _route(self, ctx: RequestContext, uri: Any) -> Route | None:
+        """Where a resource of an upstream is; an error if several may mean something by it, or it is switched off.
+
+        Of those that may, only such count as the client of the request may have anything of.
+        """
         if not isinstance(uri, str):
             return None
         if not (self._own.has(uri) or uri in self.routes.known):
@@ -497,7 +500,10 @@ class Proxy:
         try:
             return self.routes.find(uri)
         except SharedUriError as error:
-            names = error.names[:MOST_NAMED]
+            open_names = [name for name in error.names if self._is_open(without_alias(name)[0], ctx)]
+            if not open_names[1:]:
+                return self.routes.find((open_names or error.names)[0])
+            names = open_names[:MOST_NAMED]
             message = (
                 "More than one server could own this URI, so none was asked. "
                 f"Name the one that you mean: {' or '.join(visible_line(name) for name in names)}."

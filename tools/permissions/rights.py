@@ -10,6 +10,8 @@ READ, WRITE, RUN, UPSTREAM = "read", "write", "run", "upstream:"
 SCOPES = (READ, WRITE, RUN, f"{UPSTREAM}*")
 """What a token can give: looking, changing files too, running programs, and what servers behind us have."""
 
+OF_JOBS = ("list_background_jobs", "read_background_output")
+
 
 @dataclass(frozen=True, slots=True)
 class Rights:
@@ -37,6 +39,7 @@ class Rights:
             is_reading = tool.read_only or tool.kind in (Kind.THINK, Kind.COMMUNICATE)
             needed = READ if is_reading else WRITE
         is_given = needed in self.scopes or (needed == READ and WRITE in self.scopes)
+        is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)  # who starts one reads what it writes
         return "" if is_given else self.prefix + needed
 
     def missing_for_server(self, alias: str) -> str:

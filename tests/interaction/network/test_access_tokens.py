@@ -17,7 +17,7 @@ from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import httpx2
@@ -107,8 +107,12 @@ async def refusal(issuer: Issuer, token: str) -> TokenRefusedError:
     return refused.value
 
 
+class AnyIssuer(Protocol):
+    base: str
+
+
 @asynccontextmanager
-async def served(root: Path, folder: Path, server: AuthorizationServer, **more: Any) -> AsyncGenerator[str]:
+async def served(root: Path, folder: Path, server: AnyIssuer, **more: Any) -> AsyncGenerator[str]:
     """A server that takes the tokens of the company."""
     oauth = {"issuer": server.base, "resource": RESOURCE, **more.pop("oauth", {})}
     http = {"oauth": oauth, **more.pop("http", {})}

@@ -1,0 +1,153 @@
+"""What a token does not give is reached by no other way: lists, resources, errors, folders, headers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from pydantic import FileUrl
+
+from tests.harness import HANDSHAKE, MODERN, PEERS, write_config
+from tests.interaction.network.test_access_tokens import RESOURCE, client_with, names_of, served, signed
+from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE, serving
+from tests.scripted_issuer import ScriptedIssuer, scripted_issuer
+
+pytestmark = pytest.mark.anyio
+
+ERAS = pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+
+
+@pytest.fixture
+def company() -> Generator[ScriptedIssuer]:
+    with scripted_issuer() as issuer:
+        yield issuer
+
+
+def entry(name: str) -> dict[str, Any]:
+    """A server that has a resource and a tool of its app by the same names as every other one here."""
+    app = {"ui": {"visibility": ["app"], "resourceUri": f"ui://{name}"}}
+    lists = {
+        "tools": [{"name": "refresh", "inputSchema": {"type": "object"}, "_meta": app}],
+        "resources": [{"uri": "x://shared", "name": "shared"}],
+    }
+    orders = json.dumps({"name": name, **lists})
+    return {"command": sys.executable, "args": ["-S", str(PEERS / "listing_upstream.py"), orders], "trust": True}
+
+
+@pytest.mark.requirement("oauth.scopes")
+@ERAS
+async def test_without_the_scope_to_read_nothing_is_listed_or_read_that_is_for_reading(
+    root: Path, tmp_path: Path, company: ScriptedIssuer, mode: str
+) -> None:
+    (root / "AGENTS.md").write_text("remembered")
+    todos = {"todos": [{"id": "1", "content": "hers", "status": "pending"}]}
+    async with served(root, tmp_path, company) as url:
+        async with client_with(url, signed(company.base, {"scope": "read"}), mode) as client:
+            assert not (await client.call_tool("todo_write", todos)).is_error
+            assert "hers" in str(await client.read_resource("todo://list"))
+            assert {str(each.uri) for each in (await client.list_resources()).resources} >= {"todo://list"}
+            assert (await client.list_prompts()).prompts
+            assert (await client.list_resource_templates()).resource_templates
+        async with client_with(url, signed(company.base, {"scope": "run"}), mode) as client:
+            assert not (await client.list_resources()).resources
+            assert not (await client.list_prompts()).prompts
+            assert not (await client.list_resource_templates()).resource_templates
+            for uri in ("todo://list", "memory://project", f"file://{root}/AGENTS.md"):
+                with pytest.raises(MCPError, match="needs the scope read"):
+                    await client.read_resource(uri)
+            with pytest.raises(MCPError, match="needs the scope read"):
+                await client.get_prompt("at", {"paths": "AGENTS.md"})
+
+
+@pytest.mark.requirement("oauth.scopes")
+@ERAS
+async def test_a_server_that_a_token_does_not_name_is_named_by_no_error_and_stands_in_no_way(
+    root: Path, tmp_path: Path, company: ScriptedIssuer, mode: str
+) -> None:
+    servers = {name: entry(name) for name in ("docs", "bank", "till")}
+    async with served(root, tmp_path, company, mcpServers=servers) as url:
+        async with client_with(url, signed(company.base, {"scope": "upstream:docs"}), mode) as client:
+            assert "from docs" in str(await client.read_resource("x://shared"))
+            with pytest.raises(MCPError) as refused:
+                await client.call_tool("refresh", {})
+            assert "bank" not in f"{refused.value.error}"
+        async with client_with(url, signed(company.base, {"scope": "upstream:docs upstream:bank"}), mode) as client:
+            with pytest.raises(MCPError) as several:
+                await client.read_resource("x://shared")
+            assert several.value.error.data["names"] == ["docs+x://shared", "bank+x://shared"]
+            with pytest.raises(MCPError, match="docs__refresh or bank__refresh") as refused:
+                await client.call_tool("refresh", {})
+            assert "till" not in f"{several.value.error} {refused.value.error}"
+        async with client_with(url, signed(company.base, {"scope": "read"}), mode) as client:
+            with pytest.raises(MCPError, match="needs the scope upstream:"):
+                await client.read_resource("x://shared")
+
+
+@pytest.mark.requirement("oauth.scopes")
+async def test_who_may_run_reads_what_their_background_jobs_write(
+    root: Path, tmp_path: Path, company: ScriptedIssuer
+) -> None:
+    async with (
+        served(root, tmp_path, company, permissions={"allow": ["Bash"]}) as url,
+        client_with(url, signed(company.base, {"scope": "run"})) as client,
+    ):
+        assert await names_of(client) == {
+            *("run_shell_command", "list_background_jobs", "read_background_output", "stop_background_job")
+        }
+        started = await client.call_tool(
+            "run_shell_command", {"command": "echo said; sleep 300", "is_background": True}
+        )
+        assert not started.is_error, started.content
+        assert "echo said" in str((await client.call_tool("list_background_jobs", {})).content)
+
+
+@pytest.mark.requirement("oauth.principals")
+async def test_a_person_elsewhere_names_no_folder_of_this_machine(tmp_path: Path, company: ScriptedIssuer) -> None:
+    (private := tmp_path / "private").mkdir()
+    (private / "key.txt").write_text("a key")
+    (own := tmp_path / "own").mkdir()
+
+    async def roots(context: object) -> types.ListRootsResult:
+        del context
+        return types.ListRootsResult(roots=[types.Root(uri=FileUrl(f"file://{private}"))])
+
+    oauth = {"issuer": company.base, "resource": RESOURCE, "principals": {"bob": {"workspace": [str(own)]}}}
+    token = {"token": "t" * 30}
+    (tmp_path / "token").write_text(token["token"])
+    (tmp_path / "token").chmod(0o600)
+    tokens = {"laptop": {"file": str(tmp_path / "token")}}
+    config = write_config(tmp_path, {"http": {"oauth": oauth, "tokens": tokens}, "shell": {"sandbox": "off"}})
+    people = {name: signed(company.base, {"sub": name}) for name in ("alice", "bob")}
+    async with serving(None, config) as url:
+        for name, shown in {**people, "laptop": token["token"]}.items():
+            async with (
+                httpx2.AsyncClient(headers={"authorization": f"Bearer {shown}"}, timeout=30) as http,
+                Client(
+                    streamable_http_client(f"{url}/mcp", http_client=http),
+                    mode=HANDSHAKE,
+                    cache=None,
+                    list_roots_callback=roots,
+                ) as client,
+            ):
+                read = await client.call_tool("read_file", {"absolute_path": str(private / "key.txt")})
+                # The token of the settings is of somebody whom the operator knows.
+                assert ("a key" in str(read.content)) == (name == "laptop"), name
+
+
+@pytest.mark.requirement("network.tokens")
+async def test_of_two_tokens_in_one_request_neither_counts(root: Path, tmp_path: Path, company: ScriptedIssuer) -> None:
+    alice, bob = (signed(company.base, {"sub": name}) for name in ("alice", "bob"))
+    async with served(root, tmp_path, company) as url, httpx2.AsyncClient(base_url=url) as http:
+        for shown in ((alice,), (alice, bob), (alice, alice), ("x", alice), (alice, "x")):
+            headers = [*ACCEPT.items(), *(("authorization", f"Bearer {token}") for token in shown)]
+            answer = await http.post("/mcp", json=INITIALIZE, headers=headers)
+            assert answer.status_code == (200 if len(shown) == 1 else 401), shown

@@ -1,0 +1,194 @@
+"""Streams end with the token that opened them, and one client's streams are bounded."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from server.announcements import STREAMS_OF_ONE
+from server.transports.issuer import LEEWAY_SECONDS
+from tests.harness import MODERN, stdio_upstream
+from tests.interaction.network.test_access_tokens import served, signed
+from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE
+from tests.scripted_issuer import ScriptedIssuer, scripted_issuer
+from tests.waiting import CEILING
+
+pytestmark = pytest.mark.anyio
+
+LEFT = 5
+"""Seconds that a token still counts whose end is waited for: long enough for a busy machine to use it."""
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+
+
+@pytest.fixture
+def company() -> Generator[ScriptedIssuer]:
+    with scripted_issuer() as issuer:
+        yield issuer
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}", **ACCEPT}
+
+
+def ending(company: ScriptedIssuer, **claims: Any) -> dict[str, str]:
+    """A token that has expired, and counts as long as clocks may differ."""
+    return bearer(signed(company.base, {"exp": int(time.time()) - LEEWAY_SECONDS + LEFT, **claims}))
+
+
+def listening(sub: dict[str, str]) -> dict[str, Any]:
+    """The request for a stream of changes."""
+    params = {"notifications": {"toolsListChanged": True}, "_meta": META}
+    return {
+        "headers": {**sub, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"},
+        "json": {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params},
+    }
+
+
+@asynccontextmanager
+async def reached(root: Path, folder: Path, company: ScriptedIssuer, **more: Any) -> AsyncGenerator[httpx2.AsyncClient]:
+    limits = httpx2.Limits(max_connections=None)
+    async with (
+        served(root, folder, company, **more) as url,
+        httpx2.AsyncClient(base_url=url, timeout=CEILING, limits=limits) as http,
+    ):
+        yield http
+
+
+async def session_of(http: httpx2.AsyncClient, headers: dict[str, str]) -> dict[str, str]:
+    opened = await http.post("/mcp", json=INITIALIZE, headers=headers)
+    assert opened.status_code == 200, opened.text
+    return {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
+
+
+async def said(stream: httpx2.Response) -> AsyncIterator[str]:
+    """What the events of a stream hold, one after the other, or what was answered in place of it."""
+    async for line in stream.aiter_lines():
+        if line.startswith(("data: ", "{")):
+            yield line.removeprefix("data: ")
+
+
+@pytest.mark.requirement("oauth.streams")
+async def test_a_stream_of_a_session_ends_with_its_token_and_the_session_goes_on(
+    root: Path, tmp_path: Path, company: ScriptedIssuer
+) -> None:
+    async with reached(root, tmp_path, company) as http:
+        short, fresh = ending(company), bearer(signed(company.base))
+        session = await session_of(http, short)
+        async with http.stream("GET", "/mcp", headers=short | session) as stream:
+            assert stream.status_code == 200
+            assert [event async for event in said(stream)] == []
+        assert (await http.post("/mcp", json=PING, headers=fresh | session)).status_code == 200
+        again = await http.post("/mcp", json=PING, headers=short | session)
+        assert again.status_code == 401
+        async with http.stream("GET", "/mcp", headers=fresh | session) as stream:
+            assert stream.status_code == 200
+
+
+@pytest.mark.requirement("oauth.streams")
+async def test_a_stream_of_changes_ends_with_its_token_and_with_an_answer(
+    root: Path, tmp_path: Path, company: ScriptedIssuer
+) -> None:
+    async with (
+        reached(root, tmp_path, company, mcpServers={"up": stdio_upstream()}) as http,
+        http.stream("POST", "/mcp", **listening(ending(company))) as stream,
+    ):
+        events = [json.loads(event) async for event in said(stream)]
+        assert events[0]["method"] == "notifications/subscriptions/acknowledged"
+        assert events[-1]["id"] == 1
+        assert events[-1]["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 1
+
+
+@pytest.mark.requirement("oauth.streams")
+async def test_a_session_over_sse_lasts_as_long_as_the_latest_token_that_is_shown_for_it(
+    root: Path, tmp_path: Path, company: ScriptedIssuer
+) -> None:
+    async with reached(root, tmp_path, company) as http:
+        short, fresh = ending(company), bearer(signed(company.base))
+        async with (
+            http.stream("GET", "/sse", headers=short) as renewed,
+            http.stream("GET", "/sse", headers=short) as left,
+        ):
+            events, others = said(renewed), said(left)
+            place, other = await anext(events), await anext(others)
+            # Somebody else's token is no token for it, and the request is refused.
+            foreign = bearer(signed(company.base, {"sub": "bob"}))
+            assert (await http.post(other, json=INITIALIZE, headers=foreign)).status_code == 404
+            assert (await http.post(place, json=INITIALIZE, headers=fresh)).status_code == 202
+            assert json.loads(await anext(events))["id"] == 0
+            assert (await http.post(place, json=INITIALIZED, headers=fresh)).status_code == 202
+            assert [event async for event in others] == []
+            assert (await http.post(place, json=PING, headers=fresh)).status_code == 202
+            assert json.loads(await anext(events))["id"] == PING["id"]
+
+
+@pytest.mark.requirement("oauth.streams")
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_call_at_work_goes_on_after_its_token_or_is_told_that_its_session_is_over(
+    root: Path, tmp_path: Path, company: ScriptedIssuer, transport: str
+) -> None:
+    command = "until [ -e go ]; do sleep 0.05; done; echo went on"
+    call = {"name": "run_shell_command", "arguments": {"command": command}}
+    request = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": call}
+    async with reached(root, tmp_path, company, permissions={"allow": ["Bash"]}) as http:
+        short = ending(company, scope="run")
+        if transport == "sse":
+            async with http.stream("GET", "/sse", headers=short) as stream:
+                events = said(stream)
+                place = await anext(events)
+                for message in (INITIALIZE, INITIALIZED, request):
+                    assert (await http.post(place, json=message, headers=short)).status_code == 202
+                told = [json.loads(event) async for event in events]
+            assert told[-1]["id"] == 3
+            assert "The token of this connection has expired" in told[-1]["error"]["message"]
+            return
+        session = await session_of(http, short)
+        answers: list[str] = []
+
+        async def ask() -> None:
+            answers.append((await http.post("/mcp", json=request, headers=short | session)).text)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            async with http.stream("GET", "/mcp", headers=short | session) as stream:
+                assert [event async for event in said(stream)] == []
+            (root / "go").touch()
+        assert "went on" in answers[0]
+
+
+@pytest.mark.requirement("network.listening")
+async def test_one_client_with_all_its_streams_of_changes_keeps_no_other_one_out(
+    root: Path, tmp_path: Path, company: ScriptedIssuer
+) -> None:
+    alice, bob = (bearer(signed(company.base, {"sub": name})) for name in ("alice", "bob"))
+    async with reached(root, tmp_path, company) as http, AsyncExitStack() as stack:
+        held: list[AsyncIterator[str]] = []
+
+        async def opened(who: dict[str, str]) -> dict[str, Any]:
+            stream = await stack.enter_async_context(http.stream("POST", "/mcp", **listening(who)))
+            held.append(said(stream))
+            return json.loads(await anext(held[-1]))
+
+        for _ in range(STREAMS_OF_ONE):
+            assert "error" not in await opened(alice)
+        refused = (await opened(alice))["error"]
+        assert f"{STREAMS_OF_ONE} streams of changes are open" in refused["message"]
+        assert refused["data"]["type"] == "too_many_calls"
+        assert "error" not in await opened(bob)
+        await stack.aclose()
+        while "error" in await opened(alice):  # until it is seen that they are gone
+            assert len(held) < 10_000
