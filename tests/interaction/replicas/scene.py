@@ -168,6 +168,7 @@ def replicas(folder: Path, root: Path | None, settings: Mapping[str, Any], *, sh
             port = _free_port()
             assert REDIS is not None, "redis-server is missing here"
             words = [REDIS, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+            words += ["--appendonly", "yes"]
             store = started(Program(words, folder / "store.log"))
             store.said("Ready to accept connections")
             http["stateKeys"] = [{"env": "STATE_KEY"}]

@@ -7,13 +7,13 @@ from collections.abc import Generator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.interaction.network.lanes import Lane, lane
 from tests.interaction.network.test_ended_requests import began, begin, is_never_done, waiting
-from tests.interaction.network.wires import connection, initialize, modern, modern_headers, post, request
+from tests.interaction.network.wires import connection, modern, modern_headers, post, request
 from tests.interaction.raw_clients import Message
+from tests.interaction.replicas.callers import Caller, restart_under
 from tests.interaction.replicas.scene import NAMES, TOKENS, Replicas, bearer, needs_haproxy, replicas
 from tests.interaction.test_conversation import UNASKED
 from tests.waiting import CEILING
@@ -93,70 +93,13 @@ async def test_who_comes_with_a_session_that_no_replica_knows_is_told_to_begin_a
     assert "initialize" in answer["error"]["message"]
 
 
-class Caller:
-    """A client that calls again and again, and is told what has become of each call.
-
-    Args:
-        url: Where.
-        name: What it is called; its calls are named after it.
-        ledger: The file to which each call adds its own name, once.
-    """
-
-    def __init__(self, url: str, name: str, ledger: Path) -> None:
-        self._url = url
-        self._name = name
-        self._ledger = ledger
-        self.done: list[str] = []
-        self.begun_anew = 0
-        self.is_over = False
-
-    def _command(self) -> Mapping[str, object]:
-        call = f"{self._name}-{len(self.done)}"
-        command = f"sleep 0.2; echo {call} >> {self._ledger}; echo {call}"
-        return {"name": "run_shell_command", "arguments": {"command": command}}
-
-    def _take(self, answer: Message) -> None:
-        assert "result" in answer, answer
-        assert not answer["result"].get("isError"), answer
-        self.done.append(answer["result"]["content"][0]["text"].split()[-1])
-
-    async def without_session(self) -> None:
-        async with connection(self._url) as wire:
-            while not self.is_over:
-                message = modern(1, "tools/call", self._command())
-                head = await post(wire, "/mcp", message, bearer("ada") | modern_headers(message))
-                self._take([answer async for answer in wire.messages(head)][-1])
-
-    async def in_sessions(self) -> None:
-        """As the protocol wants it: at 404 it opens a new session, and calls again there."""
-        async with connection(self._url) as wire:
-            while not self.is_over:
-                opened = await post(wire, "/mcp", initialize(REVISION, {}), bearer("ada"))
-                assert [message["id"] async for message in wire.messages(opened)] == [0]
-                session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": REVISION}
-                self.begun_anew += 1
-                while not self.is_over:
-                    message = request(1, "tools/call", self._command())
-                    head = await post(wire, "/mcp", message, bearer("ada") | session)
-                    answers = [answer async for answer in wire.messages(head)]
-                    if head.status == 404:
-                        break
-                    self._take(answers[-1])
-
-
 @pytest.mark.requirement("network.drain")
 async def test_a_rolling_restart_under_calls_loses_none_and_does_none_twice(scene: Replicas, root: Path) -> None:
     ledger = root / "ledger.txt"
-    callers = [Caller(scene.url, f"caller{number}", ledger) for number in range(6)]
-    async with asyncio.timeout(CEILING), asyncio.TaskGroup() as tasks:
-        for caller in callers[::2]:
-            tasks.create_task(caller.without_session())
-        for caller in callers[1::2]:
-            tasks.create_task(caller.in_sessions())
-        for name in NAMES:
-            await anyio.to_thread.run_sync(scene.restart, name)
-        for caller in callers:
-            caller.is_over = True
+    callers = [Caller(scene.url, f"caller{number}", ledger, 0.2, has_sessions=number % 2 > 0) for number in range(6)]
+    async with asyncio.timeout(CEILING):
+        await restart_under(callers, scene)
+    assert [lost for caller in callers for lost in caller.lost] == []
     done = [call for caller in callers for call in caller.done]
     assert sorted(ledger.read_text().split()) == sorted(done)
     assert len(set(done)) == len(done)
