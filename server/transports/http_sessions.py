@@ -17,7 +17,9 @@ from http import HTTPStatus
 from typing import Any
 
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import INVALID_REQUEST
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,18 @@ ENDED_AT_ONCE = 500
 would let some thousands gather."""
 SESSION_HEADER = b"mcp-session-id"
 REVISION_HEADER = MCP_PROTOCOL_VERSION_HEADER.encode()
+
+_NO_SUCH_SESSION = {
+    "jsonrpc": "2.0",
+    "id": None,
+    "error": {
+        "code": INVALID_REQUEST,
+        "message": (
+            "There is no such session here, and nothing was done: it has ended, or the server that it was opened at "
+            "was started anew. Send initialize without the header Mcp-Session-Id to open another one, and ask there."
+        ),
+    },
+}
 
 
 def header_of(headers: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:
@@ -108,7 +122,7 @@ class BoundedSessions:
                 if has_opened:
                     await self._end_silent()
         elif session is None:
-            await self._app(scope, receive, send)
+            await self._app_without_session(scope, receive, send)
         elif scope["method"] == "DELETE":
             await self._app(scope, receive, watched)
         else:
@@ -123,6 +137,21 @@ class BoundedSessions:
                 if not session.requests and busy.pop(name, None) is not None:
                     session.silent_since = time.monotonic()
                     silent[name] = session
+
+    async def _app_without_session(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The SDK says no more than that it has found none."""
+        is_unknown = False
+
+        async def watched(message: Message) -> None:
+            nonlocal is_unknown
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.NOT_FOUND:
+                is_unknown = True
+            elif not is_unknown:
+                await send(message)
+
+        await self._app(scope, receive, watched)
+        if is_unknown:
+            await JSONResponse(_NO_SUCH_SESSION, HTTPStatus.NOT_FOUND)(scope, receive, send)
 
     async def _end_silent(self) -> None:
         """End silent sessions until there are no more than may be kept."""

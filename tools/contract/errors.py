@@ -58,6 +58,7 @@ class ToolErrorType(StrEnum):
     JOB_NOT_FOUND = "job_not_found"
     MCP_TOOL_ERROR = "mcp_tool_error"
     SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+    STORE_UNAVAILABLE = "store_unavailable"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
     WEB_REFUSED = "web_refused"
     WEB_UNREACHABLE = "web_unreachable"

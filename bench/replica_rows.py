@@ -1,0 +1,202 @@
+"""Three replicas behind HAProxy: what gets lost, what counts twice, and what it costs that they share a store."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.rows import NotRunError, Pair, Round, Row, Scene
+from tests.interaction.network.lanes import lane
+from tests.interaction.network.wires import FORM, Connection, connection, modern, modern_headers, post
+from tests.interaction.raw_clients import Message
+from tests.interaction.replicas.callers import Caller, restart_under
+from tests.interaction.replicas.scene import HAPROXY, REDIS, TOKENS, Replicas, bearer, replicas
+
+SESSIONS = 20
+QUESTIONS = 10
+RACES = 10_000
+CLIENTS = 50
+CALL_SECONDS = 1.0
+WARMING = 100
+TIMES = 500
+
+UNASKED: dict[str, Any] = {
+    "shell": {"sandbox": "off", "maxConcurrent": 64},
+    "confirmation": {"whenUnavailable": "client"},
+    "http": {"drain": 5_000, "grace": 30_000},
+}
+TOOL: dict[str, Any] = {"name": "write_file", "arguments": {"file_path": "new.txt", "content": "new\n"}}
+YES = {"action": "accept", "content": {"decision": "once"}}
+NO = {"action": "accept", "content": {"decision": "deny"}}
+PLAIN: dict[str, Any] = {"name": "list_directory", "arguments": {"path": "."}}
+
+
+@contextmanager
+def _replicas(scene: Scene, name: str, *, shares: bool) -> Generator[tuple[Replicas, Path]]:
+    if HAPROXY is None or REDIS is None:
+        raise NotRunError("there is no haproxy or no redis-server on this machine")
+    folder = scene.folder(name)
+    root = folder / "workspace"
+    root.mkdir()
+    with replicas(folder, root, UNASKED, shares=shares) as all_of_them:
+        yield all_of_them, root
+
+
+def _row_of(name: str, work: Callable[[Replicas, Path], Coroutine[Any, Any, Pair]]) -> Callable[[Scene], Any]:
+    @contextmanager
+    def opened(scene: Scene) -> Generator[Round]:
+        with _replicas(scene, name, shares=True) as (all_of_them, root):
+            yield lambda: asyncio.run(work(all_of_them, root))
+
+    return opened
+
+
+async def _ask(wire: Connection, params: dict[str, Any]) -> Message:
+    message = modern(1, "tools/call", params, **FORM)
+    head = await post(wire, "/mcp", message, bearer("ada") | modern_headers(message))
+    return [answer async for answer in wire.messages(head)][-1]["result"]
+
+
+def _answered(asked: Message, reply: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **TOOL,
+        "inputResponses": dict.fromkeys(asked["inputRequests"], reply),
+        "requestState": asked["requestState"],
+    }
+
+
+def _is_done(result: Message) -> bool:
+    return result.get("resultType", "complete") == "complete" and not result.get("isError")
+
+
+async def _sessions(all_of_them: Replicas, _root: Path) -> Pair:
+    """Each makes three calls, all at once with those of the others."""
+    work = 0
+    async with AsyncExitStack() as stack:
+        ways = [
+            await stack.enter_async_context(lane("session", all_of_them.url, str(number), TOKENS["ada"], ()))
+            for number in range(SESSIONS)
+        ]
+        for _ in range(3):
+            results = await asyncio.gather(*(way.call(PLAIN["name"], **PLAIN["arguments"]) for way in ways))
+            work = sum(map(_is_done, results))
+    return Pair(work)
+
+
+async def _questions(all_of_them: Replicas, root: Path) -> Pair:
+    urls = list(all_of_them.urls.values())
+    done = 0
+    for number in range(QUESTIONS):
+        (root / "new.txt").unlink(missing_ok=True)
+        async with connection(urls[number % 3]) as first, connection(urls[(number + 1) % 3]) as second:
+            done += _is_done(await _ask(second, _answered(await _ask(first, TOOL), YES)))
+    return Pair(done)
+
+
+async def _races(all_of_them: Replicas, root: Path) -> Pair:
+    """How many answers did not count once, of those that all replicas are sent at the same time."""
+    wrong = 0
+    async with AsyncExitStack() as stack:
+        wires = [await stack.enter_async_context(connection(url)) for url in all_of_them.urls.values()]
+        for number in range(RACES):
+            (root / "new.txt").unlink(missing_ok=True)
+            again = _answered(await _ask(wires[number % 3], TOOL), YES)
+            results = await asyncio.gather(*(_ask(wire, again) for wire in wires))
+            wrong += sum(map(_is_done, results)) != 1
+    return Pair(wrong)
+
+
+async def _restart(all_of_them: Replicas, root: Path) -> Pair:
+    """How many calls of a rolling restart were not answered, or not done once."""
+    ledger = root / "ledger.txt"
+    callers = [
+        Caller(all_of_them.url, f"caller{number}", ledger, CALL_SECONDS, has_sessions=number % 2 > 0)
+        for number in range(CLIENTS)
+    ]
+    await restart_under(callers, all_of_them)
+    lost = [each for caller in callers for each in caller.lost]
+    done = sorted(call for caller in callers for call in caller.done)
+    wrong = set(done).symmetric_difference(ledger.read_text().split())
+    begun = sum(caller.begun_anew for caller in callers if caller.begun_anew) - CLIENTS // 2
+    note = f"{len(done):,} calls, {begun} sessions begun anew{f'; first lost: {lost[0][:200]}' if lost else ''}"
+    return Pair(len(lost) + len(wrong), note=note)
+
+
+def _cost(times: int, one: Callable[[Connection], Awaitable[object]], *, is_difference: bool) -> Callable[[Scene], Any]:
+    """The same at a replica with a store and at one without, in turn."""
+
+    async def in_turn(urls: tuple[str, str]) -> Pair:
+        taken: list[list[float]] = [[], []]
+        async with connection(urls[0]) as shared, connection(urls[1]) as alone:
+            for number in range(WARMING + times):
+                for side in (0, 1) if number % 2 else (1, 0):
+                    started = time.perf_counter()
+                    await one((shared, alone)[side])
+                    if number >= WARMING:
+                        taken[side].append((time.perf_counter() - started) * 1000)
+        mine, theirs = map(statistics.median, taken)
+        return Pair(mine - theirs, note=f"{mine:.3f} : {theirs:.3f} ms") if is_difference else Pair(mine, theirs)
+
+    @contextmanager
+    def opened(scene: Scene) -> Generator[Round]:
+        with (
+            _replicas(scene, "shared", shares=True) as (shared, _),
+            _replicas(scene, "alone", shares=False) as (alone, _),
+        ):
+            yield lambda: asyncio.run(in_turn((shared.urls["r1"], alone.urls["r1"])))
+
+    return opened
+
+
+async def _question(wire: Connection) -> None:
+    """A no does all that a yes does, but write a file."""
+    assert (await _ask(wire, _answered(await _ask(wire, TOOL), NO)))["isError"]
+
+
+async def _plain(wire: Connection) -> None:
+    assert _is_done(await _ask(wire, PLAIN))
+
+
+ROWS = (
+    Row(
+        f"sessions that work across three replicas, of {SESSIONS}",
+        SESSIONS,
+        _row_of("sessions", _sessions),
+        unit="",
+        at_least=True,
+        most_rounds=1,
+    ),
+    Row(
+        f"questions that were answered at another replica, of {QUESTIONS}",
+        QUESTIONS,
+        _row_of("questions", _questions),
+        unit="",
+        at_least=True,
+        most_rounds=1,
+    ),
+    Row(
+        f"answers that did not count once, of {RACES:,} sent to three replicas at a time",
+        0,
+        _row_of("races", _races),
+        unit="",
+        most_rounds=1,
+    ),
+    Row(
+        f"calls lost or done twice in a rolling restart of three replicas under {CLIENTS} clients",
+        0,
+        _row_of("restart", _restart),
+        unit="",
+        most_rounds=1,
+    ),
+    Row(
+        "a question at a replica with a store, more than at one without",
+        0.3,
+        _cost(TIMES, _question, is_difference=True),
+    ),
+    Row("a plain call at a replica with a store, of one without", 1.03, _cost(TIMES, _plain, is_difference=False)),
+)

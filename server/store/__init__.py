@@ -1,0 +1,1 @@
+"""What the replicas of one server share, and the places where that can be kept."""

@@ -1,0 +1,180 @@
+"""The store of replicas on several machines: a Valkey or Redis server, version 6 or newer.
+
+Its own clock decides when a key is over. Everything is done by one command, or by one script, which the server runs as
+a whole; nothing is sent twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing, suppress
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+import anyio
+from valkey import exceptions
+from valkey.asyncio import BlockingConnectionPool, SSLConnection, Valkey
+from valkey.asyncio.connection import Connection
+
+from server.store.contract import ABSENT, Availability, StoreAwayError, Versioned, new_version
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 1.0  # to connect, and for an answer (ours)
+MOST_SECONDS = 1.5  # for both, and for a connection that is free (ours)
+MOST_CONNECTIONS = 32  # of one process; more at once take turns (ours)
+AGAIN_SECONDS = 1.0  # until a subscription that has broken is tried again (ours)
+USUAL_PORT = 6379
+_SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
+_PREFIX = "coretools:"  # before every key: others may use the database too
+_GENERATION = f"{_PREFIX}generation"
+_VERSION_CHARS = len(new_version())  # a value is kept behind its version
+
+_CLAIM = """
+local generation = redis.call('GET', KEYS[2])
+if not generation then
+    generation = ARGV[3]
+    redis.call('SET', KEYS[2], generation)
+end
+if generation ~= ARGV[2] then return generation end
+if redis.call('SET', KEYS[1], ARGV[3], 'NX', 'PX', ARGV[1]) then return 'taken' end
+return ''
+"""
+_PUT = """
+local held = redis.call('GET', KEYS[1])
+if not held or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '' then redis.call('SET', KEYS[1], ARGV[2]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+return 1
+"""
+_DELETE = """
+local held = redis.call('GET', KEYS[1])
+if held and string.sub(held, 1, #ARGV[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+"""
+_ADD = """
+local total = redis.call('INCRBY', KEYS[1], ARGV[1])
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return total
+"""
+
+
+class ValkeyStore:
+    """Args: `url` is `valkey://[USER@]HOST[:PORT][/DB]`, with `valkeys` over TLS; an empty `password` is none."""
+
+    is_shared = True
+
+    def __init__(self, url: str, password: str) -> None:
+        self.generation = ""
+        self._available = Availability()
+        parts = urlsplit(url)
+        over_tls: dict[str, Any] = {"connection_class": Connection}
+        if parts.scheme == "valkeys":
+            over_tls = {"connection_class": SSLConnection, "ssl_check_hostname": True}
+        self._pool = BlockingConnectionPool(
+            max_connections=MOST_CONNECTIONS,
+            timeout=cast("int", ANSWER_SECONDS),
+            host=parts.hostname or "localhost",
+            port=parts.port or USUAL_PORT,
+            db=int(parts.path.strip("/") or 0),
+            username=unquote(parts.username or "") or None,
+            password=password or None,
+            socket_timeout=ANSWER_SECONDS,
+            socket_connect_timeout=ANSWER_SECONDS,
+            decode_responses=True,
+            **over_tls,
+        )
+        self._client = cast("Any", Valkey(connection_pool=self._pool))
+
+    async def start(self) -> None:
+        with suppress(StoreAwayError):
+            await self._client_claim("", 1.0, "")
+
+    async def claim(self, key: str, seconds: float, generation: str) -> bool:
+        return await self._client_claim(f"{_PREFIX}{key}", seconds, generation) == "taken"
+
+    async def _client_claim(self, key: str, seconds: float, generation: str) -> str:
+        keys, life = (key, _GENERATION), max(1, round(seconds * 1000))
+        said = str(await self._do(self._client.eval(_CLAIM, 2, *keys, life, generation, new_version())))
+        if said not in ("", "taken"):
+            self.generation = said
+        return said
+
+    async def get(self, key: str) -> Versioned | None:
+        held = await self._do(self._client.get(f"{_PREFIX}{key}"))
+        return None if held is None else Versioned(held[_VERSION_CHARS:], held[:_VERSION_CHARS])
+
+    async def put(
+        self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
+    ) -> str | None:
+        version, life = new_version(), None if seconds is None else max(1, round(seconds * 1000))
+        name, written = f"{_PREFIX}{key}", f"{version}{value}"
+        if if_version is None or if_version == ABSENT:
+            command = self._client.set(name, written, px=life, nx=if_version is not None)
+        else:
+            command = self._client.eval(_PUT, 1, name, if_version, written, "" if life is None else life)
+        return version if await self._do(command) else None
+
+    async def delete(self, key: str, *, if_version: str | None = None) -> None:
+        name = f"{_PREFIX}{key}"
+        await self._do(
+            self._client.delete(name) if if_version is None else self._client.eval(_DELETE, 1, name, if_version)
+        )
+
+    async def add(self, key: str, count: int, seconds: float) -> int:
+        life = max(1, round(seconds * 1000))
+        return int(await self._do(self._client.eval(_ADD, 1, f"{_PREFIX}{key}", count, life)))
+
+    async def publish(self, channel: str, text: str) -> None:
+        await self._do(self._client.publish(f"{_PREFIX}{channel}", text))
+
+    async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
+        while True:
+            with suppress(StoreAwayError):
+                async with aclosing(self._client.pubsub()) as messages:
+                    await self._do(messages.subscribe(f"{_PREFIX}{channel}"))
+                    is_asked = False
+                    while True:
+                        message = await self._do(messages.get_message(timeout=ANSWER_SECONDS))
+                        if message is None:  # is it still there?
+                            if is_asked:
+                                raise self._available.lost(_SILENT)
+                            is_asked = True
+                            await self._do(messages.ping())
+                            continue
+                        is_asked = False
+                        if message["type"] == "subscribe":
+                            yield None
+                        elif message["type"] == "message":
+                            yield str(message["data"])
+            await anyio.sleep(AGAIN_SECONDS)
+
+    async def aclose(self) -> None:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(MOST_SECONDS):
+            await self._pool.aclose()
+
+    async def _do(self, command: Awaitable[T]) -> T:
+        try:
+            with anyio.fail_after(MOST_SECONDS):
+                outcome = await command
+        except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError):
+            raise self._available.lost("it refuses the user name or the password (store.password)") from None
+        except (TimeoutError, exceptions.TimeoutError):
+            await self._hang_up()
+            raise self._available.lost(_SILENT) from None
+        except exceptions.ReadOnlyError:
+            raise self._available.lost("it is a copy that cannot be written: name the primary one") from None
+        except exceptions.OutOfMemoryError:
+            raise self._available.lost("it has no memory left") from None
+        except exceptions.ResponseError as error:
+            code, _, _ = str(error).partition(" ")
+            shown = f" ({code})" if code.isalpha() and code.isupper() else ""
+            raise self._available.lost(f"it answers with an error{shown}") from None
+        except (exceptions.ValkeyError, OSError):
+            await self._hang_up()
+            raise self._available.lost("it cannot be reached") from None
+        self._available.found()
+        return outcome
+
+    async def _hang_up(self) -> None:
+        """The other connections lead to the same server, and may be as dead."""
+        with anyio.move_on_after(ANSWER_SECONDS), suppress(exceptions.ValkeyError, OSError):
+            await self._pool.disconnect(inuse_connections=False)

@@ -1,0 +1,87 @@
+"""Clients that call again and again, while the replicas that they call are started anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.interaction.network.wires import Connection, connection, initialize, modern, modern_headers, post, request
+from tests.interaction.raw_clients import Message
+from tests.interaction.replicas.scene import NAMES, Replicas, bearer
+
+REVISION = "2025-11-25"
+
+
+class Caller:
+    """A client.
+
+    Args:
+        url: Where it calls.
+        name: Its calls are named after it.
+        ledger: The file to which each call adds its name, once.
+        seconds: How long each call takes at least.
+        has_sessions: Whether it speaks the revision of sessions, or that of 2026-07-28.
+    """
+
+    def __init__(self, url: str, name: str, ledger: Path, seconds: float, *, has_sessions: bool) -> None:
+        self._url = url
+        self._name = name
+        self._ledger = ledger
+        self._seconds = seconds
+        self._has_sessions = has_sessions
+        self.done: list[str] = []
+        self.lost: list[str] = []
+        self.begun_anew = 0
+        self.is_over = False
+
+    async def run(self) -> None:
+        while not self.is_over:
+            try:
+                async with connection(self._url) as wire:
+                    await (self._in_sessions(wire) if self._has_sessions else self._alone(wire))
+            except (OSError, EOFError, ValueError, AssertionError) as error:
+                self.lost.append(repr(error))
+
+    async def _alone(self, wire: Connection) -> None:
+        while not self.is_over:
+            message = modern(1, "tools/call", self._call())
+            head = await post(wire, "/mcp", message, bearer("ada") | modern_headers(message))
+            self._take([answer async for answer in wire.messages(head)])
+
+    async def _in_sessions(self, wire: Connection) -> None:
+        """As the protocol wants it: at 404 it opens a new session, and calls again there."""
+        while not self.is_over:
+            opened = await post(wire, "/mcp", initialize(REVISION, {}), bearer("ada"))
+            assert [message["id"] async for message in wire.messages(opened)] == [0]
+            self.begun_anew += 1
+            session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": REVISION}
+            while not self.is_over:
+                head = await post(wire, "/mcp", request(1, "tools/call", self._call()), bearer("ada") | session)
+                answers = [answer async for answer in wire.messages(head)]
+                if head.status == 404:
+                    break
+                self._take(answers)
+
+    def _call(self) -> Mapping[str, object]:
+        name = f"{self._name}-{len(self.done) + len(self.lost)}"
+        command = f"sleep {self._seconds}; echo {name} >> {self._ledger}; echo {name}"
+        return {"name": "run_shell_command", "arguments": {"command": command}}
+
+    def _take(self, answers: list[Message]) -> None:
+        result: Message = answers[-1].get("result", {}) if answers else {}
+        if result and not result.get("isError"):
+            self.done.append(result["content"][0]["text"].split()[-1])
+        else:
+            self.lost.append(str(answers))
+
+
+async def restart_under(callers: Sequence[Caller], scene: Replicas) -> None:
+    """Start one replica after the other anew, while all of these call."""
+    async with asyncio.TaskGroup() as tasks:
+        for caller in callers:
+            tasks.create_task(caller.run())
+        for name in NAMES:
+            await asyncio.to_thread(scene.restart, name)
+        for caller in callers:
+            caller.is_over = True

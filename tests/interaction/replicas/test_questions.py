@@ -1,0 +1,120 @@
+"""Questions over replicas that share a store: asked at one, answered at another one, and counted once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.interaction.network.wires import FORM, connection, modern, modern_headers, post
+from tests.interaction.raw_clients import Message
+from tests.interaction.replicas.scene import NAMES, Replicas, bearer, needs_haproxy, needs_redis, replicas
+from tests.waiting import CEILING
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("network.shared_questions"),
+    needs_haproxy,
+    needs_redis,
+]
+
+RACES = [20, pytest.param(10_000, marks=pytest.mark.long)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workspace").resolve()
+
+
+@pytest.fixture(scope="module")
+def scene(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Replicas]:
+    with replicas(tmp_path_factory.mktemp("replicas"), root, {}, shares=True) as all_of_them:
+        yield all_of_them
+
+
+async def result_of(url: str, params: Mapping[str, Any], whose: str = "ada") -> Message:
+    """What a call of 2026-07-28 comes to."""
+    message = modern(1, "tools/call", params, **FORM)
+    async with connection(url) as wire:
+        head = await post(wire, "/mcp", message, bearer(whose) | modern_headers(message))
+        return [answer async for answer in wire.messages(head)][-1]["result"]
+
+
+def writing(file: Path) -> Mapping[str, Any]:
+    return {"name": "write_file", "arguments": {"file_path": str(file), "content": "written\n"}}
+
+
+def answered(params: Mapping[str, Any], asked: Message) -> Mapping[str, Any]:
+    """The same call, with a yes to the question that it was answered with."""
+    assert asked["resultType"] == "input_required", asked
+    yes = {"action": "accept", "content": {"decision": "once"}}
+    return {
+        **params,
+        "inputResponses": dict.fromkeys(asked["inputRequests"], yes),
+        "requestState": asked["requestState"],
+    }
+
+
+def is_done(result: Message) -> bool:
+    return result.get("resultType", "complete") == "complete" and not result.get("isError")
+
+
+async def test_ten_of_ten_questions_are_answered_at_another_replica(scene: Replicas, root: Path) -> None:
+    urls = [scene.urls[name] for name in NAMES]
+    for number in range(10):
+        file = root / f"question-{number}.txt"
+        asked = await result_of(urls[number % 3], writing(file))
+        done = await result_of(urls[(number + 1 + number % 2) % 3], answered(writing(file), asked))
+        assert is_done(done), done
+        assert file.read_text() == "written\n"
+
+
+async def test_questions_and_answers_find_their_way_through_the_balancer(scene: Replicas, root: Path) -> None:
+    for number in range(10):
+        file = root / f"balanced-{number}.txt"
+        done = await result_of(scene.url, answered(writing(file), await result_of(scene.url, writing(file))))
+        assert is_done(done), done
+        assert file.read_text() == "written\n"
+
+
+@pytest.mark.parametrize("races", RACES)
+@pytest.mark.timeout(3_000)
+async def test_an_answer_that_reaches_all_replicas_at_once_counts_once(scene: Replicas, root: Path, races: int) -> None:
+    for number in range(races):
+        file = root / "raced.txt"
+        file.unlink(missing_ok=True)
+        again = answered(writing(file), await result_of(scene.urls[NAMES[number % 3]], writing(file)))
+        async with asyncio.timeout(CEILING):
+            results = await asyncio.gather(*(result_of(url, again) for url in scene.urls.values()))
+        assert [is_done(result) for result in results].count(True) == 1, results
+
+
+async def test_while_the_store_is_away_answers_are_refused_and_the_rest_goes_on(scene: Replicas, root: Path) -> None:
+    assert scene.store is not None
+    file, used = root / "away.txt", root / "used.txt"
+    asked = answered(writing(file), await result_of(scene.urls["r1"], writing(file)))
+    spent = answered(writing(used), await result_of(scene.urls["r1"], writing(used)))
+    assert is_done(await result_of(scene.urls["r2"], spent))
+    used.unlink()
+    await anyio.to_thread.run_sync(scene.store.end, signal.SIGKILL)
+    try:
+        for url in scene.urls.values():
+            refused = await result_of(url, asked)
+            assert refused["isError"], refused
+            assert "nothing was done" in refused["content"][0]["text"].lower()
+            read = await result_of(url, {"name": "list_directory", "arguments": {"path": str(root)}})
+            assert is_done(read), read
+        assert not file.exists()
+    finally:
+        await anyio.to_thread.run_sync(scene.restart_store)
+    # What has counted before has counted.
+    assert not is_done(await result_of(scene.urls["r3"], spent))
+    assert not used.exists()
+    done = await result_of(scene.urls["r3"], answered(writing(file), await result_of(scene.urls["r2"], writing(file))))
+    assert is_done(done), done
+    assert file.exists()

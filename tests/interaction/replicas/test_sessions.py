@@ -1,0 +1,116 @@
+"""Sessions over replicas that share nothing: each stays at the replica that opened it, as long as that is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.interaction.network.lanes import Lane, lane
+from tests.interaction.network.test_ended_requests import began, begin, is_never_done, waiting
+from tests.interaction.network.wires import connection, modern, modern_headers, post, request
+from tests.interaction.raw_clients import Message
+from tests.interaction.replicas.callers import Caller, restart_under
+from tests.interaction.replicas.scene import NAMES, TOKENS, Replicas, bearer, needs_haproxy, replicas
+from tests.interaction.test_conversation import UNASKED
+from tests.waiting import CEILING
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.requirement("network.replicas"),
+    needs_haproxy,
+]
+
+SESSIONS = 20
+REVISION = "2025-11-25"
+DRAIN = {"drain": 2_500, "grace": 20_000}
+"""Longer than the balancer of `deploy/haproxy.cfg` takes to see that a server drains."""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workspace").resolve()
+
+
+@pytest.fixture(scope="module")
+def scene(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Replicas]:
+    with replicas(tmp_path_factory.mktemp("replicas"), root, {**UNASKED, "http": DRAIN}, shares=False) as all_of_them:
+        yield all_of_them
+
+
+async def status_of(url: str, headers: Mapping[str, str], message: Message) -> tuple[int, list[Message]]:
+    async with connection(url) as wire:
+        head = await post(wire, "/mcp", message, headers)
+        return head.status, [answer async for answer in wire.messages(head)]
+
+
+async def owners_of(scene: Replicas, way: Lane) -> list[str]:
+    """The replicas that know a session."""
+    answers = {name: await status_of(url, way.headers, request(900, "ping")) for name, url in scene.urls.items()}
+    return [name for name, (status, _) in answers.items() if status == 200]
+
+
+async def test_twenty_of_twenty_sessions_work_wherever_they_are(scene: Replicas, root: Path) -> None:
+    async with AsyncExitStack() as stack, asyncio.timeout(CEILING):
+        ways = [
+            await stack.enter_async_context(lane("session", scene.url, f"session-{number}", TOKENS["ada"], [root]))
+            for number in range(SESSIONS)
+        ]
+        for way in ways:
+            way.reply = {"action": "accept", "content": {"decision": "once"}}
+        for turn in ("first", "second"):
+            names = [f"{way.name}-{turn}.txt" for way in ways]
+            done = await asyncio.gather(
+                *(
+                    way.call("write_file", file_path=str(root / name), content=way.name)
+                    for way, name in zip(ways, names, strict=True)
+                )
+            )
+            assert [result for result in done if result.get("isError")] == []
+            assert [(root / name).read_text() for name in names] == [way.name for way in ways]
+        assert [len(way.questions) for way in ways] == [2] * SESSIONS
+        owners = [await owners_of(scene, way) for way in ways]
+        assert {len(known) for known in owners} == {1}
+        assert {name for known in owners for name in known} == set(NAMES)
+
+
+async def test_sessions_of_the_older_transport_work(scene: Replicas, root: Path) -> None:
+    (root / "seen.txt").write_text("seen\n")
+    async with AsyncExitStack() as stack, asyncio.timeout(CEILING):
+        for number in range(4):
+            way = await stack.enter_async_context(lane("sse", scene.url, f"sse-{number}", TOKENS["ada"], [root]))
+            read = await way.call("read_file", file_path=str(root / "seen.txt"))
+            assert read["content"][0]["text"] == "seen\n"
+
+
+async def test_who_comes_with_a_session_that_no_replica_knows_is_told_to_begin_anew(scene: Replicas) -> None:
+    headers = bearer("ada") | {"Mcp-Session-Id": "0" * 32, "MCP-Protocol-Version": REVISION}
+    status, (answer,) = await status_of(scene.url, headers, request(1, "tools/list"))
+    assert status == 404
+    assert "initialize" in answer["error"]["message"]
+
+
+@pytest.mark.requirement("network.drain")
+async def test_a_rolling_restart_under_calls_loses_none_and_does_none_twice(scene: Replicas, root: Path) -> None:
+    ledger = root / "ledger.txt"
+    callers = [Caller(scene.url, f"caller{number}", ledger, 0.2, has_sessions=number % 2 > 0) for number in range(6)]
+    async with asyncio.timeout(CEILING):
+        await restart_under(callers, scene)
+    assert [lost for caller in callers for lost in caller.lost] == []
+    done = [call for caller in callers for call in caller.done]
+    assert sorted(ledger.read_text().split()) == sorted(done)
+    assert len(set(done)) == len(done)
+    assert max(caller.begun_anew for caller in callers) > 1
+
+
+async def test_a_call_of_a_client_that_leaves_ends_at_its_replica(scene: Replicas, root: Path) -> None:
+    place = root / "left"
+    place.mkdir()
+    message = modern(1, "tools/call", waiting(place))
+    async with connection(scene.url) as wire:
+        await begin(wire, message, bearer("ada") | modern_headers(message))
+        at_work = await began(place)
+    await is_never_done(place, at_work)

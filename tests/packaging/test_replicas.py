@@ -1,0 +1,89 @@
+"""What runs three replicas: the balancer's file, the compose file and the settings. No container is started here."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from server.cli import parse
+from server.settings import load_settings
+from tests.interaction.replicas.scene import HAPROXY, needs_haproxy
+from tests.packaging.building import ROOT
+
+pytestmark = pytest.mark.requirement("project.replicas")
+
+DEPLOY = ROOT / "deploy"
+BALANCER = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
+COMPOSE = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+SETTINGS = json.loads((DEPLOY / "settings.json").read_text(encoding="utf-8"))
+PAGE = (DEPLOY / "README.md").read_text(encoding="utf-8")
+REPLICA, SERVICES = COMPOSE.split("\nservices:\n")
+(PORT,) = re.findall(r"bind :(\d+)", BALANCER)
+NAMES = re.findall(rf"^    server (\w+) \1:{PORT} check$", BALANCER, re.MULTILINE)
+
+
+@needs_haproxy
+def test_haproxy_understands_its_file() -> None:
+    done = subprocess.run(
+        [str(HAPROXY), "-c", "-f", str(DEPLOY / "haproxy.cfg")], capture_output=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 0, done.stderr
+    # The names of containers are known to those alone.
+    others = [line for line in done.stderr.splitlines() if "WARNING" in line and "could not resolve" not in line]
+    assert others == []
+
+
+def test_the_balancer_sends_nothing_twice() -> None:
+    assert re.findall(r"^ +retry-on (.+)$", BALANCER, re.MULTILINE) == ["conn-failure"]
+    assert "option http-server-close" in BALANCER
+
+
+def test_the_replicas_of_both_files_are_the_same() -> None:
+    assert len(NAMES) == 3
+    assert re.findall(r"^  (\w+): \{ <<: \*replica, hostname: \1 \}$", SERVICES, re.MULTILINE) == NAMES
+    assert f"depends_on: [{', '.join(NAMES)}]" in SERVICES
+    for name in NAMES:
+        assert f"    server {name} {name}:{PORT} track streamable_http/{name}\n" in BALANCER
+    assert f":{PORT}/readyz" in REPLICA
+    assert f'ports: ["127.0.0.1:{PORT}:{PORT}"]' in SERVICES
+
+
+def test_no_service_is_privileged_and_each_is_of_a_version() -> None:
+    services = [REPLICA, *re.findall(r"^  (?:haproxy|valkey):\n(?:    .+\n)+", SERVICES, re.MULTILINE)]
+    assert len(services) == 3
+    for service in services:
+        assert "read_only: true" in service
+        assert "cap_drop: [ALL]" in service
+        assert "security_opt: [no-new-privileges:true]" in service
+        assert re.search(r"image: [\w/-]+:(\d|\$\{VERSION)", service)
+    # The image of the replicas names its own user.
+    assert [line for each in services[1:] for line in each.splitlines() if "user:" in line] == [
+        "    user: haproxy",
+        "    user: valkey",
+    ]
+    assert "store: { internal: true }" in SERVICES
+    assert "latest" not in COMPOSE + BALANCER
+
+
+def test_its_command_and_its_settings_are_understood(tmp_path: Path) -> None:
+    (words,) = re.findall(r"^  command: \[(.+)\]$", REPLICA, re.MULTILINE)
+    assert parse(["serve", *words.split(", ")]).command
+    assert "- ./settings.json:/settings.json:ro" in REPLICA
+    assert "volumes: [./haproxy.cfg:" in SERVICES
+    report = load_settings([str(DEPLOY / "settings.json")], {}, {"XDG_STATE_HOME": str(tmp_path)})
+    assert report.settings.http.drain == SETTINGS["http"]["drain"]
+    (seconds,) = re.findall(r"stop_grace_period: (\d+)s", REPLICA)
+    assert int(seconds) * 1000 > SETTINGS["http"]["drain"] + SETTINGS["http"]["grace"]
+    # Long enough for the balancer to see it: two answers, the second soon after the first.
+    between, soon = map(int, re.findall(r"inter (\d+)s fastinter (\d+)ms", BALANCER)[0])
+    assert SETTINGS["http"]["drain"] > 2 * (between * 1000 + soon)
+
+
+def test_each_variable_of_the_settings_is_asked_for_and_told_of() -> None:
+    named = set(re.findall(r'"env": "(\w+)"', (DEPLOY / "settings.json").read_text(encoding="utf-8")))
+    assert set(re.findall(r"^    (\w+): \$\{\1:\?", REPLICA, re.MULTILINE)) == named
+    assert all(name in PAGE for name in named)

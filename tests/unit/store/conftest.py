@@ -1,0 +1,52 @@
+"""The places where replicas may keep what they share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from server.store.contract import Store
+from server.store.memory import MemoryStore
+from server.store.sqlite import SqliteStore
+from server.store.valkey import ValkeyStore
+from tests.valkey_servers import ValkeyServer, valkey_server
+
+Opener = Callable[[], Store]
+"""Opens the store of one more replica; each is closed at the end."""
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Generator[ValkeyServer]:
+    with valkey_server(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "valkey"])
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Opener]:
+    made: list[Store] = []
+    memory = MemoryStore()
+    server: ValkeyServer | None = request.getfixturevalue("valkey") if request.param == "valkey" else None
+    if server is not None:
+        server.command("FLUSHALL")
+
+    def open_store() -> Store:
+        store: Store = memory
+        if server is not None:
+            store = ValkeyStore(server.url, "")
+        elif request.param == "sqlite":
+            store = SqliteStore(str(tmp_path / "store.db"))
+        made.append(store)
+        return store
+
+    yield open_store
+    for store in made:
+        await store.aclose()
+
+
+@pytest.fixture
+async def store(opened: Opener) -> Store:
+    store = opened()
+    await store.start()
+    return store

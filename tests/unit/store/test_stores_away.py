@@ -1,0 +1,264 @@
+"""Stores that cannot be used, and come back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from server.store.contract import Store, StoreAwayError
+from server.store.sqlite import SqliteStore
+from server.store.valkey import ValkeyStore
+from tests.valkey_servers import ValkeyServer, silent_way, valkey_server
+from tests.waiting import until
+from tools.contract.errors import ToolErrorType
+
+pytestmark = pytest.mark.anyio
+
+USES: list[Callable[[Store], Awaitable[object]]] = [
+    lambda store: store.claim("key", 60, store.generation),
+    lambda store: store.get("key"),
+    lambda store: store.put("key", "value"),
+    lambda store: store.put("key", "value", if_version="0" * 16),
+    lambda store: store.delete("key"),
+    lambda store: store.add("count", 1, 60),
+    lambda store: store.publish("channel", "text"),
+]
+
+
+async def refused(store: Store) -> str:
+    """Why none of it can be done."""
+    whys: set[str] = set()
+    for use in USES:
+        with pytest.raises(StoreAwayError) as caught:
+            await use(store)
+        assert caught.value.code is ToolErrorType.STORE_UNAVAILABLE
+        whys.add(caught.value.why)
+    assert len(whys) == 1
+    return whys.pop()
+
+
+@pytest.mark.requirement("store.away")
+async def test_a_server_that_is_away_at_the_start_refuses_and_is_used_once_it_is_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ValkeyServer(tmp_path)
+    store = ValkeyStore(server.url, "")
+    try:
+        await store.start()
+        assert store.generation == ""
+        assert await refused(store) == "it cannot be reached"
+        assert len([record for record in caplog.records if "cannot be used" in record.message]) == 1
+        server.start()
+        assert not await store.claim("key", 60, store.generation)
+        assert await store.claim("key", 60, store.generation)
+        assert "can be used again" in caplog.text
+    finally:
+        await store.aclose()
+        server.stop()
+
+
+@pytest.mark.requirement("store.away")
+async def test_a_server_that_ends_between_two_commands_refuses_and_is_used_when_it_is_back(tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        store = ValkeyStore(server.url, "")
+        await store.start()
+        assert await store.claim("first", 60, store.generation)
+        server.stop()
+        assert await refused(store) == "it cannot be reached"
+        server.start()
+        assert await store.get("first") is None
+        await store.aclose()
+
+
+@pytest.mark.requirement("store.forgotten")
+async def test_what_was_claimed_before_a_server_came_back_empty_is_never_claimed_again(tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        stores = [ValkeyStore(server.url, "") for _ in range(2)]
+        for store in stores:
+            await store.start()
+        before = stores[0].generation
+        assert stores[1].generation == before
+        assert await stores[0].claim("spent", 60, before)
+        await server.restart()
+        for store in stores * 2:
+            assert not await store.claim("spent", 60, before)
+        assert stores[0].generation == stores[1].generation != before
+        assert await stores[1].claim("asked since", 60, stores[1].generation)
+        for store in stores:
+            await store.aclose()
+
+
+@pytest.mark.requirement("store.away")
+async def test_a_server_that_says_nothing_is_not_waited_for_longer_than_its_time(valkey: ValkeyServer) -> None:
+    async with silent_way(valkey.port) as (port, is_silent):
+        store = ValkeyStore(f"valkey://127.0.0.1:{port}", "")
+        await store.start()
+        assert await store.claim("slow", 60, store.generation)
+        is_silent.set()
+        with anyio.fail_after(20):  # a twentieth of what each could take if none gave up
+            assert await refused(store) == "it does not answer within 1 s"
+        await store.aclose()
+
+
+@pytest.mark.requirement("store.away")
+async def test_a_call_that_is_cancelled_takes_no_answer_away_from_another_one(valkey: ValkeyServer) -> None:
+    store = ValkeyStore(valkey.url, "")
+    await store.start()
+    for number in range(100):
+        await store.put(f"number {number}", str(number), 60)
+
+    async def read(number: int) -> None:
+        held = await store.get(f"number {number}")
+        assert held is not None
+        assert held.value == str(number)
+
+    for number in range(100):
+        async with anyio.create_task_group() as given_up:
+            given_up.start_soon(read, number)
+            for _ in range(number % 7):
+                await anyio.lowlevel.checkpoint()
+            given_up.cancel_scope.cancel()
+        await read((number + 50) % 100)
+    await store.aclose()
+
+
+@pytest.mark.requirement("store.away")
+async def test_more_at_once_than_there_are_connections_take_turns(valkey: ValkeyServer) -> None:
+    store = ValkeyStore(valkey.url, "")
+    async with anyio.create_task_group() as tasks:
+        for number in range(300):
+            tasks.start_soon(store.add, "many", number, 60)
+    assert await store.add("many", 0, 60) == sum(range(300))
+    await store.aclose()
+
+
+@pytest.mark.requirement("store.password")
+@pytest.mark.parametrize("user", ["", "coretools@"])
+async def test_a_password_lets_in_and_a_wrong_one_does_not_and_is_told_nowhere(
+    tmp_path: Path, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret, wrong = "correct-horse-battery", "guessed-by-somebody"
+    options = ["--user", "coretools", "on", f">{secret}", "~*", "&*", "+@all"] if user else ["--requirepass", secret]
+    with valkey_server(tmp_path, *options) as server:
+        url = server.url.replace("//", f"//{user}")
+        right, other = ValkeyStore(url, secret), ValkeyStore(url, wrong)
+        await right.start()
+        assert await right.claim("key", 60, right.generation)
+        await other.start()
+        assert await refused(other) == "it refuses the user name or the password (store.password)"
+        assert secret not in caplog.text
+        assert wrong not in caplog.text
+        assert secret not in repr(right)
+        await right.aclose()
+        await other.aclose()
+
+
+@pytest.mark.requirement("store.messages")
+async def test_a_subscriber_is_told_that_it_may_have_missed_some_once_the_server_is_back(tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        store, heard = ValkeyStore(server.url, ""), list[str | None]()
+
+        async def listen() -> None:
+            async with aclosing(store.subscribe("lists")) as messages:
+                async for text in messages:
+                    heard.append(text)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen)
+            await until(lambda: heard == [None])
+            await server.restart()
+            await until(lambda: heard == [None, None])
+            await store.publish("lists", "tools")
+            await until(lambda: heard == [None, None, "tools"])
+            tasks.cancel_scope.cancel()
+        await store.aclose()
+
+
+@pytest.mark.requirement("store.sqlite")
+async def test_a_file_is_for_its_user_alone_and_one_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(str(path))
+    await store.start()
+    modes = {each.name: oct(each.stat().st_mode & 0o777) for each in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), "0o600")
+    await store.aclose()
+    path.chmod(0o644)
+    assert "others can read or write it, mode 0644: run chmod 600 on it" in await refused(SqliteStore(str(path)))
+
+
+@pytest.mark.requirement("store.sqlite")
+async def test_a_file_that_another_process_keeps_is_not_waited_for_longer_than_its_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    store = SqliteStore(path)
+    await store.start()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with anyio.fail_after(30):
+        assert await refused(store) == "another process has kept its file for too long"
+    other.execute("ROLLBACK")
+    other.close()
+    assert await store.claim("key", 60, store.generation)
+    await store.aclose()
+
+
+def damage(path: Path) -> None:
+    path.touch(0o600)
+    path.write_bytes(b"no database at all" * 1_000)
+
+
+def link(path: Path) -> None:
+    path.symlink_to("elsewhere")
+
+
+@pytest.mark.requirement("store.sqlite")
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (damage, "no database of SQLite"),
+        (Path.mkdir, "Is a directory"),
+        (link, "symbolic links"),
+    ],
+)
+async def test_what_is_no_file_of_ours_is_refused_and_left_as_it_is(
+    tmp_path: Path, spoil: Callable[[Path], object], why: str
+) -> None:
+    path = tmp_path / "store.db"
+    spoil(path)
+    store = SqliteStore(str(path))
+    assert why in await refused(store)
+    assert [each.name for each in tmp_path.iterdir()] == ["store.db"]
+    await store.aclose()
+
+
+@pytest.mark.requirement("store.forgotten")
+async def test_a_file_that_was_put_in_the_place_of_another_one_is_another_generation(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(str(path))
+    await store.start()
+    before = store.generation
+    assert await store.claim("spent", 60, before)
+    for each in tmp_path.iterdir():
+        os.unlink(each)
+    assert not await store.claim("spent", 60, before)
+    assert store.generation != before
+    assert await store.claim("asked since", 60, store.generation)
+    await store.aclose()
+
+
+@pytest.mark.requirement("store.sqlite")
+async def test_a_file_whose_folder_is_not_there_is_used_once_it_is(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "folder" / "store.db"))
+    await store.start()
+    assert "No such file or directory" in await refused(store)
+    (tmp_path / "folder").mkdir()
+    assert await store.put("key", "value") is not None
+    await store.aclose()
