@@ -39,6 +39,7 @@ from server.upstreams.catalog.names import SEARCH_NAMES
 from server.upstreams.large_results import LargeResults
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
 from server.upstreams.session.era import OUR_TITLE
+from server.workspaces import WorkspacePolicy, ask_roots, follow_roots
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
 from tools.call.context import ClientState, Services
@@ -167,7 +168,7 @@ class App:
         policy = permission_policy(report, self.registry)
         self._journal = LazyJournal(report)
         private = [report.state_folder] if report.state_folder is not None else []
-        self._workspaces = clients.WorkspacePolicy(
+        self._workspaces = WorkspacePolicy(
             settings.workspace, lambda roots, rights: hidden_paths(policy.rules_of(rights), roots), private
         )
         self._audit = AuditLog(audit_file(report))
@@ -341,8 +342,8 @@ class App:
         del params
         client = self.clients.of(ctx)
         is_new = self.clients.follow(ctx)
-        if is_new and self._tasks is not None and self._workspaces.asks_for_roots and client.roots is None:
-            self._tasks.start_soon(partial(clients.ask_roots, client, ctx, related=False))
+        if is_new and self._tasks is not None and self._workspaces.asks_for_roots and client.folders.roots is None:
+            self._tasks.start_soon(partial(ask_roots, client.folders, ctx, related=False))
 
     async def _on_roots_list_changed(self, ctx: RequestContext, params: types.NotificationParams | None) -> None:
         del params
@@ -350,9 +351,9 @@ class App:
 
         async def take(ctx: RequestContext) -> None:
             await self.proxy.roots_changed(exchange_of(ctx, client.state.key))
-            await clients.ask_roots(client, ctx, related=False)
+            await ask_roots(client.folders, ctx, related=False)
 
-        await clients.follow_roots(client, ctx, take)
+        await follow_roots(client.folders, ctx, take)
 
 
 def _reads_files(registry: ToolRegistry, policy: PermissionPolicy) -> bool:

@@ -14,13 +14,14 @@ from mcp.server.context import ServerMiddleware
 from server.activity import Activity
 from server.audit_log import AuditLog
 from server.client_request import principal_in
-from server.clients import STDIO_KEY, ClientRoots, ClientTable, Contexts
+from server.clients import STDIO_KEY, ClientTable, Contexts
 from server.consent.pending_questions import PendingQuestions
 from server.live_settings import LiveSettings
 from server.requests.files import MemoryResources
 from server.tool_services import Commands, CustomTools, LazyJournal
 from server.upstreams.catalog.stopped_tools import StoppedMCPTool
 from server.upstreams.catalog.tools import DiscoveredMCPTool
+from server.workspaces import ClientRoots
 from tools.call.base_tool import BaseTool
 from tools.call.consent import Judgement
 from tools.call.context import ClientState, ToolContext
@@ -80,7 +81,9 @@ class Oversight:
                 "name": client.name,
                 "principal": principal_in(client.state.key),
                 "protocolVersion": client.version,
-                "folders": list(self.contexts.workspaces.workspace(client.roots, client.readable, client.rights).roots),
+                "folders": list(
+                    self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights).roots
+                ),
                 "calls": client.calls,
                 "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
                 "silentSeconds": round(time.monotonic() - client.last_seen, 1),
@@ -132,14 +135,14 @@ class Oversight:
     def workspace_of_person(self) -> Workspace:
         """The folders of all clients, as the person sees them: nothing is hidden from them. Blocking."""
         workspace = self.contexts.workspaces.workspace
-        each = (workspace(client.roots, client.readable, client.rights).roots for client in self.clients.all())
+        each = (workspace(client.folders.roots, client.readable, client.rights).roots for client in self.clients.all())
         return Workspace(tuple(chain.from_iterable(each)), respect_agent_ignore=False)
 
     async def memories(self) -> list[tuple[str, str, str]]:
         """What is remembered, and the todos: for each client its name, a title and a text."""
         found: list[tuple[str, str, str]] = []
         for client in self.clients.all():
-            workspace = self.contexts.workspaces.workspace(client.roots, client.readable, client.rights)
+            workspace = self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
             context = ToolContext(workspace, self.contexts.limits, client.state)
             found += [(client.name, title, text) for title, text in await self.memory.shown(context)]
         return found

@@ -11,12 +11,10 @@ import pytest
 from mcp.client import Client
 from pydantic import FileUrl
 
-from server import clients
-from server.clients import Client as ServedClient
+from server import workspaces
 from tests.harness import HANDSHAKE, connected, write_config
 from tests.hostile.every_tool import CEILING, call
 from tests.interaction.relay.clients import listing
-from tools.call.context import ClientState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("roots.flood")]
 
@@ -106,7 +104,7 @@ async def test_while_roots_change_all_the_time_calls_act_in_those_of_the_moment(
 async def test_an_answer_to_a_question_from_before_the_last_change_is_not_kept(
     moving: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "ROOTS_WAIT_SECONDS", float(CEILING))
+    monkeypatch.setattr(workspaces, "ROOTS_WAIT_SECONDS", float(CEILING))
     first, may_answer = anyio.Event(), anyio.Event()
 
     async def slowly(_context: Any) -> types.ListRootsResult:
@@ -128,8 +126,8 @@ async def test_an_answer_to_a_question_from_before_the_last_change_is_not_kept(
 
 
 async def test_one_is_at_work_and_one_after_it_with_the_last_word() -> None:
-    client, taken, at_work, go_on = ServedClient(ClientState("test")), list[Any](), anyio.Event(), anyio.Event()
-    follow_roots: Any = clients.follow_roots  # a notification is whatever it is given
+    state, taken, at_work, go_on = workspaces.RootsState(), list[Any](), anyio.Event(), anyio.Event()
+    follow_roots: Any = workspaces.follow_roots  # a notification is whatever it is given
 
     async def take(ctx: Any) -> None:
         taken.append(ctx)
@@ -137,11 +135,11 @@ async def test_one_is_at_work_and_one_after_it_with_the_last_word() -> None:
         await go_on.wait()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow_roots, client, "first", take)
+        tasks.start_soon(follow_roots, state, "first", take)
         await at_work.wait()
         for number in range(100):
-            await follow_roots(client, number, take)
+            await follow_roots(state, number, take)
         go_on.set()
     assert taken == ["first", 99]
-    await follow_roots(client, "later", take)
+    await follow_roots(state, "later", take)
     assert taken == ["first", 99, "later"]

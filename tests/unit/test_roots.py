@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from server.clients import ClientRoots, WorkspacePolicy
 from server.settings.models import WorkspaceSettings
+from server.workspaces import ClientRoots, WorkspacePolicy
 from tools.contract.errors import ToolError, ToolErrorType
 
 

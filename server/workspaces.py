@@ -1,0 +1,215 @@
+"""Which folders a client's calls may touch, and the folders that it says it works in (its roots, in words of MCP)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from server.file_uris import UriRefusedError, path_of_uri
+from server.sdk_seams import RequestContext
+from server.settings.files import real_path
+from server.settings.models import WorkspaceSettings
+from tools.contract.errors import ExhaustedError
+from tools.contract.threads import THREADS
+from tools.files.workspace import Forbidden, Workspace, contains
+from tools.permissions.rights import ALL_RIGHTS, Rights
+
+logger = logging.getLogger(__name__)
+
+ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits for the client's answer to `roots/list`
+QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
+LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
+MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
+MAX_KEPT_WORKSPACES = 1_000  # workspaces kept by the roots of their clients; clients of one project share one
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRoots:
+    """The real paths of the folders that a client works in; why none of those it named can be used, if so."""
+
+    folders: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class RootsState:
+    """What is known of a client's roots: nothing while `roots` is `None`."""
+
+    roots: ClientRoots | None = None
+    changes: int = 0  # how often it said that those are other ones
+    news: RequestContext | None = None  # where it said so last, while that is being seen to
+
+
+class WorkspacePolicy:
+    """Chooses which folders a client's calls may touch: the operator's, else the client's, else the working folder.
+
+    The operator's are those of its token, else those of all. `hidden` tells what the rules for a client hide below some
+    folders; in what is `private` no tool reads or writes.
+    """
+
+    def __init__(
+        self,
+        settings: WorkspaceSettings,
+        hidden: Callable[[Sequence[str], Rights], Forbidden | None],
+        private: Sequence[str] = (),
+    ) -> None:
+        self._settings = settings
+        self._private = private
+        self._hidden = hidden
+        self._operator_roots = tuple(real_path(root) for root in settings.roots)
+        self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
+        self.asks_for_roots = self._intersect or not self._operator_roots
+        # Each is made when a call first needs it.
+        self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights], Workspace] = {}
+
+    def workspace(
+        self, client_roots: ClientRoots | None, readable: tuple[str, ...] = (), rights: Rights = ALL_RIGHTS
+    ) -> Workspace:
+        """The workspace for a client; its roots are `None` if it has some and has not told them."""
+        key = (client_roots, readable, rights)
+        if key not in self.built:
+            if len(self.built) >= MAX_KEPT_WORKSPACES:
+                self.built.clear()
+            folders, problem = self._folders(client_roots, rights)
+            self.built[key] = Workspace(
+                folders,
+                problem,
+                respect_git_ignore=self._settings.respect_git_ignore,
+                respect_agent_ignore=self._settings.respect_agent_ignore,
+                readable=readable,
+                forbidden=self._hidden(folders, rights),
+                private=self._private,
+            )
+        return self.built[key]
+
+    def _folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
+        operators = tuple(map(real_path, rights.roots)) or self._operator_roots
+        if operators and not self._intersect:
+            return operators, ""
+        if rights.scopes is not None and not operators:
+            # Whoever shows a token of an issuer is a person elsewhere, whose folders are of another machine.
+            client_roots = ClientRoots()
+        if client_roots is None:
+            return (), (
+                "The client has announced roots and does not list them, so it is not known which folders it means. Try "
+                "again; if it stays so, the operator has to name the folders with --workspace."
+            )
+        folders = client_roots.folders
+        if client_roots.problem:
+            return (), client_roots.problem
+        if operators and not folders:
+            return operators, ""  # there is nothing to narrow by
+        if operators:
+            # The smaller folder of each pair that overlaps.
+            inside = [root for root in folders if any(contains(own, root) for own in operators)]
+            return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
+                "The client's roots lie outside the folders that the operator allows (workspace.clientRoots is "
+                "intersect), so no folder is left. The client has to open a folder inside them, or the operator has to "
+                "add one with --workspace."
+            )
+        if folders:
+            return folders, ""
+        try:
+            folder = os.path.realpath(os.getcwd())
+        except OSError:
+            problem = "No workspace is set, and the folder that the server was started in is gone. Use --workspace DIR."
+            return (), problem
+        home, installation = os.path.realpath(Path.home()), os.path.realpath(os.path.dirname(sys.executable))
+        if folder == home:
+            what = "your home folder"
+        elif folder == os.path.dirname(folder):
+            what = "the root of the file system"
+        elif folder == installation or contains(os.path.realpath(sys.prefix), folder):
+            what = "an installation folder"
+        else:
+            return (folder,), ""
+        return (), (
+            f"No workspace is set, and the server was started in {what} ('{folder}'), which is never taken by itself. "
+            "The operator can start it with --workspace DIR or set workspace.roots in the settings."
+        )
+
+
+_NO_ROOT_USABLE = (
+    "The client's roots are not existing folders (file:// URIs of folders are expected), so no folder is left. The "
+    "client has to open one, or the operator has to name one with --workspace."
+)
+
+
+class _Listed(types.Result):
+    """The answer to `roots/list`; the SDK's model would drop all roots for one that is not `file://`."""
+
+    roots: list[dict[str, Any]]
+
+
+async def follow_roots(
+    state: RootsState, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
+) -> None:
+    """Its roots are other ones: `take` sees to that, one at a time, and once more when they changed meanwhile."""
+    state.roots = None
+    state.changes += 1
+    is_seen_to, state.news = state.news is not None, ctx
+    if is_seen_to:
+        return
+    seen_to = 0
+    try:
+        while seen_to != state.changes:
+            seen_to = state.changes
+            await take(state.news)
+            heard = -1
+            with anyio.move_on_after(LONGEST_FLOOD_SECONDS):
+                while heard != state.changes:
+                    heard = state.changes
+                    await anyio.sleep(QUIET_SECONDS)
+    finally:
+        state.news = None
+
+
+async def ask_roots(state: RootsState, ctx: RequestContext, *, related: bool) -> ClientRoots | None:
+    """Ask a client for its roots, once, where it announced that it has some; `None` if there is no answer.
+
+    `related` asks on the response stream of this request; over Streamable HTTP the only one sure to be open.
+    """
+    capabilities = ctx.session.client_capabilities
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or capabilities is None or capabilities.roots is None:
+        state.roots = ClientRoots()
+        return state.roots
+    changes = state.changes
+    metadata = ServerMessageMetadata(related_request_id=ctx.request_id) if related else None
+    try:
+        with anyio.fail_after(ROOTS_WAIT_SECONDS):
+            listed = await ctx.session.send_request(types.ListRootsRequest(), _Listed, metadata=metadata)
+            # In a thread: it names what it likes, a file system too that does not answer.
+            folders = await THREADS.run(partial(_existing_folders, listed.roots[:MAX_ROOTS]))
+    except (TimeoutError, MCPError, ValidationError, ExhaustedError):
+        logger.warning("the client announced roots and did not list them; asked again at its next file call")
+        return None
+    if len(folders) < len(listed.roots):
+        logger.warning("%d of the client's %d roots were left out", len(listed.roots) - len(folders), len(listed.roots))
+    roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed.roots and not folders else "")
+    if changes == state.changes:
+        state.roots = roots
+    return roots
+
+
+def _existing_folders(roots: Sequence[Mapping[str, Any]]) -> list[str]:
+    folders: list[str] = []
+    for root in roots:
+        with suppress(UriRefusedError):
+            path = path_of_uri(str(root.get("uri")), may_go_up=True)
+            if os.path.isabs(path) and os.path.isdir(path):
+                folders.append(real_path(path))
+    return folders
