@@ -40,7 +40,7 @@ FETCH_SECONDS = 60.0  # the least time between two fetches of keys
 FIRST_FETCH_SECONDS = 5.0  # the same while there are none: an issuer may start later than we do (ours)
 KEYS_SECONDS = 600.0  # after which keys are fetched anew, so that one that was taken back counts no more (ours)
 KNOWN_SECONDS = 60.0  # how long what was found of a token counts
-MOST_KNOWN = 4_096  # tokens that something is known of (ours)
+MOST_KNOWN = 4_096  # tokens that are known to be good, and as many that are not (ours)
 MOST_KEYS = 100  # of an issuer (ours)
 MOST_ASKED = 16  # tokens that are asked about at once (ours)
 LEEWAY_SECONDS = 60  # that clocks may differ
@@ -78,7 +78,9 @@ class Issuer:
         self._is_away = False  # whether that came to nothing
         self._turn = anyio.Lock()
         self._places = anyio.CapacityLimiter(MOST_ASKED)
-        self._known: OrderedDict[bytes, tuple[float, Principal | TokenRefusedError]] = OrderedDict()
+        # Apart, so that a stranger's many tokens push out nobody who is known.
+        self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._unknown: OrderedDict[bytes, tuple[float, TokenRefusedError]] = OrderedDict()
         about = settings.introspection
         pair = f"{quote(about.client_id, safe='')}:{quote(secret, safe='')}"
         self._proof = f"Basic {base64.b64encode(pair.encode()).decode()}"  # RFC 6749, 2.3.1
@@ -113,26 +115,20 @@ class Issuer:
             TokenRefusedError: It is not a good one, gives too little, or the issuer would have to be asked and is away.
         """
         digest = digest_of(token)
-        until, known = self._known.get(digest, (0.0, None))
-        if known is not None and time.time() < until:
-            if isinstance(known, TokenRefusedError):
-                raise known.with_traceback(None)
-            return known
+        now = time.time()
+        if (known := self._known.get(digest)) is not None and now < known[0]:
+            return known[1]
+        if (unknown := self._unknown.get(digest)) is not None and now < unknown[0]:
+            raise unknown[1].with_traceback(None)
         try:
             claims = await self._claims(token)
             principal = self._principal(claims)
         except TokenRefusedError as refusal:
             if _header(token) is None and refusal.code:  # the issuer is not asked about it again
-                self._remember(digest, refusal, math.inf)
+                _remember(self._unknown, digest, time.time() + KNOWN_SECONDS, refusal)
             raise
-        self._remember(digest, principal, claims["exp"])
+        _remember(self._known, digest, min(claims["exp"], time.time() + KNOWN_SECONDS), principal)
         return principal
-
-    def _remember(self, digest: bytes, found: Principal | TokenRefusedError, ends: float) -> None:
-        self._known[digest] = min(ends, time.time() + KNOWN_SECONDS), found
-        self._known.move_to_end(digest)
-        if len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
 
     async def _claims(self, token: str) -> Json:
         """What a token says, once all is checked that does not depend on who it is."""
@@ -347,6 +343,13 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     if problems:
         raise SettingsError(problems)
     return Issuer(settings, secret)
+
+
+def _remember(found: OrderedDict[bytes, tuple[float, Any]], digest: bytes, until: float, what: object) -> None:
+    found[digest] = until, what
+    found.move_to_end(digest)
+    if len(found) > MOST_KNOWN:
+        found.popitem(last=False)
 
 
 def _header(token: str) -> Json | None:

@@ -7,6 +7,7 @@ has got: a refresh token that is used twice is taken for a stolen one, and all t
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -134,7 +135,7 @@ class Login:
     @property
     def command(self) -> str:
         """What a person runs at a terminal to log in."""
-        whose = f" --as {self.principal}" if self.principal else ""
+        whose = f" --as {shlex.quote(self.principal)}" if self.principal else ""
         return f"coretools-mcp login {self.alias}{whose}{self._options}"
 
     @property
