@@ -102,6 +102,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
                 descriptors=descriptors,
                 pages=pages.routes if pages is not None else (),
                 metrics=app.metrics,
+                refused=app.http_refused,
             )
 
         return anyio.run(_serve, report, transport, watchdog, replica, serve_network, stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -24,6 +24,7 @@ from tools.call.registry import ToolRegistry
 from tools.memory.memory_files import is_memory_name
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rights import Rights
 from tools.permissions.rules import read_rules
 from tools.permissions.tool_names import GROUPS
 from tools.shell.jobs import JobTable
@@ -129,15 +130,27 @@ def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
     }
 
 
+def rules_of_principals(settings: Settings) -> Iterator[Rights]:
+    """The rules of each token and person of the settings that has some."""
+    tokens = ((f"http.tokens.{name}", own.rules) for name, own in settings.http.tokens.items())
+    people = ((f"http.oauth.principals.{name}", own.rules) for name, own in settings.http.oauth.principals.items())
+    for place, rules in (*tokens, *people):
+        if rules.allow or rules.ask or rules.deny:
+            yield Rights(place, allow=rules.allow, ask=rules.ask, deny=rules.deny)
+
+
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
     """The policy that the settings describe. What is wrong in a rule is told in the log."""
     on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
+    rules = replace(rules, profile=report.settings.tools.profile)
+    policy = PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
+    for rights in rules_of_principals(report.settings):
+        warnings += policy.read_rules_of(rights)[1]
     for warning in warnings:
         logger.warning(warning)
-    rules = replace(rules, profile=report.settings.tools.profile)
-    return PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
+    return policy
 
 
 class Commands:

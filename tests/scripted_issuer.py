@@ -22,14 +22,16 @@ class ScriptedIssuer:
 
     def __init__(self) -> None:
         self.said: dict[str, Any] = {}
-        script = self.said
+        self.asked: list[str] = []  # what was posted
+        script, asked = self.said, self.asked
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the library
                 del format, args
 
             def _answer(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                posted = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+                asked.extend([posted] if posted else ())
                 content = json.dumps(script[self.path]).encode() if self.path in script else b""
                 self.send_response(200 if content else 404)
                 self.send_header("Content-Length", str(len(content)))

@@ -42,9 +42,11 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
             f"mcpServers.{alias}.env. There is nothing to log in to."
         )
     is_shared = entry.oauth is not None and entry.oauth.shared
-    if principal and (is_shared or principal not in report.settings.http.tokens):
+    http, shown = report.settings.http, visible_line(principal)
+    is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
+    if principal and (is_shared or not is_known):
         why = f"its login is shared by all (mcpServers.{alias}.oauth.shared)"
-        why = why if is_shared else f"http.tokens names no '{visible_line(principal)}'"
+        why = why if is_shared else f"http.tokens names no '{shown}', nor is it somebody of http.oauth.issuer"
         raise UsageError(f"--as has no use here, since {why}. Leave it out, or name one of http.tokens.")
     quiet_log(report.settings.log.level)
     only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))

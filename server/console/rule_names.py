@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from server.console import nearest
 from server.settings import SettingsReport
-from server.tool_services import rule_lists
+from server.tool_services import rule_lists, rules_of_principals
 from tools.builtin.all_tools import builtin_tools
 from tools.call.registry import MEANT, ToolRegistry
 from tools.contract.display import visible_line
+from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import fits_wildcards, read_rules
 from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool
 
@@ -19,8 +20,13 @@ def rule_problems(report: SettingsReport) -> Iterator[str]:
     registry = ToolRegistry()
     for tool in builtin_tools():
         registry.register_tool(tool)
-    lists = rule_lists(report.settings)
+    lists = dict(rule_lists(report.settings))
     yield from read_rules(lists, registry.canonical, report.home)[1]
+    policy = PermissionPolicy(canonical=registry.canonical, home=report.home)
+    for own in rules_of_principals(report.settings):
+        yield from policy.read_rules_of(own)[1]
+        place = f"{own.source}.rules"
+        lists |= {f"{place}.allow": own.allow, f"{place}.ask": own.ask, f"{place}.deny": own.deny}
     for key, rules in lists.items():
         yield from (f"{key}: {problem}" for problem in unknown_tools(rules, report))
 

@@ -29,6 +29,7 @@ METRICS: Mapping[str, tuple[str, Labels, str]] = {
     "coretools_mcp_request_duration_seconds": ("histogram", ("method",), "How long requests of clients took."),
     "coretools_mcp_tool_calls_total": ("counter", ("tool", "outcome"), "Calls of tools."),
     "coretools_mcp_refusals_total": ("counter", ("code",), "Failed requests, by the code that clients are told."),
+    "coretools_mcp_http_refusals_total": ("counter", ("status",), "Requests that HTTP refused, by its status."),
     "coretools_mcp_questions_total": ("counter", ("event",), "Questions to people that were asked, and answered."),
     "coretools_mcp_questions_open": ("gauge", (), "Questions to people that a request waits for now."),
     "coretools_mcp_sessions": ("gauge", (), "Connections of clients that began with a handshake."),
@@ -69,6 +70,9 @@ class Metrics:
             counts["coretools_mcp_questions_total", ("asked",)] += 1
         if operation.answers:
             counts["coretools_mcp_questions_total", ("answered",)] += 1
+
+    def http_refused(self, status: int) -> None:
+        self.counts["coretools_mcp_http_refusals_total", (str(status),)] += 1
 
     def upstream_answered(self, alias: str, operation: Operation) -> None:
         self.counts["coretools_mcp_upstream_requests_total", (alias, operation.outcome)] += 1

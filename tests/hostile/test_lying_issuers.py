@@ -70,6 +70,22 @@ async def test_an_answer_about_a_token_is_held_against_what_an_access_token_is(
         assert (await checks.principal_of("opaque")).display_name == f"{issuer.base} alice"
 
 
+@pytest.mark.requirement("oauth.introspection")
+async def test_the_many_tokens_of_a_stranger_push_out_nobody_who_is_known(
+    issuer: ScriptedIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.transports.issuer.MOST_KNOWN", 4)
+    usual = {"active": True, "exp": time.time() + 300, "aud": RESOURCE, "sub": "alice", "scope": "read"}
+    issuer.said["/about"] = usual
+    checks = checking(issuer, introspection=IntrospectionSettings(url=f"{issuer.base}/about", client_id="server"))
+    await checks.principal_of("hers")
+    issuer.said["/about"] = {"active": False}
+    for number in range(20):
+        await refusal(checks, f"stranger-{number}")
+    assert (await checks.principal_of("hers")).display_name == f"{issuer.base} alice"
+    assert sum("token=hers" in posted for posted in issuer.asked) == 1
+
+
 @pytest.mark.requirement("oauth.keys")
 async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
     issuer: ScriptedIssuer, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -16,10 +18,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from tests.harness import HANDSHAKE, MODERN, PEERS, write_config
+from tests.harness import HANDSHAKE, MODERN, PEERS, command_line, write_config
 from tests.interaction.network.test_access_tokens import RESOURCE, client_with, names_of, served, signed
 from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE, serving
 from tests.scripted_issuer import ScriptedIssuer, scripted_issuer
+from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
 
@@ -151,3 +154,26 @@ async def test_of_two_tokens_in_one_request_neither_counts(root: Path, tmp_path:
             headers = [*ACCEPT.items(), *(("authorization", f"Bearer {token}") for token in shown)]
             answer = await http.post("/mcp", json=INITIALIZE, headers=headers)
             assert answer.status_code == (200 if len(shown) == 1 else 401), shown
+
+
+@pytest.mark.requirement("network.profiles")
+@pytest.mark.parametrize("command", [("config", "check"), ("doctor",)])
+def test_a_slip_in_a_rule_of_a_token_is_told_like_that_in_a_rule_of_all(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    tokens = {"bot": {"env": "BOT", "rules": {"allow": ["Edit(("], "deny": ["Read("]}}}
+    oauth = {
+        "issuer": "https://login.example.com",
+        "resource": RESOURCE,
+        "principals": {"ada": {"rules": {"ask": ["Bash("]}}},
+    }
+    config = write_config(tmp_path, {"http": {"tokens": tokens, "oauth": oauth}})
+    arguments = command_line(*command, "--config", str(config))
+    said = subprocess.run(
+        arguments, check=False, capture_output=True, text=True, timeout=CEILING, env={**os.environ, "BOT": "b" * 30}
+    )
+    told = said.stdout + said.stderr
+    assert "http.tokens.bot.rules.allow: the rule 'Edit((' is left out" in told
+    assert "http.tokens.bot.rules.deny: the rule 'Read(' counts for every call of Read" in told
+    assert "http.oauth.principals.ada.rules.ask: the rule 'Bash(' counts for every call of Bash" in told
+    assert said.returncode == 0, "a slip stops nothing"

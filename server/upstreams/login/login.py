@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -136,7 +137,7 @@ class Login:
     @property
     def command(self) -> str:
         """What a person runs at a terminal to log in."""
-        whose = f" --as {self.principal}" if self.principal else ""
+        whose = f" --as {shlex.quote(self.principal)}" if self.principal else ""
         return f"coretools-mcp login {self.alias}{whose}{self._options}"
 
     @property

@@ -177,6 +177,7 @@ class Scene:
         self.others: dict[str, Any] = {}
         self.proxy: dict[str, Any] = {"loginPort": self.port}
         self.principals: tuple[str, ...] = ()  # who has a token of ours over HTTP
+        self.issuer: dict[str, Any] = {}  # whose tokens let in too
         self.heard: list[str] = []
         self._folder = folder
         self._tabs = folder / "tabs"
@@ -186,7 +187,7 @@ class Scene:
         """The settings of ours, as they are to be now."""
         servers = {ALIAS: self.entry, **self.others}
         tokens = {name: {"env": "TOKEN"} for name in self.principals}
-        settings = {"mcpServers": servers, "proxy": self.proxy, "http": {"tokens": tokens}}
+        settings = {"mcpServers": servers, "proxy": self.proxy, "http": {"tokens": tokens, "oauth": self.issuer}}
         return write_config(self._folder, settings)
 
     @property

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
 import mcp_types as types
 import pytest
 
+from server.settings.models import OAuthSettings
+from server.upstreams.login.login import Login
+from server.upstreams.login.token_store import TokenStore
 from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Scene, redirect_of, text_of
 from tests.waiting import CEILING, until
 
@@ -112,6 +117,23 @@ async def test_a_login_of_somebody_else_that_is_there_is_told_without_one_of_the
         done = await scene.run("login", ALIAS, "--as", "laptop")
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{told} to {ALIAS} as laptop")
     assert len(scene.tabs) == 1
+
+
+@pytest.mark.requirement("login.command")
+async def test_a_person_of_an_issuer_is_logged_in_by_the_command_that_they_are_told(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.issuer = {"issuer": "https://login.example.com", "resource": "https://tools.example.com/mcp"}
+    person = "https://login.example.com ada; touch 'here'"
+    store = TokenStore(str(tmp_path), "file")
+    told = Login(store, ALIAS, "https://up.example.com/mcp", OAuthSettings(), person, scene.port).command
+    _, *arguments = shlex.split(told)
+    assert arguments == ["login", ALIAS, "--as", person]
+    done = await scene.run(*arguments)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"Logged in to {ALIAS} as {person}")
+    done = await scene.run("login", ALIAS, "--as", "https://other.example.com ada")
+    assert done.returncode == 2
+    assert "nor is it somebody of http.oauth.issuer" in done.stderr
 
 
 @pytest.mark.requirement("login.command")

@@ -109,6 +109,32 @@ def test_without_tokens_pages_of_others_cannot_read_metrics(root: Path, tmp_path
         assert get(url, Origin="http://attacker.example")[0] == 403
 
 
+@pytest.mark.requirement("metrics.text")
+def test_what_http_refuses_is_counted_by_its_status(root: Path, tmp_path: Path) -> None:
+    (token := tmp_path / "token").write_text(TOKEN)
+    token.chmod(0o600)
+    more = {"http": {"tokens": {"scraper": {"file": str(token)}}}, "limits": {"requestBytes": 1_024}}
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    with measured(root, tmp_path, **more) as url:
+        for _ in range(3):
+            assert get(url)[0] == 401
+        assert get(url, f"/{SECRET}", **bearer)[0] == 404
+        assert get(url, Host="attacker.example", **bearer)[0] == 421
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=CEILING)
+        connection.request("POST", "/mcp", "x" * 2_000, {**bearer, "Content-Type": "application/json"})
+        assert connection.getresponse().status == 413
+        connection.close()
+        assert get(url, "/readyz")[0] == 200
+        text = get(url, **bearer)[1]
+    assert SECRET not in text
+    refused = {
+        dict(labels)["status"]: count
+        for (name, labels), count in parsed(text).items()
+        if name == "coretools_mcp_http_refusals_total"
+    }
+    assert refused == {"401": 3, "404": 1, "421": 1, "413": 1}
+
+
 @pytest.mark.requirement("metrics.off")
 def test_there_are_no_metrics_where_nobody_asks_for_them(root: Path, tmp_path: Path) -> None:
     with http_server(root, write_config(tmp_path, {}), own_state()) as url:
