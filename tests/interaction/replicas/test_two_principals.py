@@ -22,7 +22,7 @@ pytestmark = [
     needs_redis,
 ]
 
-ROUNDS = 25
+ROUNDS = 12
 ONCE: Mapping[str, Any] = {"action": "accept", "content": {"decision": "once"}}
 DENY: Mapping[str, Any] = {"action": "accept", "content": {"decision": "deny"}}
 
