@@ -40,6 +40,7 @@ TITLES: Mapping[str, str] = {
     "undo": "what is kept so that changes of files can be undone",
     "agents": "programs that take tasks",
     "http": "how the network transports listen",
+    "store": "what replicas of this server share",
     "proxy": "how the tools of other servers are published",
     "log": "what is written to stderr",
 }

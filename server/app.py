@@ -34,6 +34,7 @@ from server.requests.tools import ToolRequests
 from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
+from server.store.replica import Replica, lone_replica
 from server.tool_services import Commands, CustomTools, LazyJournal, audit_file, page_fetcher, permission_policy
 from server.upstreams.catalog.names import SEARCH_NAMES
 from server.upstreams.large_results import LargeResults
@@ -121,7 +122,14 @@ class CoreServer(Server[dict[str, Any]]):
 class App:
     """One running server, made in a running event loop: registry, clients, consent, upstreams, and what joins them."""
 
-    def __init__(self, report: SettingsReport, served_over: ServedOver, observation: Observation | None = None) -> None:
+    def __init__(
+        self,
+        report: SettingsReport,
+        served_over: ServedOver,
+        observation: Observation | None = None,
+        replica: Replica | None = None,
+    ) -> None:
+        self.replica = replica = replica or lone_replica()
         self._settings = settings = report.settings
         self._tasks: TaskGroup | None = None
         self.metrics: Callable[[], Awaitable[str]] | None = None  # what is counted, as a text, where anything is
@@ -155,6 +163,7 @@ class App:
             settings.confirmation.when_unavailable or ("client" if served_over == "stdio" else "deny"),
             settings.confirmation.timeout / 1000,
             settings.confirmation.style,
+            replica,
         )
         policy = permission_policy(report, self.registry)
         self._journal = LazyJournal(report)
@@ -180,6 +189,7 @@ class App:
                 before=self.clients.of,
                 bus=bus,
                 changed=self._list_changed,
+                replica=replica,
                 observer_of=None if observation is None else observation.of_upstream,
             ),
         )
@@ -259,6 +269,7 @@ class App:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Hold what outlives a request: the upstreams' owner tasks and background questions."""
+        await self.replica.store.start()
         async with anyio.create_task_group() as tasks:
             self._tasks, self.started = tasks, anyio.Event()
             try:
@@ -271,6 +282,7 @@ class App:
                 with anyio.CancelScope(shield=True):
                     await THREADS.run(self._audit.close)
                     await THREADS.run(self._journal.close)
+                    await self.replica.store.aclose()
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and the discovery, and follow the settings, once: when a client is really there.

@@ -14,7 +14,14 @@ import anyio
 
 from server.app import App
 from server.settings import SettingsReport
-from server.transports.http_options import HttpOptions, open_socket, read_tokens
+from server.store.replica import Replica, lone_replica, read_replica
+from server.transports.http_options import (
+    HttpOptions,
+    open_socket,
+    read_state_keys,
+    read_store_password,
+    read_tokens,
+)
 from server.transports.stdio import serve_stdio
 from server.watchdog import Watchdog
 from tools.contract.permission_subjects import Kind
@@ -51,13 +58,25 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
             await serve_stdio(app.server, settings.limits.request_bytes, runs_command)
 
-        return anyio.run(_serve, report, transport, watchdog, serve_client)
+        return anyio.run(_serve, report, transport, watchdog, lone_replica(), serve_client)
     tokens = read_tokens(settings.http.tokens, os.environ)
     issuer = None
     if settings.http.oauth.is_given:
         from server.transports.issuer import read_issuer  # noqa: PLC0415 - few have one
 
         issuer = read_issuer(settings.http.oauth, os.environ)
+    state_keys = read_state_keys(settings.http.state_keys, os.environ)
+    replica = read_replica(settings.store, read_store_password(settings.store.password, os.environ), state_keys)
+    if replica.secrets and not replica.store.is_shared:
+        logger.warning(
+            "http.stateKeys are given and store.url is memory:, so each replica goes on with its own questions alone: "
+            "name a store that they share, or leave the keys out"
+        )
+    if replica.store.is_shared and not replica.secrets:
+        logger.warning(
+            "store.url names a store and http.stateKeys are not given, so nothing is shared but how often clients "
+            "call: give the replicas a key"
+        )
     is_streamable = transport == "http"
     options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, is_streamable, issuer)
     with open_socket(options) as listener:
@@ -85,7 +104,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
                 metrics=app.metrics,
             )
 
-        return anyio.run(_serve, report, transport, watchdog, serve_network, stop)
+        return anyio.run(_serve, report, transport, watchdog, replica, serve_network, stop)
 
 
 def _observation(*, has_metrics: bool) -> Observation | None:
@@ -111,6 +130,7 @@ async def _serve(
     report: SettingsReport,
     transport: Transport,
     watchdog: Watchdog,
+    replica: Replica,
     work: Callable[[App], Awaitable[None]],
     stop: Callable[[], None] | None = None,
 ) -> int | None:
@@ -120,7 +140,7 @@ async def _serve(
     THREADS.start()
     watchdog.attach(asyncio.get_running_loop())
     observation = _observation(has_metrics=transport != "stdio" and report.settings.http.metrics)
-    app = App(report, "stdio" if transport == "stdio" else "network", observation)
+    app = App(report, "stdio" if transport == "stdio" else "network", observation, replica)
     async with anyio.create_task_group() as group:
 
         def end(number: int) -> None:

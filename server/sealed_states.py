@@ -1,7 +1,8 @@
 """States that travel to a client and back and cannot be forged: of a question, a relayed call, or where a task is.
 
 The SDK's cipher around claims of our own: the action, the client, a time limit, and a nonce that is spent where a state
-counts once. Nothing is kept for an open question, only which nonces were spent.
+counts once. Nothing is kept for an open question, only which nonces were spent. Replicas that have the same keys open
+each other's states, and spend nonces in the store that they share.
 """
 
 from __future__ import annotations
@@ -15,41 +16,66 @@ from typing import Any
 
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
+from server.store.replica import Replica
+
 logger = logging.getLogger(__name__)
+
+LEEWAY_SECONDS = 30.0  # that the clocks of two hosts may differ (ours)
+WRONG_SECONDS = 3_600.0  # that the clock of a host may be wrong until an answer could count there again (ours)
 
 
 class SealedStates:
-    """Seals states that count for some seconds, and remembers which were used. The key ends with the process."""
+    """Seals states that count for some seconds, for one purpose. Without keys to share they end with the process.
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        purpose: What the states are for; those for another purpose are not opened.
+        seconds: How long they count.
+        replica: Whose keys seal, and whose store remembers what is spent.
+        clock: In seconds; where replicas share keys one that they all have, the time of day.
+    """
+
+    def __init__(
+        self, purpose: str, seconds: float, replica: Replica, clock: Callable[[], float] | None = None
+    ) -> None:
+        is_shared = bool(replica.secrets)
         self._seconds = seconds
-        self._clock = clock
-        self._codec = AESGCMRequestStateCodec([os.urandom(32)])
-        self._spent: dict[str, float] = {}
+        self._store = replica.store
+        self._codec = AESGCMRequestStateCodec(replica.keys_for(purpose))
+        self._clock = clock or (time.time if is_shared else time.monotonic)
+        self._leeway = LEEWAY_SECONDS if is_shared else 0.0
+        # No clock is asked about it, so that nothing counts again by a clock that is wrong.
+        self._spent_seconds = seconds + (WRONG_SECONDS if is_shared else 0.0)
 
     def seal(self, fingerprint: str, client_key: str, carried: Mapping[str, Any] | None = None) -> str:
         """A state for one action of one client, with which `carried` comes back.
 
         The client key is empty for a client that cannot be told from others.
         """
+        now = self._clock()
         claims = {
             "fingerprint": fingerprint,
             "client": client_key,
             "carried": carried or {},
             "nonce": os.urandom(12).hex(),
-            "expires": self._clock() + self._seconds,
+            "store": self._store.generation,
+            "sealed": now,
+            "expires": now + self._seconds,
         }
         return self._codec.seal(json.dumps(claims).encode())
 
-    def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """Use up a state: what it carries, `None` if it is forged, replayed, late, or belongs to something else."""
+    async def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
+        """Use up a state: what it carries, `None` if it is forged, replayed, late, or belongs to something else.
+
+        Also `None` where the store has forgotten since what was spent.
+
+        Raises:
+            StoreAwayError: It is not known whether it was used; it counts for nothing.
+        """
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
-        now = self._clock()
-        self._spent = {nonce: expires for nonce, expires in self._spent.items() if expires > now}
-        if claims is None or claims["nonce"] in self._spent:
+        if claims is None:
             return None
-        self._spent[claims["nonce"]] = claims["expires"]
-        return dict(claims["carried"])
+        is_ours = await self._store.claim(f"spent:{claims['nonce']}", self._spent_seconds, claims["store"])
+        return dict(claims["carried"]) if is_ours else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """What a state carries that counts as often as it comes; `None` as for `open`."""
@@ -63,6 +89,11 @@ class SealedStates:
         except (InvalidRequestState, ValueError):
             logger.log(level, "a client sent a state that this server did not seal")
             return None
-        is_late = claims["expires"] <= self._clock()
+        now = self._clock()
+        if claims["sealed"] > now + self._leeway:
+            message = "a state was sealed by a clock that is %d s ahead, so it is refused: set the clocks of the hosts"
+            logger.warning(message, claims["sealed"] - now)
+            return None
+        is_late = claims["expires"] + self._leeway <= now
         is_other = claims["fingerprint"] != fingerprint or claims["client"] != client_key
         return None if is_late or is_other else claims

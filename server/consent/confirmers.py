@@ -22,6 +22,7 @@ from server.consent.pending_questions import ASKED, PendingQuestions
 from server.json_rpc import as_mapping
 from server.sdk_seams import RequestContext, client_name, outbound_of
 from server.sealed_states import SealedStates
+from server.store.replica import Replica
 from tools.contract.confirmation import Answer, AskUserConfirmation, Channel, Decision, Pending, Question, Unavailable
 from tools.contract.display import render_question
 
@@ -36,11 +37,13 @@ _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style 
 class Confirmers:
     """How people are asked, whatever the request, as the `confirmation` settings say."""
 
-    def __init__(self, when_unavailable: WhenUnavailable, timeout_seconds: float, style: FormStyle = "form") -> None:
+    def __init__(
+        self, when_unavailable: WhenUnavailable, timeout_seconds: float, style: FormStyle, replica: Replica
+    ) -> None:
         self.when_unavailable: WhenUnavailable = when_unavailable
         self.timeout_seconds = timeout_seconds
         self.style: FormStyle = style
-        self.states = SealedStates(timeout_seconds)
+        self.states = SealedStates("question", timeout_seconds, replica)
         self.pending = PendingQuestions(timeout_seconds)
 
     def shows_forms(self, ctx: RequestContext) -> bool:
@@ -112,7 +115,7 @@ class ClientConfirmer:
             reply, state = as_mapping(params.get("inputResponses")).get(QUESTION_KEY), params.get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
-            if how.states.open(state, question.fingerprint, self.client_key) is None:
+            if await how.states.open(state, question.fingerprint, self.client_key) is None:
                 return Pending()
             result = types.ElicitResult.model_validate(reply, by_name=False)
             return read_answer(question, result.action, result.content, style)

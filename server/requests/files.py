@@ -53,6 +53,10 @@ TEMPLATE: Wire = {
 
 RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; 2026-07-28 says invalid params
 
+_NOT_OF_THE_CLIENT = frozenset(
+    {ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED, ToolErrorType.STORE_UNAVAILABLE}
+)
+
 _NOT_FOUND = frozenset(
     {
         ToolErrorType.FILE_NOT_FOUND,
@@ -166,7 +170,7 @@ class FileRequests:
         if (failure := outcome.error) is not None:
             # A resource has no result that tells of a failure.
             code = types.INVALID_PARAMS
-            if failure.code in (ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED):
+            if failure.code in _NOT_OF_THE_CLIENT:
                 code = types.INTERNAL_ERROR
             elif failure.code in _NOT_FOUND and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 code = RESOURCE_NOT_FOUND

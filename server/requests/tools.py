@@ -22,6 +22,7 @@ from server.json_rpc import ReadyList, as_mapping
 from server.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.requests.tool_search import CALL, ToolSearch
 from server.sdk_seams import RequestContext, is_open
+from server.store.contract import StoreAwayError
 from server.tool_services import CustomTools
 from server.upstreams.call_relay import MOST_LOGINS, Relay
 from server.upstreams.catalog.apps import is_for_models, with_app_links
@@ -194,7 +195,10 @@ class ToolRequests:
         client = self.clients.of(ctx)
         exchange = exchange_of(ctx, client.state.key)
         if "requestState" in exchange.params:
-            exchange = self.relay.resumed(ctx.method, exchange)
+            try:
+                exchange = await self.relay.resumed(ctx.method, exchange)
+            except StoreAwayError as error:
+                return result_to_wire(call.name, ToolResult.failed(error), self.display, ctx.protocol_version)
         is_refused, is_bare = False, self.relay.pool.catalog.names.find(call.name) is None
         if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another one may have the name
             tool = self.registry.find(call.name)

@@ -6,10 +6,12 @@ docs/configuration.md too. Building the validators takes milliseconds, so the de
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Annotated, Literal, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from server.settings import tool_models
 from server.settings.section import DAY, CommandLine, Duration, Expected, Section
@@ -52,6 +54,12 @@ def _names_or_all(given: object) -> object:
     if isinstance(given, bool):
         return ("*",) if given else ()
     return tuple(cast("list[object]", given)) if isinstance(given, list) else given
+
+
+_OF_PUBLISHING = (
+    *("prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust"),
+    "always_load",
+)
 
 
 class UpstreamSettings(Section):
@@ -125,11 +133,12 @@ all. A tool of a trusted server may say so itself, by anthropic/alwaysLoad in it
 
     def is_reached_like(self, other: UpstreamSettings) -> bool:
         """Whether both mean the same connection: they differ at most in what of it is published, and in its calls."""
-        published = (
-            *("prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust"),
-            "always_load",
-        )
-        return self.model_copy(update={name: getattr(other, name) for name in published}) == other
+        return self.model_copy(update={name: getattr(other, name) for name in _OF_PUBLISHING}) == other
+
+    def reach_digest(self) -> str:
+        """What differs where another connection is meant, and is the same in each process with the same entry."""
+        entry = self.model_dump(exclude=set(_OF_PUBLISHING))
+        return sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "detect"] | None:
@@ -294,6 +303,15 @@ class IssuerSettings(Section):
         return bool(self.issuer or self.resource)
 
 
+class StateKey(BaseModel):
+    """Where one key stands, never the key itself."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    file: Annotated[str | None, Field(repr=False)] = None
+    env: Annotated[str | None, Field(repr=False)] = None
+
+
 class HttpSettings(Section):
     host: Annotated[str, Field(min_length=1), Expected("a host name or an address")] = "127.0.0.1"
     """The address to listen on."""
@@ -322,6 +340,12 @@ of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
     ] = None
     """The address at which people reach this server, without /mcp at its end. With it they log in to servers behind \
 this one by a page that is served there, on whatever machine they are."""
+    state_keys: Annotated[
+        tuple[StateKey, ...], Field(repr=False), Expected("an array of objects, each with one of file and env")
+    ] = ()
+    """Where keys stand that replicas of this server share, each a text of at least 32 characters that is known to \
+nobody else: a file (mode 0600) or an environment variable. With them each replica goes on with what another one has \
+asked. The first one seals, all of them open. Empty makes a key that ends with the process."""
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""
     drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
@@ -337,6 +361,34 @@ needed."""
     def is_loopback(self) -> bool:
         """Whether only this machine reaches us."""
         return self.host in ("127.0.0.1", "localhost", "::1")
+
+
+class StorePassword(Section):
+    file: Annotated[str | None, Field(repr=False)] = None
+    """The file that holds the password and nothing else; nobody but its owner may read it (mode 0600)."""
+    env: Annotated[str | None, Field(repr=False)] = None
+    """The environment variable that holds the password."""
+
+
+class StoreSettings(Section):
+    url: Annotated[
+        str,
+        Field(
+            repr=False,  # people put passwords there
+            pattern=r"^(memory:|sqlite:.+|valkeys?://([^/?#@:]+@)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[0-9]{1,3})?)$",
+        ),
+        Expected('"memory:", "sqlite:PATH", or "valkey://USER@HOST:PORT/DB" without a password in it'),
+    ] = "memory:"
+    """Where replicas keep what they share: which answers have counted, what users allow from then on, and how often \
+each client has called. memory: is this process alone; sqlite:PATH is a file for several processes of one machine, \
+by an absolute path; valkey://USER@HOST:PORT/DB a Valkey or Redis server (valkeys:// over TLS), for which the extra \
+valkey is needed. Only a server on the network uses it, with http.stateKeys."""
+    password: StorePassword = Field(default_factory=StorePassword.model_construct)
+    """The password of the Valkey server."""
+    replica: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$"), Expected("a name of letters, digits and ._-")] = (
+        ""
+    )
+    """What this replica is called in messages and in the log; empty is the name of the host."""
 
 
 class LogSettings(Section):
@@ -383,6 +435,8 @@ web unasked."""
     """Programs that take tasks: name to entry."""
     http: HttpSettings = Field(default_factory=HttpSettings.model_construct)
     """How the network transports listen."""
+    store: StoreSettings = Field(default_factory=StoreSettings.model_construct)
+    """What replicas share."""
     proxy: ProxySettings = Field(default_factory=ProxySettings.model_construct)
     """How upstream tools are published."""
     log: LogSettings = Field(default_factory=LogSettings.model_construct)

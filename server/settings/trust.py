@@ -175,7 +175,7 @@ def read_trusted(
 
 
 OPERATOR_KEYS = key_paths("""
-    workspace http log confirmation proxy undo
+    workspace http store log confirmation proxy undo
     shell.sandbox shell.network shell.readable shell.writable
     web.search web.allowPrivateHosts web.allowedPorts
     tools.builtIn tools.profile tools.include memory.globalFolder memory.section

@@ -6,7 +6,7 @@ a whole; nothing is sent twice.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
@@ -86,14 +86,13 @@ class ValkeyStore:
 
     async def start(self) -> None:
         with suppress(StoreAwayError):
-            await self._client_claim("", 1.0, "")
+            await self._claimed("", 1.0, "")  # of no generation, so it only tells which there is
 
     async def claim(self, key: str, seconds: float, generation: str) -> bool:
-        return await self._client_claim(f"{_PREFIX}{key}", seconds, generation) == "taken"
+        return await self._claimed(f"{_PREFIX}{key}", seconds, generation) == "taken"
 
-    async def _client_claim(self, key: str, seconds: float, generation: str) -> str:
-        keys, life = (key, _GENERATION), max(1, round(seconds * 1000))
-        said = str(await self._do(self._client.eval(_CLAIM, 2, *keys, life, generation, new_version())))
+    async def _claimed(self, key: str, seconds: float, generation: str) -> str:
+        said = str(await self._script(_CLAIM, (key, _GENERATION), _milliseconds(seconds), generation, new_version()))
         if said not in ("", "taken"):
             self.generation = said
         return said
@@ -105,23 +104,23 @@ class ValkeyStore:
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        version, life = new_version(), None if seconds is None else max(1, round(seconds * 1000))
+        version, life = new_version(), None if seconds is None else _milliseconds(seconds)
         name, written = f"{_PREFIX}{key}", f"{version}{value}"
         if if_version is None or if_version == ABSENT:
-            command = self._client.set(name, written, px=life, nx=if_version is not None)
+            is_written = await self._do(self._client.set(name, written, px=life, nx=if_version is not None))
         else:
-            command = self._client.eval(_PUT, 1, name, if_version, written, "" if life is None else life)
-        return version if await self._do(command) else None
+            is_written = await self._script(_PUT, (name,), if_version, written, life or "")
+        return version if is_written else None
 
     async def delete(self, key: str, *, if_version: str | None = None) -> None:
         name = f"{_PREFIX}{key}"
-        await self._do(
-            self._client.delete(name) if if_version is None else self._client.eval(_DELETE, 1, name, if_version)
-        )
+        if if_version is None:
+            await self._do(self._client.delete(name))
+        else:
+            await self._script(_DELETE, (name,), if_version)
 
     async def add(self, key: str, count: int, seconds: float) -> int:
-        life = max(1, round(seconds * 1000))
-        return int(await self._do(self._client.eval(_ADD, 1, f"{_PREFIX}{key}", count, life)))
+        return int(await self._script(_ADD, (f"{_PREFIX}{key}",), count, _milliseconds(seconds)))
 
     async def publish(self, channel: str, text: str) -> None:
         await self._do(self._client.publish(f"{_PREFIX}{channel}", text))
@@ -151,6 +150,9 @@ class ValkeyStore:
         with anyio.CancelScope(shield=True), anyio.move_on_after(MOST_SECONDS):
             await self._pool.aclose()
 
+    async def _script(self, script: str, keys: Sequence[str], *arguments: str | int) -> Any:
+        return await self._do(self._client.execute_command("EVAL", script, len(keys), *keys, *arguments))
+
     async def _do(self, command: Awaitable[T]) -> T:
         try:
             with anyio.fail_after(MOST_SECONDS):
@@ -178,3 +180,7 @@ class ValkeyStore:
         """The other connections lead to the same server, and may be as dead."""
         with anyio.move_on_after(ANSWER_SECONDS), suppress(exceptions.ValkeyError, OSError):
             await self._pool.disconnect(inuse_connections=False)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

@@ -14,19 +14,20 @@ import re
 import socket
 import ssl
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Protocol
 
 from server.principals import Principal
 from server.settings import SettingsError, TokenSource
-from server.settings.models import HttpSettings, IssuerSettings, PrincipalSettings
+from server.settings.models import HttpSettings, IssuerSettings, PrincipalSettings, StateKey, StorePassword
 from tools.permissions.rights import ALL_RIGHTS, Rights
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token of a server whose settings name none
 VARIABLE_NAME = "environment"
 LEAST_CHARACTERS = 20  # of a token: 20 random letters and digits are 119 bits
+LEAST_KEY_CHARACTERS = 32  # of a key that seals
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)
 MAKE_ONE = "make one with: openssl rand -hex 32"
 
@@ -114,6 +115,41 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise ValueError(f"{place}.file '{path}' cannot be read ({why}). Name a file with the secret.") from None
+
+
+def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str]) -> list[str]:
+    """The keys that replicas share, the one that seals first.
+
+    It is a `SettingsError` if one cannot be read, is open to others, is too short, or is there twice.
+    """
+    keys: list[str] = []
+    problems: list[str] = []
+    for position, source in enumerate(sources):
+        place, key = f"http.stateKeys[{position}]", ""
+        try:
+            key = read_secret(place, source.file, source.env, environment)
+        except ValueError as error:
+            problems.append(str(error))
+        else:
+            if len(key) < LEAST_KEY_CHARACTERS:
+                least = f"it needs at least {LEAST_KEY_CHARACTERS} characters"
+                problems.append(f"{place} is too short for a key: {least}; {MAKE_ONE}.")
+            elif key in keys:
+                problems.append(f"{place} is the same key as another one of http.stateKeys. Leave one of them out.")
+        keys.append(key)
+    if problems:
+        raise SettingsError(problems)
+    return keys
+
+
+def read_store_password(source: StorePassword, environment: Mapping[str, str]) -> str:
+    """The password of the store, empty where there is none. It is a `SettingsError` if it cannot be read."""
+    if source.file is None and source.env is None:
+        return ""
+    try:
+        return read_secret("store.password", source.file, source.env, environment)
+    except ValueError as error:
+        raise SettingsError([str(error)]) from None
 
 
 def _problems_of(place: str, token: str) -> list[str]:

@@ -26,6 +26,7 @@ from mcp.shared.inbound import mcp_param_headers
 from server.client_request import Exchange, NotAskedError
 from server.json_rpc import Json
 from server.sealed_states import SealedStates
+from server.store.replica import Replica
 from server.upstreams.catalog.resources import with_links
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import LoginNeededError, Upstream
@@ -203,28 +204,30 @@ class Relay:
         published_uri: Callable[[Upstream, str, bool], str],
         why_denied: Callable[[str, Rights], str],
         large_results: LargeResults,
+        replica: Replica,
     ) -> None:
         self.pool = pool
         self.large_results = large_results
-        self.tasks = Tasks(pool, published_uri, why_denied)
+        self.tasks = Tasks(pool, published_uri, why_denied, replica)
         self.why_denied = why_denied
         self.suspended = SuspendedCalls(question_seconds)
         self._seconds = question_seconds
-        self._states = SealedStates(question_seconds)
+        self._states = SealedStates("relayed request", question_seconds, replica)
         self._published_uri = published_uri
         self._login_questions: LoginQuestions | None = None
 
-    def resumed(self, method: str, exchange: Exchange) -> Exchange:
+    async def resumed(self, method: str, exchange: Exchange) -> Exchange:
         """The exchange as one that goes on with an earlier round, if its state says so.
 
         Raises:
             MCPError: The state is forged, late, used already, or belongs to something else.
+            StoreAwayError: It is not known whether it was used.
         """
         state = exchange.params.get("requestState")
         if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
             return exchange
         sealed = state.removeprefix(STATE_MARK)
-        carried = self._states.open(sealed, _digest(method, exchange.params), exchange.client_key)
+        carried = await self._states.open(sealed, _digest(method, exchange.params), exchange.client_key)
         if carried is None:
             raise protocol_error(STALE)
         return replace(exchange, carried=carried, is_resumed=True)
@@ -243,7 +246,7 @@ class Relay:
             MCPError: It failed.
         """
         params = _own_params(exchange, named)
-        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=str(upstream.serial))
+        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=upstream.reach)
         try:
             result = await self._send(upstream, request, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
@@ -268,7 +271,7 @@ class Relay:
             _own_params(exchange, named),
             upstream.entry.timeout / 1000,
             mcp_param_headers(repeated, arguments) if (repeated := tool.repeated) else None,
-            f"{upstream.serial} {tool.version}",
+            f"{upstream.reach} {tool.version}",
         )
         try:
             result = await self._send(upstream, request, exchange)

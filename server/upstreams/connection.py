@@ -6,7 +6,6 @@ while it is down, an answer at once that tells its state.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import time
@@ -59,8 +58,6 @@ STORE_SECONDS = 5.0  # how long what it lists may take to be kept for the next r
 
 SessionKey = tuple[str, int, str]
 """A client with one connection and one set of capabilities, which has sessions of its own."""
-
-_SERIALS = itertools.count(1)
 
 
 class UpstreamState(StrEnum):
@@ -214,7 +211,7 @@ class Upstream:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.entry = entry
-        self.serial = next(_SERIALS)  # tells it from what was reached under the same alias before the entry was changed
+        self.reach = entry.reach_digest()  # tells it from what was reached under the same alias by another entry
         self.status = UpstreamStatus()
         self.login_of = login_of
         self.login = login_of("")  # of the person of this machine, with which it is listed

@@ -31,6 +31,8 @@ from server.json_rpc import Json, as_mapping
 from server.sdk_seams import RequestContext, is_open
 from server.settings import SettingsReport
 from server.settings.models import UpstreamSettings
+from server.store.contract import StoreAwayError
+from server.store.replica import Replica
 from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.names import SEARCH_NAMES, NameList, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of, without_alias
@@ -128,6 +130,7 @@ class Dependencies:
     before: Callable[[RequestContext], object]  # called before each request: starts what is started by the first one
     bus: ListenBus  # reaches the clients of the 2026-07-28 revision that listen
     changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
+    replica: Replica  # seals what clients bring back
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # makes whoever is told of what goes to upstreams
 
 
@@ -191,6 +194,7 @@ class Proxy:
             self.published_uri,
             dependencies.why_denied,
             dependencies.large_results,
+            dependencies.replica,
         )
         self.watching = Watching(self.relay, dependencies.bus)
 
@@ -312,7 +316,7 @@ class Proxy:
                 if level not in LEVELS:
                     raise MCPError(types.INVALID_PARAMS, f"The level has to be one of {', '.join(LEVELS)}.")
                 if self._tasks is not None:
-                    await self.relay.set_level(str(level), self._exchange(ctx), self._tasks)
+                    await self.relay.set_level(str(level), await self._exchange(ctx), self._tasks)
                 return {}
             case _:
                 return await self._subscribe(ctx, call_next)
@@ -324,7 +328,7 @@ class Proxy:
             cast("list[Any]", each) if isinstance(each := wanted.get(key), list) else []
             for key in ("resourceSubscriptions", "taskIds")
         )
-        exchange = self._exchange(ctx)
+        exchange = await self._exchange(ctx)
         routes = [route for route in self._watchable(uris) if self._is_open(route.upstream.alias, ctx)]
         async with self.watching.watched(routes, exchange):
             with self._dependencies.bus.stream(exchange):
@@ -338,7 +342,7 @@ class Proxy:
         return result_for_client(ctx.method, ended, ctx.protocol_version)
 
     async def _task(self, ctx: RequestContext) -> Json:
-        exchange, headers = self._exchange(ctx), getattr(ctx.request, "headers", None)
+        exchange, headers = await self._exchange(ctx), getattr(ctx.request, "headers", None)
         name = exchange.params.get("taskId")
         # The SDK compares this header for other methods only.
         if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != name:
@@ -357,8 +361,11 @@ class Proxy:
             each.tried.is_set() for each in upstreams
         )
 
-    def _exchange(self, ctx: RequestContext) -> Exchange:
-        return self.relay.resumed(ctx.method, exchange_of(ctx, self._dependencies.key_of(ctx)))
+    async def _exchange(self, ctx: RequestContext) -> Exchange:
+        try:
+            return await self.relay.resumed(ctx.method, exchange_of(ctx, self._dependencies.key_of(ctx)))
+        except StoreAwayError as error:
+            raise MCPError(types.INTERNAL_ERROR, error.message, {"type": error.code.value}) from None
 
     async def _list(self, ctx: RequestContext, call_next: CallNext) -> Json:
         match ctx.method:
@@ -445,7 +452,7 @@ class Proxy:
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
         self._check_open(upstream, ctx)
         await self.pool.until_live(upstream)
-        result = await self.relay.bring(upstream, ctx.method, named, self._exchange(ctx))
+        result = await self.relay.bring(upstream, ctx.method, named, await self._exchange(ctx))
         if ctx.method == "skills/get":
             skill = self.routes.published_skill(upstream, as_mapping(result.get("skill")))
             result = {**result, "skill": with_origin(skill, upstream.alias)}
@@ -458,7 +465,7 @@ class Proxy:
         if route is None:
             return await self._or_not_found(ctx, call_next, uri)
         self._check_open(route.upstream, ctx)
-        exchange = self._exchange(ctx)
+        exchange = await self._exchange(ctx)
         await self.pool.until_live(route.upstream)
         try:
             if ctx.method == "resources/subscribe":

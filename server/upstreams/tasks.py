@@ -25,6 +25,7 @@ from server.client_request import Exchange
 from server.json_rpc import Json, as_mapping
 from server.sdk_seams import RequestContext
 from server.sealed_states import SealedStates
+from server.store.replica import Replica
 from server.upstreams.catalog.resources import with_links
 from server.upstreams.connection import Upstream
 from server.upstreams.extensions import TASKS, declares, with_extension
@@ -236,6 +237,7 @@ class TaskRoute:
     session: UpstreamSession
     id: str  # the upstream's
     name: str  # the client's id
+    is_of_other: bool  # whether another replica has begun it
 
 
 class Tasks:
@@ -246,11 +248,13 @@ class Tasks:
         pool: UpstreamPool,
         published_uri: Callable[[Upstream, str, bool], str],
         why_denied: Callable[[str, Rights], str],
+        replica: Replica,
     ) -> None:
         self._pool = pool
         self._published_uri = published_uri
         self._why_denied = why_denied
-        self._ids = SealedStates(math.inf)  # the upstream says how long it knows a task
+        self._replica = replica.name
+        self._ids = SealedStates("task", math.inf, replica)  # the upstream says how long it knows a task
         self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client and its id of the task
 
     def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
@@ -259,8 +263,9 @@ class Tasks:
         is_program = upstream.transport is not None and upstream.transport.name == "stdio"
         carried = {
             "alias": upstream.alias,
-            "serial": upstream.serial,
+            "reach": upstream.reach,
             "session": session.serial if is_program else 0,
+            "replica": self._replica,
             "task": _id_of(result),
         }
         _extend_session(session, result)
@@ -277,6 +282,9 @@ class Tasks:
         route = await self._route(params.get("taskId"), exchange)
         own: Json = {**params, "taskId": route.id}
         seconds = route.upstream.entry.timeout / 1000
+        if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
+            # What it asks was told by another replica, so it is not known here.
+            await self.request("tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta}))
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
             answers = own["inputResponses"] = questions.accept(as_mapping(params.get("inputResponses")))
@@ -306,7 +314,8 @@ class Tasks:
             carried is None
             or upstream is None
             or sessions is None
-            or upstream.serial != carried["serial"]
+            or upstream.reach != carried["reach"]
+            or (carried["session"] and carried["replica"] != self._replica)
             or self._why_denied(upstream.alias, exchange.rights)
         ):
             raise protocol_error(NO_SUCH_TASK)
@@ -319,7 +328,7 @@ class Tasks:
                 session = await sessions.of(exchange)
             except ToolError as error:
                 raise protocol_error_for(error, upstream.alias) from None
-        return TaskRoute(upstream, session, carried["task"], name)
+        return TaskRoute(upstream, session, carried["task"], name, is_of_other=carried["replica"] != self._replica)
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
         """A task as its upstream tells of it, as its client is told."""

@@ -17,6 +17,7 @@ from pydantic import FileUrl
 
 from server.consent.confirmers import Confirmers
 from server.requests.files import FileRequests, MemoryResources
+from server.store.replica import lone_replica
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tests.interaction.test_lifecycle import INITIALIZED, running
 from tests.interaction.test_revisions import initialize
@@ -313,7 +314,7 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
         return context
 
     server: Server[Any] = Server("test")
-    confirmers = Confirmers("client", 60)
+    confirmers = Confirmers("client", 60, "form", lone_replica())
     remembered = MemoryResources(MemoryFiles(), TodoLists())
     FileRequests(Flow(registry, policy), context_of, lambda _: nullcontext(), confirmers, remembered).register(server)
     return server

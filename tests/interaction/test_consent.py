@@ -13,6 +13,7 @@ from mcp.client import Client
 
 from server.consent.confirmers import QUESTION_KEY
 from server.sealed_states import SealedStates
+from server.store.replica import lone_replica
 from tests.harness import HANDSHAKE, MODERN, connected, write_config
 
 pytestmark = pytest.mark.anyio
@@ -125,26 +126,27 @@ async def test_a_live_question_that_nobody_answers_ends_with_the_time_limit(
 
 
 @pytest.mark.requirement("consent.changed")
-def test_a_sealed_answer_counts_until_its_time_limit_and_not_longer() -> None:
+async def test_a_sealed_answer_counts_until_its_time_limit_and_not_longer() -> None:
     now = [1000.0]
-    states = SealedStates(300, clock=lambda: now[0])
+    states = SealedStates("question", 300, lone_replica(), clock=lambda: now[0])
     early = states.seal("fingerprint", "client")
     late = states.seal("fingerprint", "client")
     now[0] += 299
-    assert states.open(early, "fingerprint", "client") is not None
+    assert await states.open(early, "fingerprint", "client") is not None
     now[0] += 2
-    assert states.open(late, "fingerprint", "client") is None
+    assert await states.open(late, "fingerprint", "client") is None
 
 
 @pytest.mark.requirement("consent.bound")
-def test_a_sealed_answer_counts_only_for_its_client_and_its_action() -> None:
-    states = SealedStates(300)
+async def test_a_sealed_answer_counts_only_for_its_client_and_its_action() -> None:
+    states = SealedStates("question", 300, lone_replica())
     state = states.seal("fingerprint", "client")
-    assert states.open(state, "fingerprint", "somebody else") is None
-    assert states.open(state, "another action", "client") is None
-    assert states.open(state, "fingerprint", "client") is not None
-    assert states.open(state, "fingerprint", "client") is None
-    assert SealedStates(300).open(states.seal("fingerprint", "client"), "fingerprint", "client") is None
+    assert await states.open(state, "fingerprint", "somebody else") is None
+    assert await states.open(state, "another action", "client") is None
+    assert await states.open(state, "fingerprint", "client") is not None
+    assert await states.open(state, "fingerprint", "client") is None
+    others = SealedStates("question", 300, lone_replica())
+    assert await others.open(states.seal("fingerprint", "client"), "fingerprint", "client") is None
 
 
 @pytest.mark.requirement("consent.changed")

@@ -84,6 +84,7 @@ class ToolCatalog:
         self._budget = budget
         self._reserved = frozenset(reserved)
         self._entries: Mapping[str, UpstreamSettings] = {}
+        self._reaches: Mapping[str, str] = {}  # by alias, a digest of how each is reached
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # what is approved of all of this, see `use_lock`; `None` where everything is
         self.on_approval: Callable[[Lock], Awaitable[None]] | None = None  # called with the file after an approval
@@ -108,6 +109,7 @@ class ToolCatalog:
             if (now := entries.get(alias)) is None or not entry.is_reached_like(now)
         ]
         self._entries = dict(entries)
+        self._reaches = {alias: entry.reach_digest() for alias, entry in entries.items()}
         for alias in gone:
             self._forget(alias)
         for alias in gone:
@@ -325,6 +327,7 @@ class ToolCatalog:
                             call=call,
                             bare_name=bare_name,
                             known=known,
+                            reach=self._reaches[alias],
                             shown=shown,
                         )
                     made[origin] = tool

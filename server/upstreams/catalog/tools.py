@@ -40,8 +40,6 @@ MOST_REMEMBERED = 10_000
 
 _FORGOTTEN = "forgotten"  # in place of a digest, and like none
 
-_SERIALS = itertools.count(1)
-
 
 @dataclass(slots=True)
 class ToolRecord:
@@ -50,8 +48,6 @@ class ToolRecord:
     first: str  # what it was when it was first listed; empty where that is not known any more
     now: str  # what it is now; empty once its entry is not used any more
     is_stopped: bool = False  # whether the lock file keeps it from being called
-    # tells it from a tool of the same name whose server is reached in another way
-    serial: int = field(default_factory=_SERIALS.__next__)
     agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  # which client, and to which digest
 
     def agree(self, client_key: str, digest: str) -> None:
@@ -142,6 +138,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         bare_name: This reaches it too, without an alias: apps of its server know no other name. Empty where it may not.
         known: What it was before, and who has agreed to what; `None` for one that was never another. This tool is
             what it is now, and stays that when the upstream changes it.
+        reach: Tells it from a tool of the same name whose server is reached in another way.
         shown: The definition with texts that hide nothing, where that is known.
     """
 
@@ -157,6 +154,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         call: UpstreamCall,
         bare_name: str = "",
         known: ToolRecord | None = None,
+        reach: str = "",
         shown: Mapping[str, Any] | None = None,
     ) -> None:
         self.alias = alias
@@ -171,7 +169,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.definition = definition
         self._known = known
         self._digest = known.now if known is not None else ""
-        self.version = f"{known.serial}-{known.now}" if known is not None else ""
+        self.version = f"{reach}-{known.now}" if known is not None else ""
         self._trusted = trusted
         self._call = call
         claimed: Mapping[str, Any] = definition.get("annotations") or {}

@@ -11,6 +11,7 @@ import anyio
 from server.app import App
 from server.settings import load_settings
 from server.settings.models import HttpSettings
+from server.store.replica import Replica
 from server.transports.http import serve_http
 from server.transports.http_options import HttpOptions, Tokens, open_socket
 from tests.harness import own_state, write_config
@@ -44,12 +45,17 @@ class Network:
 
 @asynccontextmanager
 async def network(
-    folder: Path, servers: Json, *, has_tokens: bool = True, settings: Json | None = None
+    folder: Path,
+    servers: Json,
+    *,
+    has_tokens: bool = True,
+    settings: Json | None = None,
+    replica: Replica | None = None,
 ) -> AsyncGenerator[Network]:
     """A server over HTTP, with a token for each of two people."""
     written: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
     config = write_config(folder, in_its_way(written))
-    app = App(load_settings([str(config)], {}, own_state()), "network")
+    app = App(load_settings([str(config)], {}, own_state()), "network", replica=replica)
     tokens = Tokens(TOKENS if has_tokens else {})
     options = HttpOptions(HttpSettings.model_construct(port=0), 1 << 22, tokens)
     stopping = anyio.Event()

@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 from server.sealed_states import SealedStates
+from server.store.replica import lone_replica
 from server.upstreams import tasks as upstream_tasks
 from server.upstreams.client_sessions import ClientSessions
 from tests.background_servers import background_server
@@ -186,7 +187,7 @@ async def test_an_id_of_another_client_is_refused_as_one_that_was_made_up(
         name = await begun(ada)
         await ada.request("tasks/get", {"taskId": name})
         original = (await told(ada, "tasks/get"))[-1]["taskId"]
-        forged = SealedStates(60).seal("task", "token:ada", {})
+        forged = SealedStates("task", 60, lone_replica()).seal("task", "token:ada", {})
         errors = [
             await refused(bob, method, {"taskId": given} if given else {})
             for given in (name, original, "made-up", forged, "")

@@ -102,11 +102,13 @@ DEFAULTS: Mapping[str, Any] = {
         "allowedHosts": [],
         "allowedOrigins": [],
         "publicUrl": None,
+        "stateKeys": [],
         "sessionIdle": 1800000,
         "drain": 0,
         "grace": 3000,
         "metrics": False,
     },
+    "store": {"url": "memory:", "password": {"file": None, "env": None}, "replica": ""},
     "proxy": {
         "firstListWait": 3000,
         "nameBudget": 48,

@@ -1,0 +1,75 @@
+"""This process among those that serve the same clients: its name, the store that they share, and their keys."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from server.settings import SettingsError
+from server.settings.models import StoreSettings
+from server.store.contract import Store
+from server.store.memory import MemoryStore
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replica:
+    """One process."""
+
+    name: str  # as people know it, and after that what no other process has had
+    store: Store = field(default_factory=MemoryStore)
+    secrets: Sequence[bytes] = ()  # those of `http.stateKeys`, the one that seals first; none where nothing is shared
+
+    def keys_for(self, purpose: str) -> list[bytes]:
+        """What seals and opens for one purpose alone; a key that ends with the process where no replica has the same.
+
+        A state for one purpose is none for another one.
+        """
+        return [hmac.digest(secret, purpose.encode(), "sha256") for secret in self.secrets] or [os.urandom(32)]
+
+
+def lone_replica(name: str = "") -> Replica:
+    """One that shares nothing."""
+    return Replica(_unique(name))
+
+
+def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[str]) -> Replica:
+    """The replica that the settings describe.
+
+    Raises:
+        SettingsError: The store is of a kind that cannot be used here.
+    """
+    secret_keys = [hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest() for key in state_keys]
+    return Replica(_unique(settings.replica), _store(settings.url, password), tuple(secret_keys))
+
+
+def _unique(name: str) -> str:
+    return f"{name or socket.gethostname()}-{secrets.token_hex(4)}"
+
+
+def _store(url: str, password: str) -> Store:
+    kind, _, place = url.partition(":")
+    if kind == "memory":
+        return MemoryStore()
+    if kind == "sqlite":
+        from server.store.sqlite import SqliteStore  # noqa: PLC0415 - only where it is chosen
+
+        path = os.path.expanduser(place)
+        if not os.path.isabs(path):
+            raise SettingsError([f"store.url: '{place}' is no absolute path. Begin it with / or ~/."])
+        return SqliteStore(path)
+    try:
+        from server.store.valkey import ValkeyStore  # noqa: PLC0415 - only where it is chosen; it takes 80 ms
+    except ImportError:
+        how = "pipx install --force 'coretools-mcp[valkey]'"
+        raise SettingsError(
+            [f"store.url names a Valkey server, for which the package valkey is missing: {how}."]
+        ) from None
+    try:
+        return ValkeyStore(url, password)
+    except ValueError:
+        raise SettingsError(["store.url has no port that there can be. Name one from 1 to 65535."]) from None

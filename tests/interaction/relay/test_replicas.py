@@ -1,0 +1,121 @@
+"""Two servers that share keys and a store: what one of them has asked, the other one goes on with, once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from server.store.contract import Store
+from server.store.memory import MemoryStore
+from server.store.replica import Replica
+from server.store.valkey import ValkeyStore
+from tests.interaction.relay.changing import Person
+from tests.interaction.relay.clients import AnswerError, Json, WireClient, said, stdio_entry
+from tests.interaction.relay.conftest import Entry
+from tests.interaction.relay.network import network
+from tests.interaction.relay.questions import FORM, suspended
+from tests.valkey_servers import valkey_server
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def two(
+    tmp_path: Path, entry: Json, other_entry: Json | None = None, stores: tuple[Store, Store] | None = None
+) -> AsyncGenerator[tuple[WireClient, WireClient]]:
+    """The same client at two replicas, the second one with an entry of its own perhaps."""
+    shared = MemoryStore()
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+    one, other = (Replica(name, store, (b"k" * 32,)) for name, store in zip("ab", stores or (shared,) * 2, strict=True))
+    async with network(folders[0], {"up": entry}, replica=one) as first, first.client("modern", "ada") as here:
+        await here.listed("tools")  # the room of the upstream is made by the first who comes
+        async with (
+            network(folders[1], {"up": other_entry or entry}, replica=other) as second,
+            second.client("modern", "ada") as there,
+        ):
+            await there.listed("tools")
+            yield here, there
+
+
+async def message_of(client: WireClient, params: Json) -> str:
+    with pytest.raises(AnswerError) as error:
+        await client.request("tools/call", params)
+    return str(error.value.error["message"])
+
+
+@pytest.mark.requirement("store.reach")
+async def test_a_question_of_one_replica_is_answered_at_the_other_and_then_nowhere(
+    remote: Entry, tmp_path: Path
+) -> None:
+    async with two(tmp_path, remote("modern")) as (here, there):
+        params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+        answered = {**params, **await here.answers_to(result)}
+        assert said(await there.request("tools/call", answered)) == [{"action": "accept", "content": {"name": "ada"}}]
+        for client in (here, there):
+            assert "used already" in await message_of(client, answered)
+
+
+@pytest.mark.requirement("store.reach")
+async def test_consent_to_a_tool_counts_at_the_other_replica_once(remote: Entry, tmp_path: Path) -> None:
+    async with two(tmp_path, {**remote("modern"), "trust": False}) as (here, there):
+        here.answer = Person()
+        params, result = await suspended(here, "up__whoami", {})
+        answered = {**params, **await here.answers_to(result)}
+        assert said(await there.request("tools/call", answered))["pid"]
+        assert (await here.request("tools/call", answered))["resultType"] == "input_required"
+
+
+@pytest.mark.requirement("store.reach")
+async def test_consent_counts_for_nothing_where_another_server_has_the_alias(remote: Entry, tmp_path: Path) -> None:
+    entry = {**remote("modern"), "trust": False}
+    async with two(tmp_path, entry, {**entry, "headers": {"x-other": "1"}}) as (here, there):
+        here.answer = Person()
+        params, result = await suspended(here, "up__whoami", {})
+        answered = {**params, **await here.answers_to(result)}
+        assert (await there.request("tools/call", answered))["resultType"] == "input_required"
+        asking, question = await suspended(here, "up__whoami", {})
+        assert said(await here.request("tools/call", {**asking, **await here.answers_to(question)}))["pid"]
+
+
+@pytest.mark.requirement("store.reach")
+async def test_a_call_that_waits_in_one_replica_is_told_to_begin_anew_by_the_other(tmp_path: Path) -> None:
+    async with two(tmp_path, stdio_entry("handshake")) as (here, there):
+        params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+        answer = await there.request("tools/call", {**params, **await here.answers_to(result)})
+        assert answer["isError"]
+
+
+@pytest.mark.requirement("store.away")
+async def test_an_answer_is_refused_as_a_result_while_the_store_is_away_and_plain_calls_go_on(
+    remote: Entry, tmp_path: Path
+) -> None:
+    entry = remote("modern")
+    with valkey_server(tmp_path) as server:
+        stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
+        async with two(tmp_path, entry, stores=stores) as (here, there):
+            assert (await there.call("up__whoami")).get("isError") is not True
+            params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+            answered = {**params, **await here.answers_to(result)}
+            server.stop()
+            refused = await there.request("tools/call", answered)
+            assert refused["isError"]
+            assert "[store_unavailable]" in refused["content"][0]["text"]
+            assert "Nothing was done." in refused["content"][0]["text"]
+            about = {"name": "up__greet", "arguments": {"who": "?"}}
+            prompt = await here.request("prompts/get", about)
+            with pytest.raises(AnswerError) as error:
+                await there.request("prompts/get", {**about, **await here.answers_to(prompt)})
+            assert error.value.error["data"] == {"type": "store_unavailable"}
+            assert (await there.call("up__whoami")).get("isError") is not True
+            server.start()
+            assert "used already" in await message_of(there, answered)  # nobody knows what it has forgotten
+            params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+            answered = {**params, **await here.answers_to(result)}
+            assert "used already" in await message_of(here, answered)  # it was sealed for the store as it was
+            params, result = await suspended(here, "up__ask", {"questions": [FORM]})
+            assert said(await there.request("tools/call", {**params, **await here.answers_to(result)}))

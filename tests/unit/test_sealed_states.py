@@ -1,0 +1,222 @@
+"""States that several replicas seal and open: each counts once, for its purpose, within its time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from server.sealed_states import SealedStates
+from server.settings import SettingsError
+from server.settings.models import StateKey, StoreSettings
+from server.store.contract import Store, StoreAwayError
+from server.store.memory import MemoryStore
+from server.store.replica import Replica, lone_replica, read_replica
+from server.store.sqlite import SqliteStore
+from server.store.valkey import ValkeyStore
+from server.transports.http_options import read_state_keys
+from tests.settings_cases import refusal
+from tests.valkey_servers import ValkeyServer, valkey_server
+
+pytestmark = pytest.mark.anyio
+
+OLD, NEW = b"o" * 32, b"n" * 32
+AHEAD = 60.0  # seconds that a clock is off, more than hosts may differ
+
+
+def of(*secrets: bytes, store: Store | None = None, now: float = 1_000.0, purpose: str = "question") -> SealedStates:
+    return SealedStates(purpose, 300, Replica("one", store or MemoryStore(), secrets), clock=lambda: now)
+
+
+async def opens(states: SealedStates, state: str) -> bool:
+    return await states.open(state, "action", "token:ada") is not None
+
+
+@pytest.mark.requirement("store.keys")
+async def test_keys_are_replaced_one_after_the_other_and_no_state_is_lost() -> None:
+    store = MemoryStore()
+    steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
+    for before, after in pairwise(steps):
+        for sealing, opening in ((before, after), (after, before)):
+            state = of(*sealing, store=store).seal("action", "token:ada")
+            assert await opens(of(*opening, store=store), state)
+    assert not await opens(of(NEW, store=store), of(OLD, store=store).seal("action", "token:ada"))
+
+
+@pytest.mark.requirement("store.keys")
+async def test_a_state_for_one_purpose_is_none_for_another_one() -> None:
+    store = MemoryStore()
+    state = of(OLD, store=store).seal("action", "token:ada", {"task": 1})
+    assert of(OLD, store=store, purpose="task").read(state, "action", "token:ada") is None
+    assert not await opens(of(OLD, store=store, purpose="relayed request"), state)
+    assert await opens(of(OLD, store=store), state)
+
+
+@pytest.mark.requirement("store.keys")
+async def test_replicas_without_keys_open_nothing_of_each_other() -> None:
+    store = MemoryStore()
+    one, other = (SealedStates("question", 300, Replica(name, store)) for name in ("one", "other"))
+    state = one.seal("action", "token:ada")
+    assert not await opens(other, state)
+    assert await opens(one, state)
+
+
+@pytest.mark.requirement("store.clocks")
+@pytest.mark.parametrize(("ahead", "counts"), [(25.0, True), (-25.0, True), (AHEAD, False)])
+async def test_a_clock_that_is_a_little_off_matters_nothing_and_one_far_ahead_is_refused(
+    ahead: float, counts: bool
+) -> None:
+    store = MemoryStore()
+    state = of(OLD, store=store, now=1_000.0 + ahead).seal("action", "token:ada")
+    assert await opens(of(OLD, store=store), state) is counts
+
+
+@pytest.mark.requirement("store.clocks")
+async def test_a_state_ends_with_its_time_by_any_clock_of_the_replicas() -> None:
+    store = MemoryStore()
+    state = of(OLD, store=store).seal("action", "token:ada")
+    assert not await opens(of(OLD, store=store, now=1_000.0 + 300 + AHEAD), state)
+    assert await opens(of(OLD, store=store, now=1_000.0 + 300 + 25), state)
+
+
+@pytest.mark.requirement("store.clocks")
+async def test_a_state_that_was_used_counts_nowhere_again_whatever_the_clock_says() -> None:
+    now = [1_000.0]
+    store = MemoryStore(clock=lambda: now[0])
+    state = of(OLD, store=store).seal("action", "token:ada")
+    assert await opens(of(OLD, store=store), state)
+    for later in (0.0, 299.0, 329.0, 400.0, 3_000.0):
+        now[0] = 1_000.0 + later
+        assert not await opens(of(OLD, store=store, now=1_001.0), state)
+
+
+@pytest.mark.requirement("store.forgotten")
+async def test_a_state_from_before_its_store_was_emptied_counts_nowhere() -> None:
+    state = of(OLD).seal("action", "token:ada")
+    assert not await opens(of(OLD), state)  # with a memory of its own
+
+
+@pytest.mark.requirement("store.away")
+async def test_a_state_whose_store_is_away_is_refused_and_counts_once_it_is_back(tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        store = ValkeyStore(server.url, "")
+        await store.start()
+        states = of(OLD, store=store)
+        state = states.seal("action", "token:ada")
+        server.stop()
+        with pytest.raises(StoreAwayError) as caught:
+            await states.open(state, "action", "token:ada")
+        assert "Nothing was done." in caught.value.message
+        assert states.read(state, "action", "token:ada") == {}  # nothing of it is spent
+        server.start()
+        assert not await opens(states, state)  # it came back empty
+        assert await opens(states, states.seal("action", "token:ada"))
+        await store.aclose()
+
+
+@asynccontextmanager
+async def three(kind: str, tmp_path: Path) -> AsyncGenerator[list[SealedStates]]:
+    """Three replicas that share a store."""
+    server = ValkeyServer(tmp_path)
+    if kind == "valkey":
+        server.start()
+    url = server.url if kind == "valkey" else f"sqlite:{tmp_path / 'store.db'}"
+    replicas = [read_replica(StoreSettings(url=url), "", ["k" * 32]) for _ in range(3)]
+    assert isinstance(replicas[0].store, ValkeyStore if kind == "valkey" else SqliteStore)
+    for replica in replicas:
+        await replica.store.start()
+    try:
+        yield [SealedStates("question", 300, replica) for replica in replicas]
+    finally:
+        for replica in replicas:
+            await replica.store.aclose()
+        server.stop()
+
+
+async def races(replicas: list[SealedStates], rounds: int) -> int:
+    """In how many of so many rounds an answer that came to all replicas at once counted not just once."""
+    wrong = 0
+    for number in range(rounds):
+        state = replicas[number % len(replicas)].seal("action", "token:ada")
+        opened = await asyncio.gather(*(opens(each, state) for each in replicas * 2))
+        wrong += sum(opened) != 1
+    return wrong
+
+
+@pytest.mark.requirement("store.once")
+@pytest.mark.parametrize("kind", ["sqlite", "valkey"])
+async def test_an_answer_that_comes_to_all_replicas_at_once_counts_once(kind: str, tmp_path: Path) -> None:
+    async with three(kind, tmp_path) as replicas:
+        assert await races(replicas, 50) == 0
+
+
+@pytest.mark.long
+@pytest.mark.requirement("store.once")
+async def test_in_ten_thousand_races_an_answer_counts_once_each(tmp_path: Path) -> None:
+    async with three("valkey", tmp_path) as replicas:
+        assert await races(replicas, 10_000) == 0
+
+
+@pytest.mark.requirement("store.keys")
+async def test_a_replica_has_a_name_that_no_other_process_has_had() -> None:
+    settings = StoreSettings(replica="web-1")
+    names = {read_replica(settings, "", []).name for _ in range(20)} | {lone_replica("web-1").name for _ in range(20)}
+    assert len(names) == 40
+    assert all(name.startswith("web-1-") for name in names)
+
+
+def state_keys(*sources: StateKey, **environment: str) -> str:
+    with pytest.raises(SettingsError) as refused:
+        read_state_keys(sources, environment)
+    return str(refused.value)
+
+
+@pytest.mark.requirement("store.keys")
+def test_keys_come_from_files_and_variables_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "state.key"
+    path.write_text("ü" * 32 + "\n")
+    path.chmod(0o600)
+    assert read_state_keys([StateKey(env="NEW"), StateKey(file=str(path))], {"NEW": "n" * 32}) == ["n" * 32, "ü" * 32]
+    assert read_state_keys([], {}) == []
+
+
+@pytest.mark.requirement("store.keys")
+def test_a_key_that_cannot_be_used_stops_the_start_and_is_not_shown(tmp_path: Path) -> None:
+    assert "http.stateKeys[0] needs one of file and env" in state_keys(StateKey())
+    assert "'MISSING', which is not set" in state_keys(StateKey(env="MISSING"))
+    assert "cannot be read" in state_keys(StateKey(file=str(tmp_path / "none")))
+    short = state_keys(StateKey(env="A"), A="s" * 31)
+    assert "http.stateKeys[0] is too short for a key: it needs at least 32 characters" in short
+    assert "sss" not in short
+    twice = state_keys(StateKey(env="A"), StateKey(env="B"), A="k" * 32, B="k" * 32)
+    assert "http.stateKeys[1] is the same key as another one" in twice
+    open_to_others = tmp_path / "state.key"
+    open_to_others.write_text("k" * 32)
+    open_to_others.chmod(0o644)
+    assert "chmod 600" in state_keys(StateKey(file=str(open_to_others)))
+
+
+@pytest.mark.requirement("store.away")
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite:store.db", "'store.db' is no absolute path"),
+        ("valkey://host:99999/0", "no port that there can be"),
+    ],
+)
+def test_a_store_that_there_cannot_be_stops_the_start(url: str, said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        read_replica(StoreSettings(url=url), "", [])
+    assert said in str(refused.value)
+
+
+@pytest.mark.requirement("store.password")
+def test_an_address_with_a_password_in_it_is_refused_and_not_shown(tmp_path: Path) -> None:
+    settings = {"store": {"url": "valkey://user:hunter2@host/0"}}
+    said = refusal(tmp_path / "settings.json", settings, {"HOME": str(tmp_path)})
+    assert "store.url is a string, but has to be" in said
+    assert "hunter2" not in said
