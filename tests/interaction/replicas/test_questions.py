@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -104,7 +103,7 @@ async def test_while_the_store_is_away_answers_are_refused_and_the_rest_goes_on(
     spent = answered(writing(used), await result_of(scene.urls["r1"], writing(used)))
     assert is_done(await result_of(scene.urls["r2"], spent))
     used.unlink()
-    await anyio.to_thread.run_sync(scene.store.end, signal.SIGKILL)
+    await anyio.to_thread.run_sync(scene.store.stop)
     try:
         for url in scene.urls.values():
             refused = await result_of(url, asked)
@@ -114,7 +113,7 @@ async def test_while_the_store_is_away_answers_are_refused_and_the_rest_goes_on(
             assert is_done(read), read
         assert not file.exists()
     finally:
-        await anyio.to_thread.run_sync(scene.restart_store)
+        await anyio.to_thread.run_sync(scene.store.start)
     # What has counted before has counted.
     assert not is_done(await result_of(scene.urls["r3"], spent))
     assert not used.exists()
