@@ -5,7 +5,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE coretools_mcp.py /src/
 COPY server /src/server
 COPY tools /src/tools
 RUN python -m venv /opt/coretools-mcp \
-    && /opt/coretools-mcp/bin/pip install --no-cache-dir --constraint /src/constraints.txt '/src[full]'
+    && /opt/coretools-mcp/bin/pip install --no-cache-dir --constraint /src/constraints.txt '/src[full,valkey]'
 
 FROM python:3.13-slim AS base
 LABEL io.modelcontextprotocol.server.name="io.github.OWNER/coretools-mcp"

@@ -79,7 +79,9 @@ async def _sessions(all_of_them: Replicas, _root: Path) -> Pair:
     work = 0
     async with AsyncExitStack() as stack:
         ways = [
-            await stack.enter_async_context(lane("session", all_of_them.url, str(number), TOKENS["ada"], ()))
+            await stack.enter_async_context(
+                lane("session", all_of_them.url, str(number), TOKENS["ada"], (), f"127.0.0.{number + 1}")
+            )
             for number in range(SESSIONS)
         ]
         for _ in range(3):
@@ -115,7 +117,14 @@ async def _restart(all_of_them: Replicas, root: Path) -> Pair:
     """How many calls of a rolling restart were not answered, or not done once."""
     ledger = root / "ledger.txt"
     callers = [
-        Caller(all_of_them.url, f"caller{number}", ledger, CALL_SECONDS, has_sessions=number % 2 > 0)
+        Caller(
+            all_of_them.url,
+            f"127.0.0.{number + 1}",
+            f"caller{number}",
+            ledger,
+            CALL_SECONDS,
+            has_sessions=number % 2 > 0,
+        )
         for number in range(CLIENTS)
     ]
     await restart_under(callers, all_of_them)

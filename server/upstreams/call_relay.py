@@ -52,7 +52,7 @@ from server.upstreams.session.results import (
     tool_error_for,
 )
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.tasks import FollowedTask, Tasks, as_task_client, knows_tasks, requires_tasks
+from server.upstreams.tasks import FollowedTask, Tasks, as_task_client, at_other_replica, knows_tasks, requires_tasks
 from server.upstreams.wire.peer import (
     Answer,
     Challenge,
@@ -213,6 +213,7 @@ class Relay:
         self.suspended = SuspendedCalls(question_seconds)
         self._seconds = question_seconds
         self._states = SealedStates("relayed request", question_seconds, replica)
+        self._replica = replica.name
         self._published_uri = published_uri
         self._login_questions: LoginQuestions | None = None
 
@@ -226,8 +227,12 @@ class Relay:
         state = exchange.params.get("requestState")
         if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
             return exchange
-        sealed = state.removeprefix(STATE_MARK)
-        carried = await self._states.open(sealed, _digest(method, exchange.params), exchange.client_key)
+        sealed, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
+        told = self._states.read(sealed, digest, exchange.client_key)
+        if told is not None and "suspended" in told and told["replica"] != self._replica:
+            # Before it is used up: the one that it belongs to may be reached the next time.
+            raise at_other_replica(told["replica"])
+        carried = await self._states.open(sealed, digest, exchange.client_key)
         if carried is None:
             raise protocol_error(STALE)
         return replace(exchange, carried=carried, is_resumed=True)
@@ -574,7 +579,7 @@ class Relay:
         }
 
     def _seal(self, request: RelayedRequest, exchange: Exchange, carried: Json) -> str:
-        carried = {**carried, "target": request.target}
+        carried = {**carried, "target": request.target, "replica": self._replica}
         return STATE_MARK + self._states.seal(_digest(request.method, exchange.params), exchange.client_key, carried)
 
     async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:

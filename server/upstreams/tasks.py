@@ -66,6 +66,16 @@ NO_SUCH_TASK: Json = {
 }
 """What a client is told of every id that it cannot use, whatever the reason."""
 
+
+def at_other_replica(name: str) -> MCPError:
+    """What a client is told of what waits in another replica, which its next request may reach."""
+    return MCPError(
+        types.INTERNAL_ERROR,
+        f"What this is about is in the replica '{name}' of this server, and the request has come to another one. "
+        "Nothing was done: send it again. If that is answered in the same way, that replica is gone: begin anew.",
+    )
+
+
 TASKS_REQUIRED: Json = {
     "code": types.MISSING_REQUIRED_CLIENT_CAPABILITY,
     "message": f"Only a client that declares the extension {TASKS} can ask for tasks.",
@@ -315,11 +325,12 @@ class Tasks:
             or upstream is None
             or sessions is None
             or upstream.reach != carried["reach"]
-            or (carried["session"] and carried["replica"] != self._replica)
             or self._why_denied(upstream.alias, exchange.rights)
         ):
             raise protocol_error(NO_SUCH_TASK)
         if carried["session"]:
+            if carried["replica"] != self._replica:
+                raise at_other_replica(carried["replica"])
             session = sessions.opened(carried["session"])
             if session is None:
                 raise protocol_error(NO_SUCH_TASK)

@@ -145,7 +145,7 @@ def test_the_settings_in_the_guide_are_settings(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```json\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
     inline = re.findall(r"^`(\{.*?\})`", guide, flags=re.MULTILINE)
-    assert (len(blocks), len(inline)) == (8, 1)
+    assert (len(blocks), len(inline)) == (9, 1)
     for number, text in enumerate([*blocks, *inline]):
         path = tmp_path / f"{number}.json"
         path.write_text(text)

@@ -69,6 +69,12 @@ def test_no_service_is_privileged_and_each_is_of_a_version() -> None:
     assert "latest" not in COMPOSE + BALANCER
 
 
+def test_the_image_has_what_the_store_needs() -> None:
+    assert SETTINGS["store"]["url"].startswith("valkey://valkey:")
+    assert "[full,valkey]'" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "[full,valkey]'" in PAGE
+
+
 def test_its_command_and_its_settings_are_understood(tmp_path: Path) -> None:
     (words,) = re.findall(r"^  command: \[(.+)\]$", REPLICA, re.MULTILINE)
     assert parse(["serve", *words.split(", ")]).command

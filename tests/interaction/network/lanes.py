@@ -168,9 +168,11 @@ class SseLane(Lane):
 
 
 @asynccontextmanager
-async def lane(kind: str, url: str, name: str, token: str, roots: Sequence[Path]) -> AsyncGenerator[Lane]:
-    """A lane that has introduced itself."""
-    async with connection(url) as first, connection(url) as second:
+async def lane(
+    kind: str, url: str, name: str, token: str, roots: Sequence[Path], source: str = "127.0.0.1"
+) -> AsyncGenerator[Lane]:
+    """A lane that has introduced itself, from an address of this machine."""
+    async with connection(url, source) as first, connection(url, source) as second:
         if kind == "lone":
             yield LoneLane(name, token, first)
             return

@@ -107,10 +107,11 @@ class Connection:
 
 
 @asynccontextmanager
-async def connection(url: str) -> AsyncGenerator[Connection]:
-    """A connection to a server."""
+async def connection(url: str, source: str = "127.0.0.1") -> AsyncGenerator[Connection]:
+    """A connection to a server, from an address of this machine."""
     address = urlsplit(url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 24)
+    own = (source, 0)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 24, local_addr=own)
     connected = Connection(reader, writer, address.netloc)
     try:
         yield connected

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.interaction.relay.clients import AnswerError, Json, WireClient, said,
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.network import network
 from tests.interaction.relay.questions import FORM, suspended
+from tests.interaction.relay.test_tasks import KNOWING, OVER_STDIO, begun
 from tests.valkey_servers import valkey_server
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +30,8 @@ async def two(
     entry: Json,
     other_entry: Json | None = None,
     stores: tuple[Store, Store] | None = None,
-    **settings: Json,
+    settings: Json | None = None,
+    **client: Any,
 ) -> AsyncGenerator[tuple[WireClient, WireClient]]:
     """The same client at two replicas, the second one with an entry of its own perhaps."""
     shared = MemoryStore()
@@ -37,13 +40,13 @@ async def two(
         folder.mkdir()
     one, other = (Replica(name, store, (b"k" * 32,)) for name, store in zip("ab", stores or (shared,) * 2, strict=True))
     async with (
-        network(folders[0], {"up": entry}, replica=one, settings=settings) as first,
-        first.client("modern", "ada") as here,
+        network(folders[0], {"up": entry}, replica=one, settings=settings or {}) as first,
+        first.client("modern", "ada", **client) as here,
     ):
         await here.listed("tools")  # the room of the upstream is made by the first who comes
         async with (
-            network(folders[1], {"up": other_entry or entry}, replica=other, settings=settings) as second,
-            second.client("modern", "ada") as there,
+            network(folders[1], {"up": other_entry or entry}, replica=other, settings=settings or {}) as second,
+            second.client("modern", "ada", **client) as there,
         ):
             await there.listed("tools")
             yield here, there
@@ -89,12 +92,26 @@ async def test_consent_counts_for_nothing_where_another_server_has_the_alias(rem
         assert said(await here.request("tools/call", {**asking, **await here.answers_to(question)}))["pid"]
 
 
-@pytest.mark.requirement("store.reach")
-async def test_a_call_that_waits_in_one_replica_is_told_to_begin_anew_by_the_other(tmp_path: Path) -> None:
+@pytest.mark.requirement("store.elsewhere")
+async def test_a_call_that_waits_in_one_replica_goes_on_there_though_its_answer_came_to_the_other(
+    tmp_path: Path,
+) -> None:
     async with two(tmp_path, stdio_entry("handshake")) as (here, there):
         params, result = await suspended(here, "up__ask", {"questions": [FORM]})
-        answer = await there.request("tools/call", {**params, **await here.answers_to(result)})
-        assert answer["isError"]
+        answered = {**params, **await here.answers_to(result)}
+        assert "is in the replica 'a' of this server" in await message_of(there, answered)
+        assert said(await here.request("tools/call", answered)) == [{"action": "accept", "content": {"name": "ada"}}]
+
+
+@pytest.mark.requirement("store.elsewhere")
+async def test_a_task_of_a_program_behind_one_replica_is_told_of_by_that_one_alone(tmp_path: Path) -> None:
+    async with two(tmp_path, OVER_STDIO, capabilities=KNOWING) as (here, there):
+        task = await begun(here)
+        asked = {"taskId": task}
+        with pytest.raises(AnswerError) as error:
+            await there.request("tasks/get", asked)
+        assert "is in the replica 'a' of this server" in error.value.error["message"]
+        assert (await here.request("tasks/get", asked))["status"] == "working"
 
 
 @pytest.mark.requirement("store.away")
@@ -161,7 +178,10 @@ async def test_calls_of_a_client_are_counted_over_all_replicas_and_by_each_while
     most = 5
     with valkey_server(tmp_path) as server:
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
-        async with two(tmp_path, remote("modern"), stores=stores, limits={"callsPerMinute": most}) as (here, there):
+        async with two(tmp_path, remote("modern"), stores=stores, settings={"limits": {"callsPerMinute": most}}) as (
+            here,
+            there,
+        ):
             if is_away:
                 server.stop()
                 assert await let_in(here, there) >= 2 * most

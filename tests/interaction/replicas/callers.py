@@ -18,14 +18,16 @@ class Caller:
 
     Args:
         url: Where it calls.
+        source: The address that it calls from.
         name: Its calls are named after it.
         ledger: The file to which each call adds its name, once.
         seconds: How long each call takes at least.
         has_sessions: Whether it speaks the revision of sessions, or that of 2026-07-28.
     """
 
-    def __init__(self, url: str, name: str, ledger: Path, seconds: float, *, has_sessions: bool) -> None:
+    def __init__(self, url: str, source: str, name: str, ledger: Path, seconds: float, *, has_sessions: bool) -> None:
         self._url = url
+        self._source = source
         self._name = name
         self._ledger = ledger
         self._seconds = seconds
@@ -38,7 +40,7 @@ class Caller:
     async def run(self) -> None:
         while not self.is_over:
             try:
-                async with connection(self._url) as wire:
+                async with connection(self._url, self._source) as wire:
                     await (self._in_sessions(wire) if self._has_sessions else self._alone(wire))
             except (OSError, EOFError, ValueError, AssertionError) as error:
                 self.lost.append(repr(error))

@@ -22,6 +22,7 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import ROOT, server_arguments, write_config
+from tests.valkey_servers import ValkeyServer, valkey_server
 from tests.waiting import CEILING
 
 NAMES = ("r1", "r2", "r3")
@@ -111,7 +112,7 @@ class Replicas:
         url: str,
         servers: Mapping[str, Program],
         urls: Mapping[str, str],
-        store: Program | None,
+        store: ValkeyServer | None,
     ) -> None:
         self.url = url
         self.urls = urls
@@ -128,11 +129,6 @@ class Replicas:
         server.start()
         server.said(SERVING, served + 1)
         self._balancer.said(_up(name), ups + 1)
-
-    def restart_store(self) -> None:
-        assert self.store is not None
-        self.store.start()
-        self.store.said("Ready to accept connections", len(re.findall("Ready to accept", self.store.text())) + 1)
 
 
 def _up(name: str) -> str:
@@ -165,14 +161,10 @@ def replicas(folder: Path, root: Path | None, settings: Mapping[str, Any], *, sh
         store = None
         more: dict[str, Any] = {}
         if shares:
-            port = _free_port()
-            assert REDIS is not None, "redis-server is missing here"
-            words = [REDIS, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
-            words += ["--appendonly", "yes"]
-            store = started(Program(words, folder / "store.log"))
-            store.said("Ready to accept connections")
+            # As in deploy/compose.yaml, it knows after a restart what it knew before.
+            store = stack.enter_context(valkey_server(folder, "--appendonly", "yes"))
             http["stateKeys"] = [{"env": "STATE_KEY"}]
-            more["store"] = {"url": f"valkey://127.0.0.1:{port}/0"}
+            more["store"] = {"url": store.url}
         config = write_config(folder, {**settings, **more, "http": {**http, **settings.get("http", {})}})
         servers: dict[str, Program] = {}
         urls: dict[str, str] = {}
@@ -195,8 +187,3 @@ def replicas(folder: Path, root: Path | None, settings: Mapping[str, Any], *, sh
         words = [HAPROXY, "-db", "-f", str(proxied)]
         balancer = started(Program(words, folder / "haproxy.log", descriptors=(listener.fileno(),)))
         yield Replicas(balancer, f"http://127.0.0.1:{listener.getsockname()[1]}", servers, urls, store)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]

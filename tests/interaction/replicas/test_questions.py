@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,10 +36,10 @@ def scene(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rep
         yield all_of_them
 
 
-async def result_of(url: str, params: Mapping[str, Any], whose: str = "ada") -> Message:
+async def result_of(url: str, params: Mapping[str, Any], whose: str = "ada", source: str = "127.0.0.1") -> Message:
     """What a call of 2026-07-28 comes to."""
     message = modern(1, "tools/call", params, **FORM)
-    async with connection(url) as wire:
+    async with connection(url, source) as wire:
         head = await post(wire, "/mcp", message, bearer(whose) | modern_headers(message))
         return [answer async for answer in wire.messages(head)][-1]["result"]
 
@@ -77,7 +76,10 @@ async def test_ten_of_ten_questions_are_answered_at_another_replica(scene: Repli
 async def test_questions_and_answers_find_their_way_through_the_balancer(scene: Replicas, root: Path) -> None:
     for number in range(10):
         file = root / f"balanced-{number}.txt"
-        done = await result_of(scene.url, answered(writing(file), await result_of(scene.url, writing(file))))
+        # A client that goes from one network to another.
+        first, second = f"127.0.0.{number + 1}", f"127.0.1.{number + 1}"
+        asked = await result_of(scene.url, writing(file), source=first)
+        done = await result_of(scene.url, answered(writing(file), asked), source=second)
         assert is_done(done), done
         assert file.read_text() == "written\n"
 
@@ -101,7 +103,7 @@ async def test_while_the_store_is_away_answers_are_refused_and_the_rest_goes_on(
     spent = answered(writing(used), await result_of(scene.urls["r1"], writing(used)))
     assert is_done(await result_of(scene.urls["r2"], spent))
     used.unlink()
-    await anyio.to_thread.run_sync(scene.store.end, signal.SIGKILL)
+    await anyio.to_thread.run_sync(scene.store.stop)
     try:
         for url in scene.urls.values():
             refused = await result_of(url, asked)
@@ -111,7 +113,7 @@ async def test_while_the_store_is_away_answers_are_refused_and_the_rest_goes_on(
             assert is_done(read), read
         assert not file.exists()
     finally:
-        await anyio.to_thread.run_sync(scene.restart_store)
+        await anyio.to_thread.run_sync(scene.store.start)
     # What has counted before has counted.
     assert not is_done(await result_of(scene.urls["r3"], spent))
     assert not used.exists()

@@ -56,7 +56,9 @@ async def owners_of(scene: Replicas, way: Lane) -> list[str]:
 async def test_twenty_of_twenty_sessions_work_wherever_they_are(scene: Replicas, root: Path) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(CEILING):
         ways = [
-            await stack.enter_async_context(lane("session", scene.url, f"session-{number}", TOKENS["ada"], [root]))
+            await stack.enter_async_context(
+                lane("session", scene.url, f"session-{number}", TOKENS["ada"], [root], f"127.0.0.{number + 1}")
+            )
             for number in range(SESSIONS)
         ]
         for way in ways:
@@ -81,7 +83,9 @@ async def test_sessions_of_the_older_transport_work(scene: Replicas, root: Path)
     (root / "seen.txt").write_text("seen\n")
     async with AsyncExitStack() as stack, asyncio.timeout(CEILING):
         for number in range(4):
-            way = await stack.enter_async_context(lane("sse", scene.url, f"sse-{number}", TOKENS["ada"], [root]))
+            way = await stack.enter_async_context(
+                lane("sse", scene.url, f"sse-{number}", TOKENS["ada"], [root], f"127.0.0.{number + 1}")
+            )
             read = await way.call("read_file", file_path=str(root / "seen.txt"))
             assert read["content"][0]["text"] == "seen\n"
 
@@ -96,7 +100,10 @@ async def test_who_comes_with_a_session_that_no_replica_knows_is_told_to_begin_a
 @pytest.mark.requirement("network.drain")
 async def test_a_rolling_restart_under_calls_loses_none_and_does_none_twice(scene: Replicas, root: Path) -> None:
     ledger = root / "ledger.txt"
-    callers = [Caller(scene.url, f"caller{number}", ledger, 0.2, has_sessions=number % 2 > 0) for number in range(6)]
+    callers = [
+        Caller(scene.url, f"127.0.0.{number + 1}", f"caller{number}", ledger, 0.2, has_sessions=number % 2 > 0)
+        for number in range(6)
+    ]
     async with asyncio.timeout(CEILING):
         await restart_under(callers, scene)
     assert [lost for caller in callers for lost in caller.lost] == []
@@ -114,3 +121,16 @@ async def test_a_call_of_a_client_that_leaves_ends_at_its_replica(scene: Replica
         await begin(wire, message, bearer("ada") | modern_headers(message))
         at_work = await began(place)
     await is_never_done(place, at_work)
+
+
+async def test_a_client_without_sessions_works_on_with_what_it_has_changed_itself(scene: Replicas, root: Path) -> None:
+    file = root / "counted.txt"
+    file.write_text("count 0\n")
+    for number in range(9):
+        edit = {"file_path": str(file), "old_string": f"count {number}", "new_string": f"count {number + 1}"}
+        message = modern(1, "tools/call", {"name": "edit", "arguments": edit})
+        # Each time by another connection.
+        async with connection(scene.url, "127.0.0.9") as wire:
+            head = await post(wire, "/mcp", message, bearer("ada") | modern_headers(message))
+            (answer,) = [each async for each in wire.messages(head)]
+            assert not answer["result"].get("isError"), answer
