@@ -45,8 +45,8 @@ async def test_a_time_of_four_hundred_digits_is_a_time_like_any_other(
     ("said", "why"),
     [
         ({"exp": 10**400}, ""),
-        ({"nbf": 10**400}, "has expired, or is not a token"),
-        ({"exp": True}, "has expired, or is not a token"),
+        ({"nbf": 10**400}, "not valid"),
+        ({"exp": True}, "not valid"),
         ({"active": 1}, "has expired, or is not a token"),
         ({"active": "true"}, "has expired, or is not a token"),
         ({"aud": [[RESOURCE]]}, "another audience"),
