@@ -27,7 +27,9 @@ from server.upstreams.session.results import result_for_client
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import ToolResult
 
-LIMITED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
+LIMITED = frozenset(
+    {"tools/call", "prompts/get", "resources/read", "resources/directory/read", "skills/get", "completion/complete"}
+)
 
 
 class _Usage:

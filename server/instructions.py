@@ -11,7 +11,7 @@ from server.settings.models import WorkspaceSettings
 from server.settings.tool_models import ShellSettings
 from tools.contract.file_names_in_text import shown_path
 from tools.contract.limits import ApprovalMode
-from tools.permissions.rights import ALL_RIGHTS, Rights
+from tools.permissions.rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
 
 MAX_SHOWN_ROOTS = 5  # folders of the operator that are named; others are counted
 
@@ -44,7 +44,8 @@ def instructions(report: SettingsReport, offered: Collection[str], rights: Right
         rights: What the client may do that is told this.
     """
     settings, texts = report.settings, list[str]()
-    if settings.tools.built_in:
+    # Who has servers behind us alone has no workspace.
+    if settings.tools.built_in and (rights.scopes is None or rights.scopes & {READ, WRITE, RUN}):
         mode = settings.approval_mode
         sentences = [
             *_purposes(offered),

@@ -79,6 +79,7 @@ async def test_a_server_that_a_token_does_not_name_is_named_by_no_error_and_stan
     servers = {name: entry(name) for name in ("docs", "bank", "till")}
     async with served(root, tmp_path, company, mcpServers=servers) as url:
         async with client_with(url, signed(company.base, {"scope": "upstream:docs"}), mode) as client:
+            assert str(root) not in (client.instructions or ""), "it has no workspace"
             assert "from docs" in str(await client.read_resource("x://shared"))
             with pytest.raises(MCPError) as refused:
                 await client.call_tool("refresh", {})

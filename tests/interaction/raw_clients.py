@@ -200,7 +200,8 @@ class HttpWire:
     def _headers(self, message: Message) -> dict[str, str]:
         params = message.get("params", {})
         if "_meta" in params:
-            named = {"Mcp-Name": params["name"]} if "name" in params else {}
+            name = params.get("name", params.get("uri"))
+            named = {"Mcp-Name": name} if name is not None else {}
             return {"MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"], **named}
         return {"Mcp-Session-Id": self._session} if self._session is not None else {}
 

@@ -38,9 +38,12 @@ def test_one_call_too_many_in_a_minute_is_told_when_to_come_again(root: Path, tm
         assert (found := re.search(r"Call again in (\d+) s", said)), said
         assert 1 <= int(found[1]) <= 20
         assert "limits.callsPerMinute" in said
-        error = client.receive(client.request("prompts/get", {"name": "at"}))["error"]
-        assert error["data"]["type"] == "too_many_calls"
-        assert 1 <= error["data"]["retryAfterSeconds"] <= 20
+        named = {"uri": "todo://list"}
+        reads = dict.fromkeys(("resources/read", "resources/directory/read", "skills/get"), named)
+        for method, params in {"prompts/get": {"name": "at"}, **reads}.items():
+            error = client.receive(client.request(method, params))["error"]
+            assert error["data"]["type"] == "too_many_calls", (method, error)
+            assert 1 <= error["data"]["retryAfterSeconds"] <= 20
         assert client.tools(), "lists are no calls"
 
 
