@@ -67,7 +67,7 @@ def _text(said: Any) -> str:
     return said.read().decode(errors="replace")
 
 
-def head(length: int, session: bytes, *, modern: bool, method: str, name: str = "") -> bytes:
+def head(length: int, session: bytes, *, modern: bool, method: str, name: str = "", token: str = "") -> bytes:
     """The head of one request."""
     lines = [
         "POST /mcp HTTP/1.1",
@@ -76,6 +76,8 @@ def head(length: int, session: bytes, *, modern: bool, method: str, name: str = 
         "Accept: application/json, text/event-stream",
         f"Content-Length: {length}",
     ]
+    if token:
+        lines.append(f"Authorization: Bearer {token}")
     if modern:
         lines += [f"MCP-Protocol-Version: {MODERN}", f"Mcp-Method: {method}"]
         lines += [f"Mcp-Name: {name}"] if name else []
@@ -90,10 +92,12 @@ class KeptConnection:
     Args:
         server: Where to.
         modern: Whether the 2026-07-28 revision is spoken instead of one with a handshake.
+        token: Who it comes from; empty where nobody asks.
     """
 
-    def __init__(self, server: Listening, *, modern: bool = False) -> None:
+    def __init__(self, server: Listening, *, modern: bool = False, token: str = "") -> None:
         self._modern = modern
+        self.token = token
         self._next = 0
         self._session = b""
         self.socket = socket.create_connection(server.address, ANSWER_SECONDS)
@@ -115,10 +119,11 @@ class KeptConnection:
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             self._next += 1
-            message |= {"id": self._next, "params": {**params, **DESCRIBED} if self._modern else params}
+            message |= {"id": self._next, "params": {**DESCRIBED, **params} if self._modern else params}
         body = json.dumps(message).encode()
         name = (params or {}).get("name", "")
-        return head(len(body), self._session, modern=self._modern, method=method, name=name) + body
+        top = head(len(body), self._session, modern=self._modern, method=method, name=name, token=self.token)
+        return top + body
 
     def tool_request(self, tool: str, arguments: dict[str, Any]) -> bytes:
         """One call of a tool as it goes over the connection."""
