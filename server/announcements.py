@@ -1,4 +1,8 @@
-"""What clients are told of changes: that a list is another one, to every session at once, many changes as one."""
+"""What clients are told of changes: that a list is another one, to every session at once, many changes as one.
+
+A client of the 2026-07-28 revision listens at one replica and may list at another one, so it hears of changes at all of
+them. A session is at one replica, and what that lists is all that it sees.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -28,6 +32,9 @@ from mcp_types import INTERNAL_ERROR, SubscriptionsListenRequestParams, Subscrip
 from server.principals import principal_of
 from server.sdk_seams import RequestContext
 from tools.contract.errors import ToolErrorType
+
+from server.store.contract import StoreAwayError
+from server.store.replica import Replica
 
 _STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
 
@@ -105,6 +112,7 @@ STREAMS_OF_UNKNOWN = 1_024  # and all together who cannot be told apart (ours)
 MOST_STREAMS = 10_000  # of all clients (ours)
 
 TELL_SECONDS = 10.0  # how long a session may take to hear of a change
+CHANNEL = "lists"  # of the store, on which replicas tell each other of changes
 SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists
 
 ListKind = Literal["tools", "prompts", "resources"]
@@ -118,8 +126,9 @@ _TOLD: dict[ListKind, tuple[ServerEvent, Callable[[ServerSession], Awaitable[Non
 class Announcements:
     """Tells clients of changed lists: those of the 2026-07-28 revision over the bus, the others in their sessions."""
 
-    def __init__(self, bus: SubscriptionBus, sessions: Callable[[], Iterable[ServerSession]]) -> None:
+    def __init__(self, bus: SubscriptionBus, sessions: Callable[[], Iterable[ServerSession]], replica: Replica) -> None:
         self._bus = bus
+        self._replica = replica
         self._sessions = sessions
         self._changed: set[ListKind] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -142,6 +151,24 @@ class Announcements:
         changed, self._changed = self._changed, set()
         for kind in sorted(changed):
             tasks.start_soon(self.tell, kind, list(self._sessions()))
+        if self._replica.store.is_shared:
+            tasks.start_soon(self._tell_replicas, sorted(changed))
+
+    async def _tell_replicas(self, kinds: Sequence[ListKind]) -> None:
+        with suppress(StoreAwayError):  # once it is back, they take everything for changed
+            for kind in kinds:
+                await self._replica.store.publish(CHANNEL, f"{kind} {self._replica.name}")
+
+    async def follow_replicas(self) -> None:
+        """Tell who listens here of changes at other replicas, for ever."""
+        async with aclosing(self._replica.store.subscribe(CHANNEL)) as messages:
+            is_first = True
+            async for text in messages:
+                kind, _, replica = (text or "").partition(" ")
+                has_gap, is_first = text is None and not is_first, False
+                for name, (event, _) in _TOLD.items():
+                    if has_gap or (name == kind and replica != self._replica.name):
+                        await self._bus.publish(event)
 
     async def tell(self, kind: ListKind, sessions: Sequence[ServerSession]) -> None:
         async def tell_one(session: ServerSession) -> None:

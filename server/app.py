@@ -175,7 +175,7 @@ class App:
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
         bus = ListenBus()
-        self._announcements = Announcements(bus, self.clients.sessions)
+        self._announcements = Announcements(bus, self.clients.sessions, replica)
         self.proxy = Proxy(
             report,
             Dependencies(
@@ -300,6 +300,8 @@ class App:
             self.proxy.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
             self._tasks.start_soon(self.live.follow, self._tasks, name="settings")
+            if self.replica.store.is_shared:
+                self._tasks.start_soon(self._announcements.follow_replicas, name="replicas")
 
     async def _on_settings_changed(self, before: SettingsReport, now: SettingsReport) -> None:
         self.commands.change(now.settings)

@@ -137,8 +137,9 @@ all. A tool of a trusted server may say so itself, by anthropic/alwaysLoad in it
 
     def reach_digest(self) -> str:
         """What differs where another connection is meant, and is the same in each process with the same entry."""
-        entry = self.model_dump(exclude=set(_OF_PUBLISHING))
-        return sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+        entry = {name: value for name, value in self if name not in _OF_PUBLISHING}
+        # Not by pydantic, which would build what writes models first.
+        return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "detect"] | None:

@@ -7,21 +7,26 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from server.store.contract import Store
 from server.store.memory import MemoryStore
 from server.store.replica import Replica
 from server.store.valkey import ValkeyStore
-from tests.interaction.relay.changing import Person
+from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, said, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.network import network
 from tests.interaction.relay.questions import FORM, suspended
 from tests.interaction.relay.test_tasks import KNOWING, OVER_STDIO, begun
+from tests.interaction.relay.watching import listening
 from tests.valkey_servers import valkey_server
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
+
+CHANGED = "notifications/tools/list_changed"
 
 
 @asynccontextmanager
@@ -187,3 +192,22 @@ async def test_calls_of_a_client_are_counted_over_all_replicas_and_by_each_while
                 assert await let_in(here, there) >= 2 * most
             else:
                 assert most <= await let_in(here, there) < 2 * most  # the next minute may begin in between
+
+
+@pytest.mark.requirement("store.lists")
+async def test_who_listens_at_one_replica_hears_that_a_list_of_the_other_one_has_changed(tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
+        entry = stdio_entry("handshake", isolation="shared")  # a process of each replica
+        async with two(tmp_path, entry, stores=stores) as (here, there), anyio.create_task_group() as tasks:
+            await listening(there, tasks, {"toolsListChanged": True})
+            await until(lambda: b":2\r\n" in server.command("PUBSUB", "NUMSUB", "coretools:lists"))
+            await change(there, "up")  # of its own, which it hears too
+            await there.until_heard(CHANGED)
+            there.heard.clear()
+            await change(here, "up")
+            await there.until_heard(CHANGED)
+            there.heard.clear()
+            await server.restart()  # whatever was said meanwhile
+            await there.until_heard(CHANGED)
+            tasks.cancel_scope.cancel()

@@ -471,6 +471,9 @@ def test_another_login_is_another_connection(file: Path) -> None:
     settings = [load(file, {"mcpServers": {"a": entry}}).upstreams["a"] for entry in entries]
     for entry in settings:
         assert [entry.is_reached_like(other) for other in settings] == [other is entry for other in settings]
+        assert [entry.reach_digest() == other.reach_digest() for other in settings] == [
+            other is entry for other in settings
+        ]
 
 
 @pytest.mark.requirement("login.settings")
