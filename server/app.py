@@ -198,6 +198,10 @@ class App:
         # People's rules are saved in the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
         flow = Flow(self.registry, policy, saved_rules, self._audit if self._audit.is_read else None)
+        if replica.store.is_shared and replica.secrets:
+            from server.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
+
+            flow.shared = SharedGrants(replica, settings.http.session_idle / 1000)
         contexts = clients.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
@@ -242,7 +246,7 @@ class App:
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
             from server.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
 
-            self.server.middleware.insert(0, CallLimits(settings.limits))
+            self.server.middleware.insert(0, CallLimits(settings.limits, replica.store))
         if observation is not None:
             observation.find_tool = self.registry.find
             if observation.metrics is not None:

@@ -1,6 +1,7 @@
 """How much one client may ask for: calls in a minute, and at once. A middleware, where the operator sets a limit.
 
-A client is the token that it shows, else its session. All that can be told apart by neither share one limit.
+A client is the token that it shows, else its session. All that can be told apart by neither share one limit. Replicas
+count calls in a minute together, in the store that they share, and each for itself while that is away.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
+from hashlib import sha256
 from itertools import islice
 from typing import Any
 
@@ -15,11 +17,12 @@ from mcp.server.context import CallNext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
-from server.clients import MAX_CLIENTS, client_key
+from server.clients import MAX_CLIENTS, SESSION_KEYS, client_key
 from server.protocol_mapping import result_to_wire
 from server.rate import Rate
 from server.sdk_seams import RequestContext
 from server.settings.tool_models import LimitSettings
+from server.store.contract import Store, StoreAwayError
 from server.upstreams.session.results import result_for_client
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import ToolResult
@@ -36,8 +39,9 @@ class _Usage:
 
 
 class CallLimits:
-    def __init__(self, limits: LimitSettings) -> None:
+    def __init__(self, limits: LimitSettings, store: Store) -> None:
         self._per_minute, self._at_once = limits.calls_per_minute, limits.calls_at_once
+        self._store = store if store.is_shared else None
         self._clients: OrderedDict[str, _Usage] = OrderedDict()
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
@@ -53,7 +57,8 @@ class CallLimits:
             others = "This client has" if key else "Clients without a token have"
             told = f"{others} {usage.at_work} calls at work, which is the most at once (limits.callsAtOnce)"
             return self._refused(ctx, f"{told}. This one was not done: wait for their answers, and call again.")
-        if usage.rate is not None and (wait := usage.rate.take(time.monotonic())):
+        wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._wait_for_all(key)
+        if wait:
             told = f"more than {self._per_minute} calls in a minute (limits.callsPerMinute)"
             return self._refused(ctx, f"This was not done: {told}. Call again in {math.ceil(wait)} s.", wait)
         usage.at_work += 1
@@ -61,6 +66,18 @@ class CallLimits:
             return await call_next(ctx)
         finally:
             usage.at_work -= 1
+
+    async def _wait_for_all(self, key: str) -> float:
+        """In how many seconds a client may call again that has taken from all replicas what there is; else 0."""
+        if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):  # a session is at one
+            return 0.0
+        minute, passed = divmod(time.time(), 60)
+        client = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+        try:
+            count = await self._store.add(f"calls:{client}:{minute:.0f}", 1, 120)
+        except StoreAwayError:
+            return 0.0
+        return 60 - passed if count > self._per_minute else 0.0
 
     def _refused(self, ctx: RequestContext, told: str, wait: float | None = None) -> Any:
         if ctx.method != "tools/call":

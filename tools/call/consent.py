@@ -89,6 +89,18 @@ class RuleKeeper(Protocol):
         ...
 
 
+class SharedRules(Protocol):
+    """Rules that people have allowed for a session which goes on in other processes too."""
+
+    async def take_up(self, client: ClientState) -> bool:
+        """Add to a client's grants what was allowed elsewhere; whether there was anything. Never fails."""
+        ...
+
+    async def add(self, client: ClientState, rules: Sequence[str]) -> None:
+        """Tell the others of rules. Never fails."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LastingAnswer:
     """What became of an answer that allows more than its call."""
@@ -201,6 +213,7 @@ async def accept(
     context: ToolContext,
     policy: PermissionPolicy,
     keeper: RuleKeeper | None,
+    shared: SharedRules | None = None,
 ) -> LastingAnswer | None:
     """Go on only with consent, and let what an answer allows beyond its call count from now on.
 
@@ -255,6 +268,8 @@ async def accept(
             return LastingAnswer(choice.rules, Scope.SAVED)
     if client.grants is not None:
         client.grants.extend(choice.rules)
+        if shared is not None:
+            await shared.add(client, choice.rules)
     return LastingAnswer(choice.rules, scope, note)
 
 

@@ -29,6 +29,7 @@ from tools.call.consent import (
     Judgement,
     LastingAnswer,
     RuleKeeper,
+    SharedRules,
     accept,
     choices_for,
     grants_for,
@@ -37,7 +38,7 @@ from tools.call.consent import (
 )
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
-from tools.contract.confirmation import Answer, ApprovalConfirmation, Confirmer, Pending, Question
+from tools.contract.confirmation import Answer, ApprovalConfirmation, Confirmer, Decision, Pending, Question
 from tools.contract.errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.limits import Progress, no_progress
 from tools.contract.permission_subjects import Access, PathSubject, Subject
@@ -68,6 +69,7 @@ class Flow:
     policy: PermissionPolicy  # decides whether a call may run, has to be asked about, or is refused
     keeper: RuleKeeper | None = None  # saves rules for good, where there is a place for them
     audit: Audit | None = None  # is told of every decision; there may be one later
+    shared: SharedRules | None = None  # knows what was allowed in other processes, where there are such
 
     async def run(self, call: FunctionCall, context: ToolContext, confirmer: Confirmer) -> ToolResult | Question:
         """Run one call.
@@ -89,6 +91,12 @@ class Flow:
             raise self.registry.not_registered(call.name)
         try:
             judged = await self.judge(tool, arguments, context)
+            if (
+                self.shared is not None
+                and any(choice.decision is Decision.ALWAYS and choice.rules for choice in judged.choices)
+                and await self.shared.take_up(context.client)
+            ):
+                judged = await self.judge(tool, arguments, context)
             permission = judged.permission
             description = tool.get_description(judged.params, context)
             entry: AuditEntry | None = None
@@ -104,7 +112,7 @@ class Flow:
                 if isinstance(answer, Pending):
                     return question
                 try:
-                    lasting = await accept(answer, question, judged, context, self.policy, self.keeper)
+                    lasting = await accept(answer, question, judged, context, self.policy, self.keeper, self.shared)
                 finally:
                     # Whatever it is, it is recorded, and before the action.
                     if self.audit is not None and entry is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,7 +29,8 @@ async def two(
     entry: Json,
     other_entry: Json | None = None,
     stores: tuple[Store, Store] | None = None,
-    **client: Any,
+    capabilities: Json | None = None,
+    **settings: Json,
 ) -> AsyncGenerator[tuple[WireClient, WireClient]]:
     """The same client at two replicas, the second one with an entry of its own perhaps."""
     shared = MemoryStore()
@@ -39,13 +39,13 @@ async def two(
         folder.mkdir()
     one, other = (Replica(name, store, (b"k" * 32,)) for name, store in zip("ab", stores or (shared,) * 2, strict=True))
     async with (
-        network(folders[0], {"up": entry}, replica=one) as first,
-        first.client("modern", "ada", **client) as here,
+        network(folders[0], {"up": entry}, replica=one, settings=settings) as first,
+        first.client("modern", "ada", capabilities=capabilities) as here,
     ):
         await here.listed("tools")  # the room of the upstream is made by the first who comes
         async with (
-            network(folders[1], {"up": other_entry or entry}, replica=other) as second,
-            second.client("modern", "ada", **client) as there,
+            network(folders[1], {"up": other_entry or entry}, replica=other, settings=settings) as second,
+            second.client("modern", "ada", capabilities=capabilities) as there,
         ):
             await there.listed("tools")
             yield here, there
@@ -142,3 +142,44 @@ async def test_an_answer_is_refused_as_a_result_while_the_store_is_away_and_plai
             assert "used already" in await message_of(here, answered)  # it was sealed for the store as it was
             params, result = await suspended(here, "up__ask", {"questions": [FORM]})
             assert said(await there.request("tools/call", {**params, **await here.answers_to(result)}))
+
+
+@pytest.mark.requirement("store.grants")
+async def test_what_a_user_allows_for_a_session_counts_at_the_other_replica(remote: Entry, tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
+        async with two(tmp_path, {**remote("modern"), "trust": False}, stores=stores) as (here, there):
+            here.answer = Person("always")
+            assert said(await here.call("up__whoami"))["pid"]
+            assert said(await there.call("up__whoami"))["pid"]
+            assert there.asked == []
+            server.stop()  # what counts here already counts on
+            assert said(await there.call("up__whoami"))["pid"]
+            unknown, _ = await suspended(there, "up__content", {})  # and what is not known is asked
+            assert unknown["name"] == "up__content"
+
+
+async def let_in(*clients: WireClient) -> int:
+    """How many calls are, by turns, until one is refused."""
+    for number in range(100):
+        result = await clients[number % len(clients)].call("up__whoami")
+        if result.get("isError"):
+            assert "limits.callsPerMinute" in result["content"][0]["text"]
+            return number
+    return 100
+
+
+@pytest.mark.requirement("store.limits")
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_calls_of_a_client_are_counted_over_all_replicas_and_by_each_while_the_store_is_away(
+    is_away: bool, remote: Entry, tmp_path: Path
+) -> None:
+    most = 5
+    with valkey_server(tmp_path) as server:
+        stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
+        async with two(tmp_path, remote("modern"), stores=stores, limits={"callsPerMinute": most}) as (here, there):
+            if is_away:
+                server.stop()
+                assert await let_in(here, there) >= 2 * most
+            else:
+                assert most <= await let_in(here, there) < 2 * most  # the next minute may begin in between

@@ -1,0 +1,83 @@
+"""What users have allowed for the rest of a session, known to every replica that their client reaches.
+
+Of clients that show a token alone: a session without one belongs to its replica. A row is sealed, so that whoever can
+write in the store allows nothing; it ends with the client's idle time after the last answer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any
+
+from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
+
+from server.client_request import TOKEN_KEY
+from server.store.contract import ABSENT, StoreAwayError
+from server.store.replica import Replica
+from tools.call.context import ClientState
+
+logger = logging.getLogger(__name__)
+
+MOST_RULES = 1_000  # of one client; the oldest are asked about again (ours)
+MOST_TRIES = 5  # to write while others write too (ours)
+
+
+class SharedGrants:
+    """The `SharedRules` of a flow.
+
+    Args:
+        replica: Whose keys seal, and whose store has them.
+        idle_seconds: How long a client may be silent until it is forgotten.
+    """
+
+    def __init__(self, replica: Replica, idle_seconds: float) -> None:
+        self._store = replica.store
+        self._seconds = idle_seconds
+        self._codec = AESGCMRequestStateCodec(replica.keys_for("grants"))
+
+    async def take_up(self, client: ClientState) -> bool:
+        """Let what was allowed at other replicas count here; whether there was anything. Nothing if it is not known."""
+        if client.grants is None or not client.key.startswith(TOKEN_KEY):
+            return False
+        with suppress(StoreAwayError):
+            rules, _ = await self._read(client.key)
+            fresh = [rule for rule in rules if rule not in client.grants]
+            client.grants.extend(fresh)
+            return bool(fresh)
+        return False
+
+    async def add(self, client: ClientState, rules: Sequence[str]) -> None:
+        """Let other replicas know of rules; while the store is away they count here alone."""
+        if not client.key.startswith(TOKEN_KEY):
+            return
+        with suppress(StoreAwayError):
+            for _ in range(MOST_TRIES):
+                before, version = await self._read(client.key)
+                now = list(dict.fromkeys([*before, *rules]))[-MOST_RULES:]
+                row = {"client": client.key, "rules": now, "expires": time.time() + self._seconds}
+                sealed = self._codec.seal(json.dumps(row).encode())
+                if await self._store.put(_name(client.key), sealed, self._seconds, if_version=version) is not None:
+                    return
+            logger.warning("what a user has allowed is not known to other replicas: too many write at once")
+
+    async def _read(self, client_key: str) -> tuple[list[str], str]:
+        held = await self._store.get(_name(client_key))
+        if held is None:
+            return [], ABSENT
+        try:
+            row: dict[str, Any] = json.loads(self._codec.unseal(held.value))
+        except (InvalidRequestState, ValueError):
+            logger.warning("the store has a row of grants that was not sealed with our keys; it counts for nothing")
+            return [], held.version
+        # It may be an old one that somebody has put back, or that of another client.
+        counts = row["client"] == client_key and row["expires"] > time.time()
+        return row["rules"] if counts else [], held.version
+
+
+def _name(client_key: str) -> str:
+    return f"grants:{sha256(client_key.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -1,0 +1,114 @@
+"""Rules that users have allowed, shared by replicas: for one client alone, while it is there, and not to be forged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from server.shared_grants import SharedGrants
+from server.store.contract import Store
+from server.store.memory import MemoryStore
+from server.store.replica import Replica
+from server.store.valkey import ValkeyStore
+from tests.valkey_servers import valkey_server
+from tools.call.context import ClientState
+from tools.contract.limits import ApprovalMode
+
+pytestmark = pytest.mark.anyio
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+
+
+def grants_in(store: Store, key: bytes = KEY, seconds: float = 60) -> SharedGrants:
+    return SharedGrants(Replica("one", store, (key,)), seconds)
+
+
+async def taken_up(grants: SharedGrants, key: str = "token:ada") -> list[str] | None:
+    client = ClientState(key, ApprovalMode.DEFAULT)
+    had_any = await grants.take_up(client)
+    assert had_any is bool(client.grants)
+    return client.grants
+
+
+def ada(*rules: str) -> ClientState:
+    return ClientState("token:ada", grants=list(rules))
+
+
+@pytest.mark.requirement("store.grants")
+async def test_rules_of_several_replicas_add_up_for_their_client_alone() -> None:
+    store = MemoryStore()
+    one, other = grants_in(store), grants_in(store)
+    await one.add(ada(), ["Edit(/a)", "WebFetch(domain:x)"])
+    await other.add(ada(), ["WebFetch(domain:x)", "Edit(/b)"])
+    assert await taken_up(one) == ["Edit(/a)", "WebFetch(domain:x)", "Edit(/b)"]
+    assert await taken_up(one, "token:bob") == []
+    known = ada("Edit(/a)", "WebFetch(domain:x)", "Edit(/b)")
+    assert not await one.take_up(known)
+    assert known.grants == ["Edit(/a)", "WebFetch(domain:x)", "Edit(/b)"]
+
+
+@pytest.mark.requirement("store.grants")
+@pytest.mark.parametrize("key", ["http:a-session", "sse:a-session", "stdio", ""])
+async def test_nothing_is_shared_of_a_client_without_a_token(key: str) -> None:
+    grants = grants_in(MemoryStore())
+    await grants.add(ClientState(key), ["Edit(/a)"])
+    assert not await taken_up(grants, key)
+
+
+@pytest.mark.requirement("store.grants")
+async def test_rules_end_with_the_idle_time() -> None:
+    now = [0.0]
+    grants = grants_in(MemoryStore(clock=lambda: now[0]))
+    await grants.add(ada(), ["Edit(/a)"])
+    now[0] = 61.0
+    assert await taken_up(grants) == []
+
+
+class NamingStore(MemoryStore):
+    """Remembers which row was written last."""
+
+    name = ""
+
+    async def put(
+        self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
+    ) -> str | None:
+        self.name = key
+        return await super().put(key, value, seconds, if_version=if_version)
+
+
+@pytest.mark.requirement("store.grants")
+async def test_a_row_that_somebody_else_has_written_allows_nothing() -> None:
+    store = NamingStore(clock=lambda: 0.0)
+    rows: dict[str, str] = {}
+
+    async def row_of(grants: SharedGrants, key: str) -> str:
+        """The row that is written for a client, and taken out again."""
+        await grants.add(ClientState(key), ["Bash"])
+        rows[key] = store.name
+        held = await store.get(rows[key])
+        assert held is not None
+        await store.delete(rows[key])
+        return held.value
+
+    of_bob = await row_of(grants_in(store), "token:bob")
+    of_others = await row_of(grants_in(store, OTHER_KEY), "token:ada")
+    old = await row_of(grants_in(store, seconds=1e-9), "token:ada")
+    for forged in (of_bob, of_others, old, '["Bash"]', ""):
+        await store.put(rows["token:ada"], forged)
+        assert await taken_up(grants_in(store)) == []
+    await grants_in(store).add(ada(), ["Edit(/a)"])
+    assert await taken_up(grants_in(store)) == ["Edit(/a)"]
+
+
+@pytest.mark.requirement("store.grants")
+async def test_while_the_store_is_away_nothing_is_known_and_nothing_fails(tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        store = ValkeyStore(server.url, "")
+        grants = grants_in(store)
+        await grants.add(ada(), ["Edit(/a)"])
+        assert await taken_up(grants) == ["Edit(/a)"]
+        server.stop()
+        assert await taken_up(grants) == []
+        await grants.add(ada(), ["Edit(/b)"])
+        await store.aclose()
