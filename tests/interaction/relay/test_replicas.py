@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -35,8 +34,8 @@ async def two(
     entry: Json,
     other_entry: Json | None = None,
     stores: tuple[Store, Store] | None = None,
-    settings: Json | None = None,
-    **client: Any,
+    capabilities: Json | None = None,
+    **settings: Json,
 ) -> AsyncGenerator[tuple[WireClient, WireClient]]:
     """The same client at two replicas, the second one with an entry of its own perhaps."""
     shared = MemoryStore()
@@ -45,13 +44,13 @@ async def two(
         folder.mkdir()
     one, other = (Replica(name, store, (b"k" * 32,)) for name, store in zip("ab", stores or (shared,) * 2, strict=True))
     async with (
-        network(folders[0], {"up": entry}, replica=one, settings=settings or {}) as first,
-        first.client("modern", "ada", **client) as here,
+        network(folders[0], {"up": entry}, replica=one, settings=settings) as first,
+        first.client("modern", "ada", capabilities=capabilities) as here,
     ):
         await here.listed("tools")  # the room of the upstream is made by the first who comes
         async with (
-            network(folders[1], {"up": other_entry or entry}, replica=other, settings=settings or {}) as second,
-            second.client("modern", "ada", **client) as there,
+            network(folders[1], {"up": other_entry or entry}, replica=other, settings=settings) as second,
+            second.client("modern", "ada", capabilities=capabilities) as there,
         ):
             await there.listed("tools")
             yield here, there
@@ -183,7 +182,7 @@ async def test_calls_of_a_client_are_counted_over_all_replicas_and_by_each_while
     most = 5
     with valkey_server(tmp_path) as server:
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
-        async with two(tmp_path, remote("modern"), stores=stores, settings={"limits": {"callsPerMinute": most}}) as (
+        async with two(tmp_path, remote("modern"), stores=stores, limits={"callsPerMinute": most}) as (
             here,
             there,
         ):
