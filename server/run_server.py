@@ -15,13 +15,8 @@ import anyio
 from server.app import App
 from server.settings import SettingsReport
 from server.store.replica import Replica, lone_replica, read_replica
-from server.transports.http_options import (
-    HttpOptions,
-    open_socket,
-    read_state_keys,
-    read_store_password,
-    read_tokens,
-)
+from server.transports.credentials import read_state_keys, read_store_password, read_tokens
+from server.transports.http_options import HttpOptions, open_socket
 from server.transports.stdio import serve_stdio
 from server.watchdog import Watchdog
 from tools.contract.permission_subjects import Kind

@@ -48,7 +48,7 @@ from server.settings.tree import Tree, leaves
 from server.settings.upstream_entries import alias_of
 from server.settings.variable_expansion import variables_in
 from server.settings_display import command_text, describe_entry, shown_difference, shown_value
-from server.transports.http_options import VARIABLE as TOKEN_VARIABLE
+from server.transports.credentials import VARIABLE as TOKEN_VARIABLE
 from server.upstreams.connection import UpstreamState
 from server.upstreams.proxy import STATUS_URI
 from server.upstreams.wire.transports import INHERITED

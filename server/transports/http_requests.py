@@ -26,6 +26,7 @@ from server.json_rpc import ID_IS_TAKEN, Json, Request, RequestId, error_of, rea
 from server.transports.lines import refusal_of_unreadable
 
 CLAIM = "coretools-mcp.claim"  # where a request carries its claim on its way through the SDK
+OPEN_REQUEST = "coretools-mcp.open-request"  # where a request carries the scope that ends it
 MOST_BEFORE_DATA = 1_024  # bytes of an event before what it says
 SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
 SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."

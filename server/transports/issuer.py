@@ -32,7 +32,7 @@ from server.oauth_requests import LongAnswerError, NoAnswerError, exchange, is_s
 from server.principals import Principal, TokenRefusedError
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
-from server.transports.http_options import digest_of, read_secret, rights_for
+from server.transports.credentials import digest_of, read_secret, rights_for
 from tools.permissions.rights import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from server.store.memory import MemoryStore
 from server.store.replica import Replica, lone_replica, read_replica
 from server.store.sqlite import SqliteStore
 from server.store.valkey import ValkeyStore
-from server.transports.http_options import read_state_keys
+from server.transports.credentials import read_state_keys
 from tests.settings_cases import refusal
 from tests.valkey_servers import ValkeyServer, valkey_server
 

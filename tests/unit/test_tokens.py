@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from server.settings import SettingsError, TokenSource
-from server.transports.http_options import VARIABLE, VARIABLE_NAME, read_tokens
+from server.transports.credentials import VARIABLE, VARIABLE_NAME, read_tokens
 
 FIRST, SECOND = "first-token-" + "a" * 20, "second-token-" + "b" * 20
 

@@ -19,8 +19,9 @@ import uvicorn
 from server.app import App
 from server.settings import load_settings
 from server.settings.models import HttpSettings, IssuerSettings
+from server.transports.credentials import Tokens
 from server.transports.http import http_app
-from server.transports.http_options import HttpOptions, Tokens, open_socket
+from server.transports.http_options import HttpOptions, open_socket
 from server.transports.http_sessions import ENDED_AT_ONCE, BoundedSessions
 from server.transports.issuer import Issuer
 from server.transports.slow_clients import ClientConnection
