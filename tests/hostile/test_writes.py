@@ -69,7 +69,9 @@ async def unprivileged(root: Path, umask: int = 0o077) -> AsyncGenerator[Client]
     """A client of a server that may do only what a common user may."""
     arguments = server_arguments(root, None)
     command = ["-P", "-W", "error", str(SERVER), f"{umask:o}", *arguments[arguments.index("serve") :]]
-    parameters = StdioServerParameters(command=sys.executable, args=command, env={"HOME": str(root)})
+    parameters = StdioServerParameters(
+        command=sys.executable, args=command, env={"HOME": str(root), "XDG_STATE_HOME": str(root.parent / "state")}
+    )
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
         yield client
 
