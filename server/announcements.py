@@ -112,6 +112,7 @@ MOST_STREAMS = 10_000  # of all clients (ours)
 
 TELL_SECONDS = 10.0  # how long a session may take to hear of a change
 CHANNEL = "lists"  # of the store, on which replicas tell each other of changes
+AGAIN_SECONDS = 1.0  # after which a change is told to the other replicas once more (ours)
 SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists
 
 ListKind = Literal["tools", "prompts", "resources"]
@@ -130,6 +131,7 @@ class Announcements:
         self._replica = replica
         self._sessions = sessions
         self._changed: set[ListKind] = set()
+        self._untold: set[ListKind] = set()  # of which the other replicas have to hear yet
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
@@ -151,22 +153,28 @@ class Announcements:
         for kind in sorted(changed):
             tasks.start_soon(self.tell, kind, list(self._sessions()))
         if self._replica.store.is_shared:
-            tasks.start_soon(self._tell_replicas, sorted(changed))
+            is_telling, self._untold = bool(self._untold), self._untold | changed
+            if not is_telling:
+                tasks.start_soon(self._tell_replicas)
 
-    async def _tell_replicas(self, kinds: Sequence[ListKind]) -> None:
-        with suppress(StoreAwayError):  # once it is back, they take everything for changed
-            for kind in kinds:
+    async def _tell_replicas(self) -> None:
+        while self._untold:
+            kind = min(self._untold)
+            self._untold.discard(kind)  # it may change once more meanwhile
+            try:
                 await self._replica.store.publish(CHANNEL, f"{kind} {self._replica.name}")
+            except StoreAwayError:
+                self._untold.add(kind)
+                await anyio.sleep(AGAIN_SECONDS)  # until they hear of it: their own connections may have no gap
 
     async def follow_replicas(self) -> None:
         """Tell who listens here of changes at other replicas, for ever."""
         async with aclosing(self._replica.store.subscribe(CHANNEL)) as messages:
-            is_first = True
             async for text in messages:
                 kind, _, replica = (text or "").partition(" ")
-                has_gap, is_first = text is None and not is_first, False
                 for name, (event, _) in _TOLD.items():
-                    if has_gap or (name == kind and replica != self._replica.name):
+                    # Where some may have been missed, all lists may have changed.
+                    if text is None or (name == kind and replica != self._replica.name):
                         await self._bus.publish(event)
 
     async def tell(self, kind: ListKind, sessions: Sequence[ServerSession]) -> None:

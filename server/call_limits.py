@@ -59,12 +59,12 @@ class CallLimits:
             others = "This client has" if key else "Clients without a token have"
             told = f"{others} {usage.at_work} calls at work, which is the most at once (limits.callsAtOnce)"
             return self._refused(ctx, f"{told}. This one was not done: wait for their answers, and call again.")
-        wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._wait_for_all(key)
-        if wait:
-            told = f"more than {self._per_minute} calls in a minute (limits.callsPerMinute)"
-            return self._refused(ctx, f"This was not done: {told}. Call again in {math.ceil(wait)} s.", wait)
         usage.at_work += 1
         try:
+            wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._wait_for_all(key)
+            if wait:
+                told = f"more than {self._per_minute} calls in a minute (limits.callsPerMinute)"
+                return self._refused(ctx, f"This was not done: {told}. Call again in {math.ceil(wait)} s.", wait)
             return await call_next(ctx)
         finally:
             usage.at_work -= 1

@@ -71,6 +71,7 @@ class MemoryStore:
             try:
                 stream.send_nowait(text)
             except anyio.WouldBlock:
+                self._subscribers[channel].discard(stream)
                 stream.close()  # it is told that it has missed some
 
     async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:

@@ -22,7 +22,9 @@ class Replica:
 
     name: str  # as people know it, and after that what no other process has had
     store: Store = field(default_factory=MemoryStore)
-    secrets: Sequence[bytes] = ()  # those of `http.stateKeys`, the one that seals first; none where nothing is shared
+    secrets: Sequence[bytes] = field(
+        default=(), repr=False
+    )  # those of `http.stateKeys`, the one that seals first; none where nothing is shared
 
     def keys_for(self, purpose: str) -> list[bytes]:
         """What seals and opens for one purpose alone; a key that ends with the process where no replica has the same.
@@ -60,7 +62,7 @@ def _store(url: str, password: str) -> Store:
 
         path = os.path.expanduser(place)
         if not os.path.isabs(path):
-            raise SettingsError([f"store.url: '{place}' is no absolute path. Begin it with / or ~/."])
+            raise SettingsError([f"store.url: '{place}' is not an absolute path. Begin it with / or ~/."])
         return SqliteStore(path)
     try:
         from server.store.valkey import ValkeyStore  # noqa: PLC0415 - only where it is chosen; it takes 80 ms
@@ -72,4 +74,4 @@ def _store(url: str, password: str) -> Store:
     try:
         return ValkeyStore(url, password)
     except ValueError:
-        raise SettingsError(["store.url has no port that there can be. Name one from 1 to 65535."]) from None
+        raise SettingsError(["store.url: the port is out of range. Use one from 1 to 65535."]) from None

@@ -193,6 +193,48 @@ async def test_calls_of_a_client_are_counted_over_all_replicas_and_by_each_while
                 assert most <= await let_in(here, there) < 2 * most  # the next minute may begin in between
 
 
+class SlowStore(MemoryStore):
+    """Counts once it is let."""
+
+    is_shared = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.may_count = anyio.Event()
+
+    async def add(self, key: str, count: int, seconds: float) -> int:
+        self.waiting += 1
+        await self.may_count.wait()
+        return await super().add(key, count, seconds)
+
+    async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
+        del channel
+        yield None
+        await anyio.sleep_forever()
+
+
+@pytest.mark.requirement("store.limits")
+async def test_calls_that_wait_for_the_store_count_among_those_at_work(remote: Entry, tmp_path: Path) -> None:
+    slow = SlowStore()
+    limits: Json = {"callsPerMinute": 100, "callsAtOnce": 1}
+    refused: list[Json] = []
+    async with two(tmp_path, remote("modern"), stores=(slow, slow), limits=limits) as (here, _):
+
+        async def call() -> None:
+            result = await here.call("up__whoami")
+            if result.get("isError"):
+                refused.append(result)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(call)
+            await until(lambda: slow.waiting + len(refused) == 4)
+            slow.may_count.set()
+    assert len(refused) == 3
+    assert "limits.callsAtOnce" in refused[0]["content"][0]["text"]
+
+
 @pytest.mark.requirement("store.lists")
 async def test_who_listens_at_one_replica_hears_that_a_list_of_the_other_one_has_changed(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
