@@ -31,10 +31,9 @@ from mcp_types import INTERNAL_ERROR, SubscriptionsListenRequestParams, Subscrip
 
 from server.principals import principal_of
 from server.sdk_seams import RequestContext
-from tools.contract.errors import ToolErrorType
-
 from server.store.contract import StoreAwayError
 from server.store.replica import Replica
+from tools.contract.errors import ToolErrorType
 
 _STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
 
