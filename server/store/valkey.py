@@ -6,6 +6,7 @@ a whole; nothing is sent twice.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, TypeVar, cast
@@ -17,6 +18,8 @@ from valkey.asyncio import BlockingConnectionPool, SSLConnection, Valkey
 from valkey.asyncio.connection import Connection
 
 from server.store.contract import ABSENT, Availability, StoreAwayError, Versioned, new_version
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -30,12 +33,17 @@ _PREFIX = "coretools:"  # before every key: others may use the database too
 _GENERATION = f"{_PREFIX}generation"
 _VERSION_CHARS = len(new_version())  # a value is kept behind its version
 
+# A server that came back from a snapshot, or a copy that took over, has forgotten something and not the name of the
+# generation; so has one that evicts keys, as most managed ones do.
 _CLAIM = """
-local generation = redis.call('GET', KEYS[2])
-if not generation then
-    generation = ARGV[3]
-    redis.call('SET', KEYS[2], generation)
+local name = redis.call('GET', KEYS[2])
+if not name then
+    name = ARGV[3]
+    redis.call('SET', KEYS[2], name)
 end
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local evicted = string.match(redis.call('INFO', 'stats'), 'evicted_keys:(%d+)')
+local generation = name .. '-' .. run .. '-' .. evicted
 if generation ~= ARGV[2] then return generation end
 if redis.call('SET', KEYS[1], ARGV[3], 'NX', 'PX', ARGV[1]) then return 'taken' end
 return ''
@@ -80,6 +88,7 @@ class ValkeyStore:
             socket_timeout=ANSWER_SECONDS,
             socket_connect_timeout=ANSWER_SECONDS,
             decode_responses=True,
+            encoding_errors="replace",  # what is no text is not ours
             **over_tls,
         )
         self._client = cast("Any", Valkey(connection_pool=self._pool))
@@ -94,6 +103,11 @@ class ValkeyStore:
     async def _claimed(self, key: str, seconds: float, generation: str) -> str:
         said = str(await self._script(_CLAIM, (key, _GENERATION), _milliseconds(seconds), generation, new_version()))
         if said not in ("", "taken"):
+            if self.generation not in ("", said):
+                logger.warning(
+                    "the store (store.url) was restarted, emptied, or has evicted keys (maxmemory-policy has to be "
+                    "noeviction), so what users were asked before is asked again"
+                )
             self.generation = said
         return said
 

@@ -96,6 +96,74 @@ async def test_what_was_claimed_before_a_server_came_back_empty_is_never_claimed
             await store.aclose()
 
 
+@pytest.mark.requirement("store.forgotten")
+async def test_what_was_claimed_since_the_snapshot_that_a_server_came_back_from_is_never_claimed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with valkey_server(tmp_path) as server:
+        store = ValkeyStore(server.url, "")
+        await store.start()
+        before = store.generation
+        assert await store.claim("before the snapshot", 60, before)
+        assert server.command("SAVE").startswith(b"+OK")
+        assert await store.claim("after it", 60, before)
+        await server.restart()
+        for key in ("before the snapshot", "after it"):
+            assert not await store.claim(key, 60, before)
+        assert "asked again" in caplog.text
+        assert not await store.claim("before the snapshot", 60, store.generation)
+        assert await store.claim("asked since", 60, store.generation)
+        await store.aclose()
+
+
+@pytest.mark.requirement("store.forgotten")
+@pytest.mark.parametrize("policy", ["volatile-lru", "allkeys-lru"])
+async def test_what_a_server_has_evicted_is_never_claimed_again(tmp_path: Path, policy: str) -> None:
+    with valkey_server(tmp_path, "--maxmemory-policy", policy) as server:
+        store = ValkeyStore(server.url, "")
+        await store.start()
+        before = store.generation
+        assert await store.claim("spent", 60, before)
+        server.command("CONFIG", "SET", "maxmemory", "1")
+        await store.get("spent")
+        server.command("CONFIG", "SET", "maxmemory", "0")
+        assert await store.get("spent") is None
+        assert not await store.claim("spent", 60, before)
+        assert await store.claim("asked since", 60, store.generation)
+        await store.aclose()
+
+
+@pytest.mark.requirement("store.strangers")
+async def test_what_others_write_under_our_names_is_no_text_or_of_another_type_and_ends_nothing(
+    valkey: ValkeyServer,
+) -> None:
+    store, heard = ValkeyStore(valkey.url, ""), list[str | None]()
+    await store.start()
+    valkey.command("SET", "coretools:bytes", r'"\xff\xfe"')
+    valkey.command("LPUSH", "coretools:list", "element")
+    assert await store.get("bytes") is not None
+    assert await store.put("bytes", "value", 60, if_version="0" * 16) is None
+    with pytest.raises(StoreAwayError, match="cannot be used"):
+        await store.get("list")
+    with pytest.raises(StoreAwayError, match="cannot be used"):
+        await store.add("bytes", 1, 60)
+
+    async def listen() -> None:
+        async with aclosing(store.subscribe("lists")) as messages:
+            async for text in messages:
+                heard.append(text)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        await until(lambda: heard == [None])
+        valkey.command("PUBLISH", "coretools:lists", r'"\xff"')
+        await store.publish("lists", "tools")
+        await until(lambda: len(heard) == 3)
+        tasks.cancel_scope.cancel()
+    assert heard[-1] == "tools"
+    await store.aclose()
+
+
 @pytest.mark.requirement("store.away")
 async def test_a_server_that_says_nothing_is_not_waited_for_longer_than_its_time(valkey: ValkeyServer) -> None:
     async with silent_way(valkey.port) as (port, is_silent):
