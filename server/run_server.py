@@ -14,6 +14,7 @@ import anyio
 
 from server.app import App
 from server.settings import SettingsReport
+from server.settings.models import Settings
 from server.store.replica import Replica, lone_replica, read_replica
 from server.transports.http_options import (
     HttpOptions,
@@ -65,8 +66,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
         from server.transports.issuer import read_issuer  # noqa: PLC0415 - few have one
 
         issuer = read_issuer(settings.http.oauth, os.environ)
-    state_keys = read_state_keys(settings.http.state_keys, os.environ)
-    replica = read_replica(settings.store, read_store_password(settings.store.password, os.environ), state_keys)
+    replica = network_replica(settings)
     if replica.secrets and not replica.store.is_shared:
         logger.warning(
             "http.stateKeys are given and store.url is memory:, so each replica goes on with its own questions alone: "
@@ -105,6 +105,16 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
             )
 
         return anyio.run(_serve, report, transport, watchdog, replica, serve_network, stop)
+
+
+def network_replica(settings: Settings) -> Replica:
+    """The replica that a server on the network is with these settings and this environment.
+
+    Raises:
+        SettingsError: A key or the password cannot be read, or the store is of a kind that cannot be used here.
+    """
+    state_keys = read_state_keys(settings.http.state_keys, os.environ)
+    return read_replica(settings.store, read_store_password(settings.store.password, os.environ), state_keys)
 
 
 def _observation(*, has_metrics: bool) -> Observation | None:

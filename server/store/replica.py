@@ -24,6 +24,11 @@ class Replica:
     store: Store = field(default_factory=MemoryStore)
     secrets: Sequence[bytes] = ()  # those of `http.stateKeys`, the one that seals first; none where nothing is shared
 
+    @property
+    def shares_secrets(self) -> bool:
+        """Whether there is a store that others use, too, and keys to seal what is put there."""
+        return self.store.is_shared and bool(self.secrets)
+
     def keys_for(self, purpose: str) -> list[bytes]:
         """What seals and opens for one purpose alone; a key that ends with the process where no replica has the same.
 
