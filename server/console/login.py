@@ -25,8 +25,8 @@ from server.settings.models import OAuthSettings
 from server.settings.upstream_entries import UpstreamEntry
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connection import Upstream, UpstreamState
-from server.upstreams.login.login import Login, LoginAttempt, LoginStoreAwayError
-from server.upstreams.login.login_store import LoginStore, login_store
+from server.upstreams.login.login import Login, LoginAttempt, LoginStoreAwayError, login_store
+from server.upstreams.login.login_store import LoginStore
 from server.upstreams.login.token_store import StoredLogin, TokenStoreError
 from server.upstreams.wire.peer import LoginError
 from tools.contract.display import visible_line

@@ -212,8 +212,7 @@ class UpstreamPool:
         if oauth is not None and not oauth.enabled:
             return None
         from server.settings.models import OAuthSettings  # noqa: PLC0415 - with the first remote server
-        from server.upstreams.login.login import Login  # noqa: PLC0415
-        from server.upstreams.login.login_store import login_store  # noqa: PLC0415
+        from server.upstreams.login.login import Login, login_store  # noqa: PLC0415
 
         store = self._login_store = self._login_store or login_store(how.replica, how.state_folder, how.storage)
         if store is None:

@@ -148,7 +148,7 @@ def _login_options(
     if is_network and public_url is not None:
         from server.upstreams.login.connect_pages import ConnectPages  # noqa: PLC0415 - few have it
 
-        pages = ConnectPages(public_url)
+        pages = ConnectPages(public_url, replica.place if replica.shares_secrets else "")
     return LoginOptions(
         replica,
         folder,

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -20,6 +20,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToke
 from pydantic import AnyUrl, ValidationError
 
 from server.settings.models import OAuthSettings
+from server.store.replica import Replica
 from server.upstreams.login.authorization_server import (
     AuthorizationRequest,
     AuthorizationServer,
@@ -32,8 +33,8 @@ from server.upstreams.login.authorization_server import (
     wanted_scopes,
 )
 from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
-from server.upstreams.login.login_store import LoginsAwayError, LoginStore, Release
-from server.upstreams.login.token_store import StoredLogin, TokenStoreError, key_of
+from server.upstreams.login.login_store import FileLogins, LoginsAwayError, LoginStore, Release
+from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError, key_of
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
 
@@ -91,6 +92,15 @@ class LoginAttempt:
             raise ValueError("another login's")
         self.redirect.parameters = dict(parameters)
         self.redirect.arrived.set()
+
+
+def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
+    """Where logins are: in the store, where the replica shares one and has keys, else on this machine, if at all."""
+    if not replica.shares_secrets:
+        return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
+    from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - few have replicas
+
+    return SharedLogins(replica)
 
 
 class Login:
@@ -322,7 +332,8 @@ class Login:
                 if client is None:
                     client = await self._servers.register(server, listener.uri, scopes)
                     client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
-                request = self._servers.authorization_request(server, client, listener.uri, scopes)
+                prefix = listener.state_prefix
+                request = self._servers.authorization_request(server, client, listener.uri, scopes, prefix)
                 record = self._record_for(server, client, scopes, record)
                 # A login that there is counts until this one is done, with the registration that it belongs to.
                 if before is None or before.token is None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
-from server.store.replica import Replica
 from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError
 from tools.contract.threads import THREADS
 
@@ -85,12 +84,3 @@ class FileLogins:
             unlock()
 
         return release
-
-
-def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """Where logins are: in the store, where the replica shares one and has keys, else on this machine, if at all."""
-    if not replica.shares_secrets:
-        return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
-    from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - few have replicas
-
-    return SharedLogins(replica)

@@ -177,6 +177,9 @@ class Scene:
         self.others: dict[str, Any] = {}
         self.proxy: dict[str, Any] = {"loginPort": self.port}
         self.principals: tuple[str, ...] = ()  # who has a token of ours over HTTP
+        self.http: dict[str, Any] = {}
+        self.store: dict[str, Any] = {}  # what replicas share it in
+        self.variables: dict[str, str] = {}  # of the environment of ours
         self.heard: list[str] = []
         self._folder = folder
         self._tabs = folder / "tabs"
@@ -186,7 +189,8 @@ class Scene:
         """The settings of ours, as they are to be now."""
         servers = {ALIAS: self.entry, **self.others}
         tokens = {name: {"env": "TOKEN"} for name in self.principals}
-        settings = {"mcpServers": servers, "proxy": self.proxy, "http": {"tokens": tokens}}
+        settings = {"mcpServers": servers, "proxy": self.proxy, "http": {"tokens": tokens, **self.http}}
+        settings |= {"store": self.store} if self.store else {}
         return write_config(self._folder, settings)
 
     @property
@@ -198,7 +202,7 @@ class Scene:
     def environment(self) -> dict[str, str]:
         """The environment of commands, whose browser has a person."""
         browser = f"{sys.executable} {BROWSER} {self._tabs} %s"
-        return {**os.environ, "BROWSER": browser, "DISPLAY": ":0"}
+        return {**os.environ, "BROWSER": browser, "DISPLAY": ":0", **self.variables}
 
     def command(self, *arguments: str) -> list[str]:
         """A command line of ours with these settings."""
