@@ -1,4 +1,7 @@
-"""`coretools-mcp login` and `logout`: a person logs in to a server behind us, and out again."""
+"""`coretools-mcp login` and `logout`: a person logs in to a server behind us, and out again.
+
+Where replicas share logins, they are those of the replicas, so a terminal needs the same keys.
+"""
 
 from __future__ import annotations
 

@@ -108,8 +108,9 @@ async def test_a_login_that_stands_under_the_name_of_another_or_is_damaged_is_no
         await logins.write(login)
     database = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     own, other = (f"logins:{key_of(each.resource, each.principal)}" for each in (LOGIN, bob))
-    for statement in ("(SELECT value FROM held WHERE key = ?)", "?"):
-        database.execute(f"UPDATE held SET value = {statement} WHERE key = ?", (own, other))
+    (sealed,) = database.execute("SELECT value FROM held WHERE key = ?", (own,)).fetchone()
+    for value in (sealed, sealed[:-9], "text"):
+        database.execute("UPDATE held SET value = ? WHERE key = ?", (value, other))
         with pytest.raises(TokenStoreError, match="damaged"):
             await logins.read(bob.resource, bob.principal)
     database.close()

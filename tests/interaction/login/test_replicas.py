@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -17,9 +18,12 @@ import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.conformance.login_client import free_port
 from tests.fork_server import forked
 from tests.harness import server_arguments, speaking
-from tests.interaction.login.scene import ALIAS, HANDSHAKE, LIFE, Scene, text_of
+from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, Scene, text_of, visit
+from tests.interaction.login.test_connect_pages import TOKENS, log_in
+from tests.interaction.network.wires import connection, modern, modern_headers, post
 from tests.interaction.raw_clients import wait_until_past
 from tests.interaction.replicas.scene import KEY, SERVING, Program
 from tests.valkey_servers import ValkeyServer, valkey_server
@@ -39,18 +43,22 @@ class Replicas:
         self._scene, self._folder, self._stack = scene, folder, stack
         self.programs: dict[str, Program] = {}
 
-    def start(self, name: str) -> None:
-        words = server_arguments(None, self._scene.config, "--transport", "http", "--port", "0")
+    def start(self, name: str, port: int = 0) -> None:
+        words = server_arguments(None, self._scene.config, "--transport", "http", "--port", str(port))
         variables = {**self._scene.variables, "XDG_STATE_HOME": str(self._folder / name)}
         program = Program([sys.executable, *forked(words)], self._folder / f"{name}.log", variables)
         program.start()
         self._stack.callback(program.end, signal.SIGKILL)
         self.programs[name] = program
 
+    async def url(self, name: str) -> str:
+        """Where it listens, once it does."""
+        return (await anyio.to_thread.run_sync(self.programs[name].said, SERVING))[1]
+
     @asynccontextmanager
     async def client(self, name: str) -> AsyncGenerator[Client]:
         """A client of one of them."""
-        url = (await anyio.to_thread.run_sync(self.programs[name].said, SERVING))[1]
+        url = await self.url(name)
         async with speaking(HANDSHAKE, streamable_http_client(f"{url}/mcp")) as client:
             yield client
 
@@ -204,3 +212,48 @@ async def test_a_token_that_came_while_the_store_was_away_is_used_by_all_once_it
         assert text_of(await scene.call(first)) == "hello"
     assert (scene.server.refreshes, scene.server.reuses) == (1, 0)
     assert len(scene.tabs) == 1
+
+
+@pytest.mark.requirement("login.replicas-links")
+async def test_a_call_that_is_answered_at_another_replica_goes_on_with_the_login_that_was_begun_at_the_first(
+    scene: Scene, replicas: Replicas
+) -> None:
+    port = free_port()
+    scene.http |= {"publicUrl": f"http://127.0.0.1:{port}", "tokens": {name: {"env": name} for name in TOKENS}}
+    scene.store |= {"replica": "r1"}
+    scene.variables |= TOKENS
+    await scene.log_in()  # with it tools are listed
+    replicas.start("r1", port)
+    replicas.start("r2")
+    first, second = [await replicas.url(name) for name in NAMES]
+    call = {"name": ECHO, "arguments": {"text": "hello"}}
+
+    async def result_of(url: str, params: dict[str, Any]) -> dict[str, Any]:
+        message = modern(1, "tools/call", params, elicitation={"url": {}})
+        async with connection(url) as wire:
+            head = await post(
+                wire, "/mcp", message, {"Authorization": f"Bearer {TOKENS['ada']}"} | modern_headers(message)
+            )
+            return [answer async for answer in wire.messages(head)][-1]["result"]
+
+    asked, results = dict[str, Any](), list[dict[str, Any]]()
+    with anyio.fail_after(CEILING):
+        while asked.get("resultType") != "input_required":  # it still connects
+            asked = await result_of(first, call)
+    ((key, question),) = asked["inputRequests"].items()
+    link = question["params"]["url"]
+    assert link.startswith(f"{first}/connect/r1~")
+    yes = {"inputResponses": {key: {"action": "accept"}}, "requestState": asked["requestState"]}
+
+    async def answer() -> None:
+        results.append(await result_of(second, {**call, **yes}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer)
+        assert "You are logged in" in await log_in(link, first)
+    assert [each["content"][0]["text"] for each in results] == ["hello"]
+    assert scene.server.grants("authorization_code") == 2  # one is that of the operator
+    missed = await visit(f"{second}{link.removeprefix(first)}")
+    assert (missed.status_code, "Try again what led you to it" in missed.text) == (404, True)
+    missed = await visit(f"{second}/oauth/callback?code=x&state=r1~y")
+    assert (missed.status_code, "Try again what led you to the login" in missed.text) == (400, True)
