@@ -29,7 +29,7 @@ from server.settings.upstream_entries import UpstreamEntry
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connection import Upstream, UpstreamState
 from server.upstreams.login.login import Login, LoginAttempt, LoginStoreAwayError, login_store
-from server.upstreams.login.login_store import LoginStore
+from server.upstreams.login.login_store import LoginsAwayError, LoginStore
 from server.upstreams.login.token_store import StoredLogin, TokenStoreError
 from server.upstreams.wire.peer import LoginError
 from tools.contract.display import visible_line
@@ -243,6 +243,8 @@ def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awa
     async def run() -> int:
         try:
             return await work(login_store(replica, report.state_folder, report.settings.proxy.token_storage))
+        except LoginsAwayError as error:
+            raise Failure(str(error)) from None
         finally:
             await replica.store.aclose()
 

@@ -13,9 +13,12 @@ import pytest
 
 from server.store.replica import Replica
 from server.store.sqlite import SqliteStore
+from server.store.valkey import ValkeyStore
+from server.upstreams.login.login_store import LoginsAwayError
 from server.upstreams.login.shared_logins import SharedLogins
 from server.upstreams.login.token_store import TokenStoreError, key_of
 from tests.unit.test_token_store import KEY, LOGIN, SECRETS
+from tests.valkey_servers import valkey_server
 from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
@@ -115,6 +118,21 @@ async def test_a_login_that_stands_under_the_name_of_another_or_is_damaged_is_no
             await logins.read(bob.resource, bob.principal)
     database.close()
     assert await logins.remove(bob.resource, bob.principal)
+
+
+@pytest.mark.requirement("login.replicas-keys")
+async def test_what_is_no_text_in_the_store_ends_nothing(tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        store = ValkeyStore(server.url, "")
+        logins = SharedLogins(Replica("one-1", store, (OLD,)))
+        await logins.write(LOGIN)
+        for key, use in (("logins", logins.all), (f"logins:{key_of(*KEY)}", lambda: logins.read(*KEY))):
+            server.command("SET", f"coretools:{key}", '"\\xff\\xfe"')
+            with pytest.raises(LoginsAwayError):
+                await use()
+        server.command("FLUSHALL")
+        assert await logins.write(LOGIN) == await logins.read(*KEY) == LOGIN
+        await store.aclose()
 
 
 @pytest.mark.requirement("login.replicas-renewal")

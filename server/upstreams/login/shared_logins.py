@@ -98,15 +98,12 @@ class SharedLogins:
 
     async def all(self) -> list[StoredLogin | TokenStoreError]:
         found: list[StoredLogin | TokenStoreError] = []
-        try:
-            for key in await self._keys():
-                if (held := await self._do(self._store.get(_name(key)))) is not None:
-                    try:
-                        found.append(self._opened(key, held))
-                    except TokenStoreError as error:
-                        found.append(error)
-        except LoginsAwayError as error:
-            found.append(error)
+        for key in await self._keys():
+            if (held := await self._do(self._store.get(_name(key)))) is not None:
+                try:
+                    found.append(self._opened(key, held))
+                except TokenStoreError as error:
+                    found.append(error)
         return found
 
     async def stamp(self, resource: str, principal: str) -> object | None:
@@ -238,7 +235,7 @@ class SharedLogins:
     async def _do(self, work: Awaitable[T], stamp_of: str | None = None) -> T:
         try:
             return await work
-        except StoreAwayError:
+        except (StoreAwayError, ValueError):  # the latter where somebody else has put there what is no text
             self._watched.clear()  # an owner may have had no way to write
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)

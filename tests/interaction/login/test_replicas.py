@@ -178,7 +178,11 @@ async def test_without_the_store_tokens_count_on_and_are_not_renewed_and_with_it
         for refused in await calls(scene, clients):
             assert refused.is_error
             assert AWAY in text_of(refused)
-        assert AWAY in (await scene.run("logout", ALIAS)).stderr + (await scene.run("login", ALIAS)).stderr
+        for command in (("login", ALIAS), ("logout", ALIAS), ("logout", "other"), ("login", "--list")):
+            done = await scene.run(*command)
+            assert done.returncode != 0
+            assert "cannot be used now" in done.stderr
+            assert "There " not in done.stdout
         assert scene.server.refreshes == 0
         replicas.store.start()
         for client in clients:
