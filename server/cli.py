@@ -486,8 +486,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         names,
         "login",
         "log in to a server behind this one",
-        "It opens a browser at the server's authorization server, and keeps the login on this machine. Running servers "
-        "take it up by themselves.",
+        "It opens a browser at the server's authorization server, and keeps the login on this machine, or where "
+        "replicas share theirs. Running servers take it up by themselves.",
         is_shared=True,
     )
     logout = command(names, "logout", "end a login to a server behind this one", is_shared=True)

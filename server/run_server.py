@@ -14,6 +14,7 @@ import anyio
 
 from server.app import App
 from server.settings import SettingsReport
+from server.settings.models import Settings
 from server.store.replica import Replica, lone_replica, read_replica
 from server.transports.credentials import read_state_keys, read_store_password, read_tokens
 from server.transports.http_options import HttpOptions, open_socket
@@ -60,8 +61,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
         from server.transports.issuer import read_issuer  # noqa: PLC0415 - few have one
 
         issuer = read_issuer(settings.http.oauth, os.environ)
-    state_keys = read_state_keys(settings.http.state_keys, os.environ)
-    replica = read_replica(settings.store, read_store_password(settings.store.password, os.environ), state_keys)
+    replica = network_replica(settings)
     if replica.secrets and not replica.store.is_shared:
         logger.warning(
             "http.stateKeys are given and store.url is memory:, so each replica goes on with its own questions alone: "
@@ -69,8 +69,8 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
         )
     if replica.store.is_shared and not replica.secrets:
         logger.warning(
-            "store.url names a store and http.stateKeys are not given, so nothing is shared but how often clients "
-            "call: give the replicas a key"
+            "store.url names a store and http.stateKeys are not given, so only changes of lists are shared, and how "
+            "often clients call: give the replicas a key"
         )
     is_streamable = transport == "http"
     options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, is_streamable, issuer)
@@ -101,6 +101,16 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
             )
 
         return anyio.run(_serve, report, transport, watchdog, replica, serve_network, stop)
+
+
+def network_replica(settings: Settings) -> Replica:
+    """The replica that a server on the network is with these settings and this environment.
+
+    Raises:
+        SettingsError: A key or the password cannot be read, or the store is of a kind that cannot be used here.
+    """
+    state_keys = read_state_keys(settings.http.state_keys, os.environ)
+    return read_replica(settings.store, read_store_password(settings.store.password, os.environ), state_keys)
 
 
 def _observation(*, has_metrics: bool) -> Observation | None:

@@ -1,4 +1,7 @@
-"""`coretools-mcp login` and `logout`: a person logs in to a server behind us, and out again."""
+"""`coretools-mcp login` and `logout`: a person logs in to a server behind us, and out again.
+
+Where replicas share logins, they are those of the replicas, so a terminal needs the same keys.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit, urlunsplit
@@ -18,13 +22,15 @@ from server.console import EXIT_FAILED, Failure, UsageError, nearest
 from server.console.browser import open_in_browser
 from server.console.terminal import Spinner, note, show, show_table
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
-from server.run_server import until_signal
+from server.run_server import network_replica, until_signal
 from server.settings import SettingsReport
 from server.settings.models import OAuthSettings
 from server.settings.upstream_entries import UpstreamEntry
+from server.store.replica import Replica, lone_replica
 from server.upstreams.connection import Upstream, UpstreamState
-from server.upstreams.login.login import Login, LoginAttempt
-from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError
+from server.upstreams.login.login import Login, LoginAttempt, LoginStoreAwayError, login_store
+from server.upstreams.login.login_store import LoginsAwayError, LoginStore
+from server.upstreams.login.token_store import StoredLogin, TokenStoreError
 from server.upstreams.wire.peer import LoginError
 from tools.contract.display import visible_line
 from tools.contract.threads import THREADS
@@ -50,9 +56,10 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
         raise UsageError(f"--as has no use here, since {why}. Leave it out, or name one of http.tokens.")
     quiet_log(report.settings.log.level)
     only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))
+    replica = _replica(report)
 
     async def run() -> int:
-        app, spinner = App(only, "stdio"), Spinner()
+        app, spinner = App(only, "stdio", replica=replica), Spinner()
         async with app.running():
             async with spinner.running():
                 app.start_upstreams()
@@ -192,29 +199,28 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
     """Forget a login here, and have its tokens ended at the authorization server where that is possible."""
     named = next((each for each in report.entries if alias in (each.alias, each.name)), None)
     entry, alias = (None, alias) if named is None else (named.settings, named.alias)
-    folder = report.state_folder
-    found = [
-        each
-        for each in ([] if folder is None else TokenStore(folder, report.settings.proxy.token_storage).all())
-        if isinstance(each, StoredLogin) and each.alias == alias and each.principal == principal
-    ]
     whose = f" as {principal}" if principal else ""
     url = entry.endpoint if entry is not None else None
-    if folder is None or (not found and url is None):
-        sys.stdout.write(f"There is no login to {visible_line(alias)}{whose}.\n")
-        return 0
-    store = TokenStore(folder, report.settings.proxy.token_storage)
 
-    async def run() -> int:
+    async def end(store: LoginStore | None) -> int:
+        found = [
+            each.resource
+            for each in ([] if store is None else await store.all())
+            if isinstance(each, StoredLogin) and each.alias == alias and each.principal == principal
+        ]
+        if store is None or (not found and url is None):
+            sys.stdout.write(f"There is no login to {visible_line(alias)}{whose}.\n")
+            return 0
         is_removed = False
-        resources = [each.resource for each in found] or [url or ""]
-        for resource in resources:
+        for resource in found or [url or ""]:
             oauth = entry.oauth if entry is not None and entry.oauth is not None else OAuthSettings()
             login = Login(store, alias, resource, oauth, principal, report.settings.proxy.login_port)
             try:
                 is_removed |= await login.end()
             except TokenStoreError as error:
                 raise Failure(str(error)) from None
+            except LoginStoreAwayError as error:
+                raise Failure(f"the login to {alias} was not ended: {error.why}.") from None
             except LoginError as error:
                 is_removed = True
                 note(f"the tokens could not be ended at their authorization server: {visible_line(error.why)}")
@@ -222,13 +228,41 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
         sys.stdout.write(f"{told}\n")
         return 0
 
+    return _with_logins(report, end)
+
+
+def _replica(report: SettingsReport) -> Replica:
+    """That of a server on the network, where replicas share logins: a login at a terminal is theirs, too."""
+    settings = report.settings
+    is_shared = bool(settings.http.state_keys) and settings.store.url != "memory:"
+    return network_replica(settings) if is_shared else lone_replica()
+
+
+def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
+    """Run a command that works with the logins that are kept; there is no place for them without a state folder."""
+    replica = _replica(report)
+
+    async def run() -> int:
+        try:
+            return await work(login_store(replica, report.state_folder, report.settings.proxy.token_storage))
+        except LoginsAwayError as error:
+            raise Failure(str(error)) from None
+        finally:
+            await replica.store.aclose()
+
     return anyio.run(until_signal, run)
 
 
 def list_logins(report: SettingsReport, *, as_json: bool) -> int:
     """Every login that is kept here; those that cannot be read are told of."""
-    folder = report.state_folder
-    found = [] if folder is None else TokenStore(folder, report.settings.proxy.token_storage).all()
+
+    async def show_all(store: LoginStore | None) -> int:
+        return _show([] if store is None else await store.all(), as_json=as_json)
+
+    return _with_logins(report, show_all)
+
+
+def _show(found: Sequence[StoredLogin | TokenStoreError], *, as_json: bool) -> int:
     logins = [each for each in found if isinstance(each, StoredLogin)]
     if as_json:
         facts = [

@@ -346,7 +346,8 @@ this one by a page that is served there, on whatever machine they are."""
     ] = ()
     """Where keys stand that replicas of this server share, each a text of at least 32 characters that is known to \
 nobody else: a file (mode 0600) or an environment variable. With them each replica goes on with what another one has \
-asked. The first one seals, all of them open. Empty makes a key that ends with the process."""
+asked, and with its logins to other servers. The first one seals, all of them open. Empty makes a key that ends with \
+the process."""
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it ends."""
     drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
@@ -380,10 +381,11 @@ class StoreSettings(Section):
         ),
         Expected('"memory:", "sqlite:PATH", or "valkey://USER@HOST:PORT/DB" without a password in it'),
     ] = "memory:"
-    """Where replicas keep what they share: which answers have counted, what users allow from then on, and how often \
-each client has called. memory: is this process alone; sqlite:PATH is a file for several processes of one machine, \
-by an absolute path; valkey://USER@HOST:PORT/DB a Valkey or Redis server (valkeys:// over TLS), for which the extra \
-valkey is needed. Only a server on the network uses it, with http.stateKeys."""
+    """Where replicas keep what they share: which answers have counted, what users allow from then on, logins to other \
+servers, and how often each client has called. memory: is this process alone; sqlite:PATH is a file for several \
+processes of one machine, by an absolute path; valkey://USER@HOST:PORT/DB a Valkey or Redis server (valkeys:// over \
+TLS), for which the extra valkey is needed. Only a server on the network uses it. Without http.stateKeys it holds no \
+more than how often clients call, and which lists have changed."""
     password: StorePassword = Field(default_factory=StorePassword.model_construct)
     """The password of the Valkey server."""
     replica: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$"), Expected("a name of letters, digits and ._-")] = (

@@ -26,6 +26,16 @@ class Replica:
         default=(), repr=False
     )  # those of `http.stateKeys`, the one that seals first; none where nothing is shared
 
+    @property
+    def place(self) -> str:
+        """What it is called after a restart, too: as the balancer names it."""
+        return self.name.rpartition("-")[0]
+
+    @property
+    def shares_secrets(self) -> bool:
+        """Whether there is a store that others use, too, and keys to seal what is put there."""
+        return self.store.is_shared and bool(self.secrets)
+
     def keys_for(self, purpose: str) -> list[bytes]:
         """What seals and opens for one purpose alone; a key that ends with the process where no replica has the same.
 

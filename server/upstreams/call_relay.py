@@ -353,7 +353,12 @@ class Relay:
 
         if self._login_questions is None:
             has_pages = how.pages is not None
-            self._login_questions = LoginQuestions(self._seconds, is_local=how.is_local, has_pages=has_pages)
+            self._login_questions = LoginQuestions(
+                self._seconds,
+                is_local=how.is_local,
+                has_pages=has_pages,
+                has_replicas=how.replica.shares_secrets,
+            )
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
             await upstream.come_back()  # somebody has logged in by the command
             if not upstream.wants_login:

@@ -24,6 +24,8 @@ from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 
 MOST_ATTEMPTS = 64  # of which clients may still have the question
+ELSEWHERE_SECONDS = 60.0  # how long a login is waited for that another replica has asked for (ours)
+LOOK_SECONDS = 0.5  # between two looks for it (ours)
 PULSE_SECONDS = 5.0  # between two words of progress while the person is at it; clients give up calls that say nothing
 
 
@@ -34,9 +36,11 @@ class LoginQuestions:
         seconds: How long a person has to answer.
         is_local: Whether those are on this machine.
         has_pages: Whether logins begin at a page of ours, wherever they are.
+        has_replicas: Whether others may have asked, whose logins are ours, too.
     """
 
-    def __init__(self, seconds: float, *, is_local: bool, has_pages: bool) -> None:
+    def __init__(self, seconds: float, *, is_local: bool, has_pages: bool, has_replicas: bool) -> None:
+        self._has_replicas = has_replicas
         self._seconds = seconds
         self._is_local = is_local
         self._has_pages = has_pages
@@ -61,9 +65,11 @@ class LoginQuestions:
         """
         login, name = needed.login, str(exchange.carried.get("login", ""))
         attempt = self._attempts.get(name)
+        action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
         if attempt is not None:
-            action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
             await self._until_done(login, attempt, action, exchange)
+            return None
+        if name and self._has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):
             return None
         asked: Json = {"mode": "url", "url": "https://localhost", "message": ""}
         can_show = exchange.can_be_asked("elicitation/create", asked)
@@ -149,6 +155,18 @@ class LoginQuestions:
             pulse.cancel_scope.cancel()
         if attempt.problem:
             raise _failed(login, attempt.problem)
+
+
+async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
+    """Wait for a login that was begun at another replica; not for ever, since what became of it is not known here."""
+    is_made = False
+    async with anyio.create_task_group() as pulse:
+        pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
+        with anyio.move_on_after(ELSEWHERE_SECONDS):
+            while not (is_made := await login.is_complete()):  # noqa: ASYNC110 - another process makes it
+                await anyio.sleep(LOOK_SECONDS)
+        pulse.cancel_scope.cancel()
+    return is_made
 
 
 def _failed(login: Login, why: str) -> ToolError:

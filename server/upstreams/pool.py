@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from server.client_request import TOKEN_KEY, Exchange
 from server.settings import UpstreamSettings
+from server.store.replica import Replica
 from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.catalog.tools import UpstreamCall
 from server.upstreams.client_sessions import ClientSessions
@@ -28,6 +29,7 @@ from tools.permissions.tool_names import BETWEEN
 if TYPE_CHECKING:
     from server.upstreams.login.connect_pages import ConnectPages
     from server.upstreams.login.login import Login
+    from server.upstreams.login.login_store import LoginStore
     from tools.shell.brokered_starter import BrokeredStarter
 
 
@@ -68,7 +70,8 @@ async def bounded_gather(
 class LoginOptions:
     """How logins to upstreams are made and kept."""
 
-    state_folder: str
+    replica: Replica  # whose store has them, if that is shared and there are keys; the rest says where they are else
+    state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
     port: int = 18_809  # for redirects, where an entry names no other
     options: str = ""  # what a command needs to find the same settings
@@ -104,6 +107,8 @@ class UpstreamPool:
     ) -> None:
         self.logins = logins
         self.tasks: TaskGroup | None = None  # where the upstreams run
+        self._login_store: LoginStore | None = None  # with the first remote server
+        self._runs_logins = False
         self.catalog = ToolCatalog(registry, name_budget, reserved)
         self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each upstream that is started
         self.left_out = left_out or {}
@@ -207,10 +212,11 @@ class UpstreamPool:
         if oauth is not None and not oauth.enabled:
             return None
         from server.settings.models import OAuthSettings  # noqa: PLC0415 - with the first remote server
-        from server.upstreams.login.login import Login  # noqa: PLC0415
-        from server.upstreams.login.token_store import TokenStore  # noqa: PLC0415
+        from server.upstreams.login.login import Login, login_store  # noqa: PLC0415
 
-        store = TokenStore(how.state_folder, how.storage)
+        store = self._login_store = self._login_store or login_store(how.replica, how.state_folder, how.storage)
+        if store is None:
+            return None
         return Login(
             store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options, how.pages
         )
@@ -261,6 +267,9 @@ class UpstreamPool:
 
     def _start(self, upstreams: Iterable[Upstream], tasks: TaskGroup, audience: Audience) -> None:
         self._wait_until = anyio.current_time() + self._wait_seconds
+        if self._login_store is not None and not self._runs_logins:
+            self._runs_logins = True
+            tasks.start_soon(self._login_store.run, name="logins")
         upstreams, may_begin = list(upstreams), anyio.Event()
         if self._stored is not None and upstreams:
             self._recalled = anyio.Event()

@@ -134,9 +134,11 @@ class Dependencies:
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # makes whoever is told of what goes to upstreams
 
 
-def _login_options(report: SettingsReport, served_over: Literal["stdio", "network"]) -> LoginOptions | None:
+def _login_options(
+    report: SettingsReport, served_over: Literal["stdio", "network"], replica: Replica
+) -> LoginOptions | None:
     settings, folder = report.settings, report.state_folder
-    if folder is None:
+    if folder is None and not replica.shares_secrets:
         return None
     is_network, inputs = served_over == "network", report.inputs
     options = "" if inputs is None or inputs.cli is None else f" --settings {inputs.cli}"
@@ -146,8 +148,9 @@ def _login_options(report: SettingsReport, served_over: Literal["stdio", "networ
     if is_network and public_url is not None:
         from server.upstreams.login.connect_pages import ConnectPages  # noqa: PLC0415 - few have it
 
-        pages = ConnectPages(public_url)
+        pages = ConnectPages(public_url, replica.place if replica.shares_secrets else "")
     return LoginOptions(
+        replica,
         folder,
         settings.proxy.token_storage,
         settings.proxy.login_port,
@@ -181,7 +184,7 @@ class Proxy:
             on_offer=self._on_offer,
             on_updated=self._on_updated,
             left_out=report.left_out,
-            logins=_login_options(report, dependencies.served_over),
+            logins=_login_options(report, dependencies.served_over, dependencies.replica),
             reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
         )
         self.pool.written = report.written

@@ -223,9 +223,10 @@ class AuthorizationServerClient:
         client: OAuthClientInformationFull,
         redirect_uri: str,
         scopes: str | None,
+        state_prefix: str = "",
     ) -> AuthorizationRequest:
         """Where a person is sent to (RFC 6749, 4.1.1; RFC 7636)."""
-        verifier, state = secrets.token_urlsafe(64), secrets.token_urlsafe(32)
+        verifier, state = secrets.token_urlsafe(64), f"{state_prefix}{secrets.token_urlsafe(32)}"
         digest = hashlib.sha256(verifier.encode()).digest()
         asked = {
             "response_type": "code",

@@ -72,6 +72,8 @@ class CallbackListener:
 
     _open: ClassVar[dict[int, CallbackListener]] = {}
 
+    state_prefix = ""  # it is the same process that is come back to
+
     def __init__(self, port: int) -> None:
         self.uri = f"http://{HOST}:{port}{CALLBACK}"
         self._port = port

@@ -34,6 +34,7 @@ CALLBACK, CONNECT = "/oauth/callback", "/connect"
 COOKIE_SECONDS = 600  # longer than a person has at the authorization server
 
 _NOT_OPEN = "This link does not lead on: it was used already, or its time is over. Try again what led you to it."
+_NO_LOGIN = f"{NOT_OURS} Try again what led you to the login."
 _ELSEWHERE = "This login was begun in another browser. Go on there, or try again what led you here."
 _NO_COOKIE = (
     "This login goes on by the button on its page alone, in a browser that keeps cookies. Open the link anew, or try "
@@ -60,9 +61,11 @@ class ConnectPages:
 
     Args:
         public_url: The address at which people reach this server.
+        place: The name of this replica, by which a balancer finds it; empty where there are no others.
     """
 
-    def __init__(self, public_url: str) -> None:
+    def __init__(self, public_url: str, place: str = "") -> None:
+        self.state_prefix = f"{place}~" if place else ""  # of addresses and of what comes back
         self._base = public_url.rstrip("/")
         scheme, self._host, *_ = urlsplit(self._base)
         self._is_secure = scheme == "https"
@@ -83,7 +86,7 @@ class ConnectPages:
     @asynccontextmanager
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[str]:
         """Let one person in, and out again as `CallbackListener.expect` does. Gives the address to begin at."""
-        token = secrets.token_urlsafe(32)
+        token = f"{self.state_prefix}{secrets.token_urlsafe(32)}"
         self._links[_digest(token)] = self._states[state] = _OpenLogin(redirect)
         try:
             yield f"{self._base}{CONNECT}/{token}"
@@ -140,7 +143,7 @@ class ConnectPages:
         state, browser = parameters.get("state", ""), self._browser_of(request)
         login = self._states.get(state)
         if login is None:
-            return _shown(400, NOT_OURS)
+            return _shown(400, _NO_LOGIN)
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
             logger.warning("the answer to a login to %s came by another browser, and was not taken", redirect.alias)

@@ -10,11 +10,10 @@ import logging
 import secrets
 import shlex
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -22,6 +21,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToke
 from pydantic import AnyUrl, ValidationError
 
 from server.settings.models import OAuthSettings
+from server.store.replica import Replica
 from server.upstreams.login.authorization_server import (
     AuthorizationRequest,
     AuthorizationServer,
@@ -34,10 +34,10 @@ from server.upstreams.login.authorization_server import (
     wanted_scopes,
 )
 from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
+from server.upstreams.login.login_store import FileLogins, LoginsAwayError, LoginStore, Release
 from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError, key_of
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
-from tools.contract.threads import THREADS
 
 if TYPE_CHECKING:
     from server.upstreams.login.connect_pages import ConnectPages
@@ -54,6 +54,16 @@ LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has bee
 
 StoredT = TypeVar("StoredT")
 _FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that say this of a client
+
+
+class LoginStoreAwayError(AuthorizationServerDownError):
+    """The store that keeps the login cannot be used now: nothing is known of it, and nothing is done with it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the store that the replicas of this server share cannot be used now (store.url), and without it no login "
+            "is read, made, renewed or ended. What it keeps is left as it is: try again a little later"
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -85,6 +95,15 @@ class LoginAttempt:
         self.redirect.arrived.set()
 
 
+def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
+    """Where logins are: in the store, where the replica shares one and has keys, else on this machine, if at all."""
+    if not replica.shares_secrets:
+        return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
+    from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - few have replicas
+
+    return SharedLogins(replica)
+
+
 class Login:
     """The login of one principal to one upstream.
 
@@ -101,7 +120,7 @@ class Login:
 
     def __init__(
         self,
-        store: TokenStore,
+        store: LoginStore,
         alias: str,
         url: str,
         oauth: OAuthSettings,
@@ -154,7 +173,12 @@ class Login:
         record = self._record
         if record is None or record.token is None:
             if not self._is_read or await self.has_changed():
-                await self._read()
+                try:
+                    await self._read()
+                except LoginStoreAwayError:
+                    if not self.needs_person:
+                        raise
+                    return None  # the server may want no login
             record = self._record
             if record is None or record.token is None:
                 return None if self.needs_person else await self.renew(None)
@@ -163,7 +187,10 @@ class Login:
         if time.monotonic() > self._looked + LOOK_SECONDS:  # it may have been ended, or made anew
             self._looked = time.monotonic()
             if await self.has_changed():
-                await self._read()
+                try:
+                    await self._read()
+                except LoginStoreAwayError:
+                    return _header_of(record)
                 return await self.header()
         return _header_of(record)
 
@@ -241,9 +268,11 @@ class Login:
         return not set(named.split()) <= set((token.get(_ASKED) or "").split())
 
     async def has_changed(self) -> bool:
-        """Whether another process has written since this one has read."""
-        stamp = await THREADS.run(partial(self._store.stamp, self._resource, self.principal))
-        return stamp != self._stamp
+        """Whether another process has written since this one has read, as far as that is known."""
+        try:
+            return await self._store.stamp(self._resource, self.principal) != self._stamp
+        except LoginsAwayError:
+            return False
 
     async def begin(self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None) -> LoginAttempt | None:
         """Open a login for a person; `None` where another process has logged in meanwhile.
@@ -304,7 +333,8 @@ class Login:
                 if client is None:
                     client = await self._servers.register(server, listener.uri, scopes)
                     client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
-                request = self._servers.authorization_request(server, client, listener.uri, scopes)
+                prefix = listener.state_prefix
+                request = self._servers.authorization_request(server, client, listener.uri, scopes, prefix)
                 record = self._record_for(server, client, scopes, record)
                 # A login that there is counts until this one is done, with the registration that it belongs to.
                 if before is None or before.token is None:
@@ -421,11 +451,15 @@ class Login:
 
         Raises:
             TokenStoreError: It cannot be removed.
+            LoginStoreAwayError: The same, as the store is away.
             LoginError: It is forgotten here, but its tokens count on at the authorization server.
         """
         async with self._alone():  # or what another process is just renewing would come back
             record = await self._read_usable()
-            is_removed = await THREADS.run(partial(self._store.remove, self._resource, self.principal))
+            try:
+                is_removed = await self._store.remove(self._resource, self.principal)
+            except LoginsAwayError:
+                raise LoginStoreAwayError from None
         if record is not None and record.token is not None:
             server = _server_of(record)
             client = self._client_of(record, server)
@@ -462,39 +496,39 @@ class Login:
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[None]:
         """Keep other processes from renewing this login."""
-        lock, deadline = (
-            partial(self._store.try_lock, self._resource, self.principal),
-            anyio.current_time() + TURN_SECONDS,
-        )
-        release = await self._try_lock(lock)
-        while release is None:
+        deadline = anyio.current_time() + TURN_SECONDS
+        while (release := await self._try_lock()) is None:
             if anyio.current_time() > deadline:
                 raise AuthorizationServerDownError("another process renews this login, and does not come to an end")
             await anyio.sleep(POLL_SECONDS)
-            release = await self._try_lock(lock)
         try:
             yield
         finally:
-            release()
+            with anyio.CancelScope(shield=True):
+                await release()
 
-    @staticmethod
-    async def _try_lock(lock: Callable[[], Callable[[], None] | None]) -> Callable[[], None] | None:
+    async def _try_lock(self) -> Release | None:
         try:
             with anyio.CancelScope(shield=True):  # else it would be held by nobody
-                return await THREADS.run(lock)
+                return await self._store.lock(self._resource, self.principal)
+        except LoginsAwayError:
+            raise LoginStoreAwayError from None
         except TokenStoreError as error:
             # Without a place for locks, such as in a container that is read-only, nothing is shared.
             logger.info("other processes are not kept from a login: %s", error)
             return _no_lock
 
     async def _read(self) -> StoredLogin | None:
-        resource, principal = self._resource, self.principal
-        stamp = await THREADS.run(partial(self._store.stamp, resource, principal))
+        stamp = await self._stored(self._store.stamp(self._resource, self.principal))
         if self.is_unsaved and stamp == self._stamp:
             return self._record
         self._stamp, self.is_unsaved = stamp, False
         writes = self._writes
-        record = await self._stored(partial(self._store.read, resource, principal))
+        try:
+            record = await self._stored(self._store.read(self._resource, self.principal))
+        except LoginStoreAwayError:
+            self._stamp = object()  # it is looked at again
+            raise
         if writes != self._writes:
             return self._record  # what was written meanwhile is newer
         self._is_read = True
@@ -513,9 +547,15 @@ class Login:
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """What is kept, if it can be read: a new login takes the place of what cannot."""
+        """What is kept, if it can be read: a new login takes the place of what cannot.
+
+        Raises:
+            LoginStoreAwayError: It is not known.
+        """
         try:
             return await self._read()
+        except LoginStoreAwayError:
+            raise
         except LoginError as error:
             logger.warning("the login to %s that is kept cannot be used: %s", self.alias, error.why)
             return None
@@ -525,15 +565,25 @@ class Login:
         self._record, self.is_unsaved = record, False
         self._writes += 1
         try:
-            await THREADS.run(partial(self._store.write, record))
+            if await self._store.write(record) is None:  # somebody has logged in or out meanwhile, which counts
+                with suppress(LoginError):
+                    await self._read()
+                return
+        except LoginsAwayError:
+            self.is_unsaved = True
+            logger.warning("the login to %s is written down once the store (store.url) can be used", self.alias)
+            return
         except TokenStoreError as error:
             self.is_unsaved = True
             logger.error("the login to %s counts until this server ends: %s", self.alias, error)  # noqa: TRY400
-        self._stamp = await THREADS.run(partial(self._store.stamp, self._resource, self.principal))
+        with suppress(LoginsAwayError):
+            self._stamp = await self._store.stamp(self._resource, self.principal)
 
-    async def _stored(self, work: Callable[[], StoredT]) -> StoredT:
+    async def _stored(self, work: Awaitable[StoredT]) -> StoredT:
         try:
-            return await THREADS.run(work)
+            return await work
+        except LoginsAwayError:
+            raise LoginStoreAwayError from None
         except TokenStoreError as error:
             raise LoginError(str(error).rstrip(".").replace("ALIAS", self.alias)) from None
 
@@ -542,7 +592,7 @@ _ASKED = "coretools-mcp/asked"  # beside a token: the scopes that it was asked f
 _RESOURCE = "coretools-mcp/resource"  # beside the metadata: what the upstream calls itself in requests for tokens
 
 
-def _no_lock() -> None:
+async def _no_lock() -> None:
     """In place of what releases a lock."""
 
 

@@ -55,6 +55,7 @@ class StoredLogin:
         scopes: What was asked for, separated by spaces.
         token: Its answer (RFC 6749, 5.1); `None` before the first one, and after a grant was refused.
         expires_at: When the access token ends, in seconds since the epoch, if that is known.
+        version: Which one of a shared store it was made from; `None` where it is new, or kept in a file.
     """
 
     resource: str
@@ -66,6 +67,7 @@ class StoredLogin:
     scopes: str | None
     token: Json | None = field(repr=False)
     expires_at: float | None
+    version: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

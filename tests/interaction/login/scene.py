@@ -178,6 +178,9 @@ class Scene:
         self.proxy: dict[str, Any] = {"loginPort": self.port}
         self.principals: tuple[str, ...] = ()  # who has a token of ours over HTTP
         self.issuer: dict[str, Any] = {}  # whose tokens let in too
+        self.http: dict[str, Any] = {}
+        self.store: dict[str, Any] = {}  # what replicas share it in
+        self.variables: dict[str, str] = {}  # of the environment of ours
         self.heard: list[str] = []
         self._folder = folder
         self._tabs = folder / "tabs"
@@ -187,7 +190,9 @@ class Scene:
         """The settings of ours, as they are to be now."""
         servers = {ALIAS: self.entry, **self.others}
         tokens = {name: {"env": "TOKEN"} for name in self.principals}
-        settings = {"mcpServers": servers, "proxy": self.proxy, "http": {"tokens": tokens, "oauth": self.issuer}}
+        http = {"tokens": tokens, "oauth": self.issuer, **self.http}
+        settings = {"mcpServers": servers, "proxy": self.proxy, "http": http}
+        settings |= {"store": self.store} if self.store else {}
         return write_config(self._folder, settings)
 
     @property
@@ -199,7 +204,7 @@ class Scene:
     def environment(self) -> dict[str, str]:
         """The environment of commands, whose browser has a person."""
         browser = f"{sys.executable} {BROWSER} {self._tabs} %s"
-        return {**os.environ, "BROWSER": browser, "DISPLAY": ":0"}
+        return {**os.environ, "BROWSER": browser, "DISPLAY": ":0", **self.variables}
 
     def command(self, *arguments: str) -> list[str]:
         """A command line of ours with these settings."""

@@ -15,6 +15,7 @@ import pytest
 
 from server.settings.models import OAuthSettings
 from server.upstreams.login.login import Login
+from server.upstreams.login.login_store import FileLogins
 from server.upstreams.login.token_store import TokenStore
 from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Scene, redirect_of, text_of
 from tests.waiting import CEILING, until
@@ -125,7 +126,7 @@ async def test_a_person_of_an_issuer_is_logged_in_by_the_command_that_they_are_t
 ) -> None:
     scene.issuer = {"issuer": "https://login.example.com", "resource": "https://tools.example.com/mcp"}
     person = "https://login.example.com ada; touch 'here'"
-    store = TokenStore(str(tmp_path), "file")
+    store = FileLogins(TokenStore(str(tmp_path), "file"))
     told = Login(store, ALIAS, "https://up.example.com/mcp", OAuthSettings(), person, scene.port).command
     _, *arguments = shlex.split(told)
     assert arguments == ["login", ALIAS, "--as", person]

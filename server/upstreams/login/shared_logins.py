@@ -1,0 +1,255 @@
+"""The logins that the replicas of a server share, each sealed under a digest in their store.
+
+A refresh token that is used twice is taken for a stolen one, and who has got a new one may have died, or be unable to
+write it down. So a lock has no end by the clock of the store. It is taken away from its owner by who has seen it for
+LOCK_SECONDS without a change, and the store at work all the time: an owner who lives would have written by then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
+from typing import TypeVar
+
+import anyio
+from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
+from pydantic import TypeAdapter, ValidationError
+
+from server.store.contract import ABSENT, StoreAwayError, Versioned
+from server.store.replica import Replica
+from server.upstreams.login.login_store import LoginsAwayError, Release
+from server.upstreams.login.token_store import StoredLogin, TokenStoreError, key_of
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+LOCK_SECONDS = 20.0  # more than a renewal takes, which is ended after 15 s, with what it asks of the store (ours)
+LOOK_SECONDS = 1.0  # between two looks at whether a login was written, and at what is unfinished (ours)
+GAP_SECONDS = 5.0  # after which a lock may have changed unseen; more than a look at a silent store takes (ours)
+FORGOTTEN_SECONDS = 600.0  # after which nobody is expected to want a lock that was watched (ours)
+MOST_TRIES = 32  # to change the index while others do (ours)
+_INDEX = "logins"  # the key of the digests of all logins, separated by spaces
+
+
+@dataclass(slots=True)
+class _WatchedLock:
+    """A lock of another replica. Times are of the monotonic clock."""
+
+    version: str
+    since: float
+    last: float
+
+
+class SharedLogins:
+    """The logins in the store of a replica that has keys."""
+
+    def __init__(self, replica: Replica) -> None:
+        keys = replica.keys_for("logins")
+        self._replica, self._store = replica, replica.store
+        self._codec, self._first_codec = AESGCMRequestStateCodec(keys), AESGCMRequestStateCodec(keys[:1])
+        self._looks: dict[str, tuple[float, str | None]] = {}  # when, and the version then; `None` of a store away
+        self._unsaved: dict[str, StoredLogin] = {}  # what is not known to have been written
+        self._unreleased: dict[str, str] = {}  # versions of locks that are ours, and of no use any more
+        self._watched: dict[str, _WatchedLock] = {}
+
+    async def run(self) -> None:
+        is_sealed_anew = False
+        while True:
+            with suppress(LoginsAwayError):
+                for key, login in tuple(self._unsaved.items()):
+                    await self._save(key, login)
+                for key, version in tuple(self._unreleased.items()):
+                    await self._release(key, version)
+                for key, lock in tuple(self._watched.items()):
+                    if lock.last > lock.since + FORGOTTEN_SECONDS:
+                        del self._watched[key]
+                    else:
+                        await self._watch(key)
+                is_sealed_anew = is_sealed_anew or await self._seal_anew()
+            await anyio.sleep(LOOK_SECONDS)
+
+    async def read(self, resource: str, principal: str) -> StoredLogin | None:
+        key = key_of(resource, principal)
+        if (unsaved := self._unsaved.get(key)) is not None:
+            return unsaved
+        held = await self._do(self._store.get(_name(key)))
+        self._looks[key] = (time.monotonic(), ABSENT if held is None else held.version)
+        return None if held is None else self._opened(key, held)
+
+    async def write(self, login: StoredLogin) -> StoredLogin | None:
+        key = key_of(login.resource, login.principal)
+        self._unsaved[key] = login  # first: what is cancelled, or finds the store away, is gone on with by `run`
+        return await self._save(key, login)
+
+    async def remove(self, resource: str, principal: str) -> bool:
+        key = key_of(resource, principal)
+        is_there = await self._do(self._store.get(_name(key))) is not None
+        await self._do(self._store.delete(_name(key)))
+        self._unsaved.pop(key, None)
+        self._looks[key] = (time.monotonic(), ABSENT)
+        await self._list(key, is_there=False)
+        return is_there
+
+    async def all(self) -> list[StoredLogin | TokenStoreError]:
+        found: list[StoredLogin | TokenStoreError] = []
+        for key in await self._keys():
+            if (held := await self._do(self._store.get(_name(key)))) is not None:
+                try:
+                    found.append(self._opened(key, held))
+                except TokenStoreError as error:
+                    found.append(error)
+        return found
+
+    async def stamp(self, resource: str, principal: str) -> object | None:
+        """The version, as it was at most LOOK_SECONDS ago: it is wanted with each call that has no token."""
+        key, now = key_of(resource, principal), time.monotonic()
+        look = self._looks.get(key)
+        if look is None or now > look[0] + LOOK_SECONDS:
+            if look is not None:
+                self._looks[key] = (now, look[1])  # nobody else asks meanwhile
+            held = await self._do(self._store.get(_name(key)), key)
+            look = self._looks[key] = (now, ABSENT if held is None else held.version)
+        if look[1] is None:
+            raise LoginsAwayError
+        return look[1] or None
+
+    async def lock(self, resource: str, principal: str) -> Release | None:
+        return await self._lock(key_of(resource, principal))
+
+    async def _lock(self, key: str) -> Release | None:
+        over = await self._watch(key)
+        if over is None:
+            return None
+        version = await self._do(self._store.put(_lock_name(key), self._replica.name, if_version=over))
+        if version is None:
+            return None
+        if over != ABSENT:
+            logger.warning("a replica that was at work on a login has ended, or lost the store; it is gone on with")
+        self._watched.pop(key, None)
+        return partial(self._release, key, version)
+
+    async def _watch(self, key: str) -> str | None:
+        """Look at a lock: the version over which it may be taken, `None` while it may not."""
+        held = await self._do(self._store.get(_lock_name(key)))
+        if held is None:
+            self._watched.pop(key, None)
+            return ABSENT
+        now = time.monotonic()
+        lock = self._watched.get(key)
+        if lock is None or lock.version != held.version or now > lock.last + GAP_SECONDS:
+            lock = self._watched[key] = _WatchedLock(held.version, now, now)
+        lock.last = now
+        return held.version if now > lock.since + LOCK_SECONDS else None
+
+    async def _release(self, key: str, version: str) -> None:
+        """Let others at a login; not before it is written, which is gone on with by `run`."""
+        self._unreleased[key] = version
+        if key not in self._unsaved:
+            with suppress(LoginsAwayError):
+                await self._do(self._store.delete(_lock_name(key), if_version=version))
+                if self._unreleased.get(key) == version:
+                    del self._unreleased[key]
+
+    async def _save(self, key: str, login: StoredLogin) -> StoredLogin | None:
+        version = await self._do(self._store.put(_name(key), self._sealed(login), if_version=login.version))
+        if self._unsaved.get(key) is login:
+            del self._unsaved[key]
+        if version is None:
+            return None
+        self._looks[key] = (time.monotonic(), version)
+        with suppress(LoginsAwayError):  # then it is listed when it is written the next time
+            await self._list(key, is_there=True)
+        return replace(login, version=version)
+
+    async def _list(self, key: str, *, is_there: bool) -> None:
+        """Have the index name a login, or not name it."""
+        for _ in range(MOST_TRIES):
+            held = await self._do(self._store.get(_INDEX))
+            keys = set[str]() if held is None else set(held.value.split())
+            if (key in keys) == is_there:
+                return
+            text = " ".join(sorted(keys | {key} if is_there else keys - {key}))
+            if await self._do(self._store.put(_INDEX, text, if_version=ABSENT if held is None else held.version)):
+                return
+        logger.warning("the index of the logins in the store is changed by too many at once")
+
+    async def _keys(self) -> list[str]:
+        held = await self._do(self._store.get(_INDEX))
+        return [] if held is None else held.value.split()
+
+    async def _seal_anew(self) -> bool:
+        """Seal with the first key what another one has sealed, so that this can be left out; whether all of it is."""
+        is_done = True
+        for key in await self._keys():
+            if not await self._is_sealed_by_another(key):
+                continue
+            release = await self._lock(key)  # else a token that is just being renewed would find another version
+            if release is None:
+                is_done = False
+                continue
+            try:
+                held = await self._do(self._store.get(_name(key)))
+                if held is not None:
+                    await self._do(
+                        self._store.put(_name(key), self._sealed(self._opened(key, held)), if_version=held.version)
+                    )
+            except LoginsAwayError:
+                raise
+            except TokenStoreError:
+                logger.warning("a login in the store cannot be opened with http.stateKeys, so it is of no use here")
+            finally:
+                await release()
+        return is_done
+
+    async def _is_sealed_by_another(self, key: str) -> bool:
+        held = await self._do(self._store.get(_name(key)))
+        try:
+            if held is not None:
+                self._first_codec.unseal(held.value)
+        except InvalidRequestState:
+            return True
+        return False
+
+    def _sealed(self, login: StoredLogin) -> str:
+        return self._codec.seal(json.dumps(asdict(login)).encode())
+
+    def _opened(self, key: str, held: Versioned) -> StoredLogin:
+        try:
+            login = _format().validate_json(self._codec.unseal(held.value), strict=True)
+        except (InvalidRequestState, ValidationError):
+            login = None
+        # What stands under the key of another login was put there by somebody else.
+        if login is None or key_of(login.resource, login.principal) != key:
+            raise TokenStoreError(
+                "What the store (store.url) keeps of a login cannot be opened with http.stateKeys, or is damaged: "
+                "remove it with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+            )
+        return replace(login, version=held.version)
+
+    async def _do(self, work: Awaitable[T], stamp_of: str | None = None) -> T:
+        try:
+            return await work
+        except (StoreAwayError, ValueError):  # the latter where somebody else has put there what is no text
+            self._watched.clear()  # an owner may have had no way to write
+            if stamp_of is not None:
+                self._looks[stamp_of] = (time.monotonic(), None)
+            raise LoginsAwayError from None
+
+
+@cache
+def _format() -> TypeAdapter[StoredLogin]:
+    return TypeAdapter(StoredLogin)
+
+
+def _name(key: str) -> str:
+    return f"logins:{key}"
+
+
+def _lock_name(key: str) -> str:
+    return f"login-lock:{key}"

@@ -1,0 +1,81 @@
+"""Which replica the HAProxy of `deploy/` sends a browser to that logs in to a server behind them."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import httpx2
+import pytest
+
+from tests.harness import ROOT
+from tests.interaction.replicas.scene import HAPROXY, NAMES, Program, needs_haproxy
+from tests.waiting import CEILING, wait_until
+
+pytestmark = needs_haproxy
+
+
+@contextmanager
+def named_server(name: str) -> Generator[int]:
+    """A server that answers everything with its name; its port."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(name)))
+            self.end_headers()
+            self.wfile.write(name.encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the same
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def balancer(tmp_path: Path) -> Generator[str]:
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        text = (ROOT / "deploy" / "haproxy.cfg").read_text(encoding="utf-8")
+        text = text.replace("bind :8808", f"bind fd@{listener.fileno()}")
+        for name in NAMES:
+            text = text.replace(f"{name}:8808", f"127.0.0.1:{stack.enter_context(named_server(name))}")
+        (tmp_path / "haproxy.cfg").write_text(text)
+        assert HAPROXY is not None
+        words = [HAPROXY, "-db", "-f", str(tmp_path / "haproxy.cfg")]
+        program = Program(words, tmp_path / "haproxy.log", descriptors=(listener.fileno(),))
+        program.start()
+        stack.callback(program.end, signal.SIGKILL)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        wait_until(lambda: {_answer(f"{url}/mcp") for _ in NAMES} == set(NAMES))
+        yield url
+
+
+def _answer(url: str) -> str:
+    return httpx2.get(url, timeout=CEILING).text
+
+
+@pytest.mark.requirement("login.replicas-links")
+def test_a_link_and_what_comes_back_go_to_the_replica_that_they_name(balancer: str) -> None:
+    for name in NAMES * 2:
+        assert _answer(f"{balancer}/connect/{name}~token") == name
+        assert _answer(f"{balancer}/oauth/callback?code=x~y&state={name}~secret&iss=z") == name
+        assert _answer(f"{balancer}/oauth/callback?state={name}%7Esecret") == name
+
+
+@pytest.mark.requirement("login.replicas-links")
+def test_a_link_of_a_replica_that_there_is_not_goes_to_any(balancer: str) -> None:
+    for link in ("/connect/r9~token", "/connect/token", "/oauth/callback", "/oauth/callback?state=r9~x"):
+        assert {_answer(f"{balancer}{link}") for _ in NAMES} <= set(NAMES)
