@@ -156,6 +156,7 @@ class ValkeyStore:
                         self._available.found()
                         is_asked = False
                         if message["type"] == "subscribe":
+                            await self.start()  # what is asked from now on is to count
                             yield None
                         elif message["type"] == "message":
                             yield str(message["data"])

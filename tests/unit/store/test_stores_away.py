@@ -276,8 +276,10 @@ async def test_a_subscriber_is_told_that_it_may_have_missed_some_once_the_server
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listen)
             await until(lambda: heard == [None])
+            before = store.generation
             await server.restart()
             await until(lambda: heard == [None, None])
+            assert store.generation not in ("", before)
             await store.publish("lists", "tools")
             await until(lambda: heard == [None, None, "tools"])
             tasks.cancel_scope.cancel()
