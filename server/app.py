@@ -159,6 +159,7 @@ class App:
             self.commands.output_folder,
             on_new=self.start_upstreams,
             on_forget=self._forget,
+            replica=replica.name if replica.store.is_shared else "",
         )
         confirmers = Confirmers(
             settings.confirmation.when_unavailable or ("client" if served_over == "stdio" else "deny"),
