@@ -159,6 +159,7 @@ class App:
             self.commands.output_folder,
             on_new=self.start_upstreams,
             on_forget=self._forget,
+            replica=replica.name if replica.store.is_shared else "",
         )
         confirmers = Confirmers(
             settings.confirmation.when_unavailable or ("client" if served_over == "stdio" else "deny"),
@@ -202,7 +203,11 @@ class App:
         if replica.store.is_shared and replica.secrets:
             from server.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
 
-            flow.shared = SharedGrants(replica, settings.http.session_idle / 1000)
+            flow.shared = SharedGrants(
+                replica,
+                settings.http.session_idle / 1000,
+                lambda: " ".join(sorted(f"{each.alias} {each.reach}" for each in self.pool.upstreams)),
+            )
         contexts = clients.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),

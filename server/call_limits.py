@@ -30,6 +30,7 @@ from tools.contract.results import ToolResult
 LIMITED = frozenset(
     {"tools/call", "prompts/get", "resources/read", "resources/directory/read", "skills/get", "completion/complete"}
 )
+AGAIN_SECONDS = 10.0  # until a store that was away is asked again: each call would wait for it (ours)
 
 
 class _Usage:
@@ -44,6 +45,7 @@ class CallLimits:
     def __init__(self, limits: LimitSettings, store: Store) -> None:
         self._per_minute, self._at_once = limits.calls_per_minute, limits.calls_at_once
         self._store = store if store.is_shared else None
+        self._away_until = -math.inf
         self._clients: OrderedDict[str, _Usage] = OrderedDict()
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
@@ -73,11 +75,14 @@ class CallLimits:
         """In how many seconds a client may call again that has taken from all replicas what there is; else 0."""
         if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):  # a session is at one
             return 0.0
+        if time.monotonic() < self._away_until:
+            return 0.0
         minute, passed = divmod(time.time(), 60)
         client = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
         try:
             count = await self._store.add(f"calls:{client}:{minute:.0f}", 1, 120)
         except StoreAwayError:
+            self._away_until = time.monotonic() + AGAIN_SECONDS
             return 0.0
         return 60 - passed if count > self._per_minute else 0.0
 

@@ -81,6 +81,7 @@ class ClientTable:
     readable: Callable[[str], tuple[str, ...]]  # folders whose files a client may read besides, by its key
     on_new: Callable[[RequestContext], None]  # called with the first request of a client
     on_forget: Callable[[ClientState], None]
+    replica: str = ""  # the name of this process, where others serve the same clients
     _clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client], init=False)
     _next_look: asyncio.TimerHandle | None = field(default=None, init=False)
 
@@ -95,7 +96,7 @@ class ClientTable:
             self._forget_silent()
             if key != STDIO_KEY:
                 self._look_later(self.idle_seconds)
-            state = ClientState(key, self.approval_mode, jobs=JobTable())
+            state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica))
             client = Client(state, client_name(ctx), ctx.protocol_version, self.readable(key))
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):

@@ -1,7 +1,8 @@
 """What users have allowed for the rest of a session, known to every replica that their client reaches.
 
 Of clients that show a token alone: a session without one belongs to its replica. A row is sealed, so that whoever can
-write in the store allows nothing; it ends with the client's idle time after the last answer.
+write in the store allows nothing; it ends with the client's idle time after the last answer. It counts where the same
+servers are behind us: a rule names a tool by the alias of its server, which may be another one after new settings.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -33,11 +34,13 @@ class SharedGrants:
     Args:
         replica: Whose keys seal, and whose store has them.
         idle_seconds: How long a client may be silent until it is forgotten.
+        servers: What differs where other servers are behind us, at this moment.
     """
 
-    def __init__(self, replica: Replica, idle_seconds: float) -> None:
+    def __init__(self, replica: Replica, idle_seconds: float, servers: Callable[[], str]) -> None:
         self._store = replica.store
         self._seconds = idle_seconds
+        self._servers = servers
         self._codec = AESGCMRequestStateCodec(replica.keys_for("grants"))
 
     async def take_up(self, client: ClientState) -> bool:
@@ -45,7 +48,7 @@ class SharedGrants:
         if client.grants is None or not client.key.startswith(TOKEN_KEY):
             return False
         with suppress(StoreAwayError):
-            rules, _ = await self._read(client.key)
+            rules, _ = await self._read(self._whose(client))
             fresh = [rule for rule in rules if rule not in client.grants]
             client.grants.extend(fresh)
             return bool(fresh)
@@ -55,18 +58,23 @@ class SharedGrants:
         """Let other replicas know of rules; while the store is away they count here alone."""
         if not client.key.startswith(TOKEN_KEY):
             return
+        whose = self._whose(client)
         with suppress(StoreAwayError):
             for _ in range(MOST_TRIES):
-                before, version = await self._read(client.key)
+                before, version = await self._read(whose)
                 now = list(dict.fromkeys([*before, *rules]))[-MOST_RULES:]
-                row = {"client": client.key, "rules": now, "expires": time.time() + self._seconds}
+                row = {"whose": whose, "rules": now, "expires": time.time() + self._seconds}
                 sealed = self._codec.seal(json.dumps(row).encode())
-                if await self._store.put(_name(client.key), sealed, self._seconds, if_version=version) is not None:
+                if await self._store.put(f"grants:{whose}", sealed, self._seconds, if_version=version) is not None:
                     return
             logger.warning("what a user has allowed is not known to other replicas: too many write at once")
 
-    async def _read(self, client_key: str) -> tuple[list[str], str]:
-        held = await self._store.get(_name(client_key))
+    def _whose(self, client: ClientState) -> str:
+        whose = f"{client.key} {self._servers()}"
+        return sha256(whose.encode("utf-8", "surrogatepass")).hexdigest()
+
+    async def _read(self, whose: str) -> tuple[list[str], str]:
+        held = await self._store.get(f"grants:{whose}")
         if held is None:
             return [], ABSENT
         try:
@@ -75,9 +83,5 @@ class SharedGrants:
             logger.warning("the store has a row of grants that was not sealed with our keys; it counts for nothing")
             return [], held.version
         # It may be an old one that somebody has put back, or that of another client.
-        counts = row["client"] == client_key and row["expires"] > time.time()
+        counts = row["whose"] == whose and row["expires"] > time.time()
         return row["rules"] if counts else [], held.version
-
-
-def _name(client_key: str) -> str:
-    return f"grants:{sha256(client_key.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -100,15 +100,15 @@ class Availability:
     """Whether a store can be used; the log is told when that changes."""
 
     def __init__(self) -> None:
-        self._why = ""
+        self._told: set[str] = set()  # why it cannot be used; several reasons may take turns
 
     def lost(self, why: str) -> StoreAwayError:
-        if why != self._why:
-            self._why = why
+        if why not in self._told:
+            self._told.add(why)
             logger.warning("the store (store.url) cannot be used: %s; what needs it is refused until it can", why)
         return StoreAwayError(why)
 
     def found(self) -> None:
-        if self._why:
-            self._why = ""
+        if self._told:
+            self._told.clear()
             logger.warning("the store (store.url) can be used again")

@@ -143,18 +143,20 @@ class ValkeyStore:
         while True:
             with suppress(StoreAwayError):
                 async with aclosing(self._client.pubsub()) as messages:
-                    await self._do(messages.subscribe(f"{_PREFIX}{channel}"))
+                    await self._tried(messages.subscribe(f"{_PREFIX}{channel}"))
                     is_asked = False
                     while True:
-                        message = await self._do(messages.get_message(timeout=ANSWER_SECONDS))
+                        message = await self._tried(messages.get_message(timeout=ANSWER_SECONDS))
                         if message is None:  # is it still there?
                             if is_asked:
                                 raise self._available.lost(_SILENT)
                             is_asked = True
-                            await self._do(messages.ping())
+                            await self._tried(messages.ping())
                             continue
+                        self._available.found()
                         is_asked = False
                         if message["type"] == "subscribe":
+                            await self.start()  # what is asked from now on is to count
                             yield None
                         elif message["type"] == "message":
                             yield str(message["data"])
@@ -168,9 +170,14 @@ class ValkeyStore:
         return await self._do(self._client.execute_command("EVAL", script, len(keys), *keys, *arguments))
 
     async def _do(self, command: Awaitable[T]) -> T:
+        outcome = await self._tried(command)
+        self._available.found()
+        return outcome
+
+    async def _tried(self, command: Awaitable[T]) -> T:
         try:
             with anyio.fail_after(MOST_SECONDS):
-                outcome = await command
+                return await command
         except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError):
             raise self._available.lost("it refuses the user name or the password (store.password)") from None
         except (TimeoutError, exceptions.TimeoutError):
@@ -187,8 +194,6 @@ class ValkeyStore:
         except (exceptions.ValkeyError, OSError):
             await self._hang_up()
             raise self._available.lost("it cannot be reached") from None
-        self._available.found()
-        return outcome
 
     async def _hang_up(self) -> None:
         """The other connections lead to the same server, and may be as dead."""

@@ -21,7 +21,7 @@ KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
 def grants_in(store: Store, key: bytes = KEY, seconds: float = 60) -> SharedGrants:
-    return SharedGrants(Replica("one", store, (key,)), seconds)
+    return SharedGrants(Replica("one", store, (key,)), seconds, lambda: "servers")
 
 
 async def taken_up(grants: SharedGrants, key: str = "token:ada") -> list[str] | None:

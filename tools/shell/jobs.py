@@ -37,7 +37,7 @@ class JobStatus(StrEnum):
 
 @dataclass(slots=True)
 class Job:
-    id: str  # `bg_` and 8 hexadecimal digits
+    id: str  # `bg_` and 8 hexadecimal digits; with `@` and its replica, where there are several
     request: CommandRequest
     running: RunningProgram  # the command, with its process and its output
     exit: ExitStatus | None = None  # how the shell ended, once it has; what it started may go on
@@ -59,9 +59,14 @@ class Job:
 
 
 class JobTable:
-    """The jobs of one client. To be closed when the client is forgotten or the server ends."""
+    """The jobs of one client. To be closed when the client is forgotten or the server ends.
 
-    def __init__(self) -> None:
+    Args:
+        replica: The name of this process among those that serve the same clients; empty where it is the only one.
+    """
+
+    def __init__(self, replica: str = "") -> None:
+        self._mark = f"@{replica}" if replica else ""
         self._jobs: dict[str, Job] = {}
         self._watches: set[asyncio.Task[None]] = set()
         self._starting = 0
@@ -78,6 +83,14 @@ class JobTable:
         job = self._jobs.get(job_id.strip())
         if job is not None:
             return job
+        _, at, replica = job_id.strip().partition("@")
+        if self._mark and at and f"@{replica}" != self._mark:
+            raise ToolError(
+                ToolErrorType.JOB_NOT_FOUND,
+                f"This job is in the replica '{replica:.80}' of this server, and the call has come to another one. "
+                "Nothing was done: call again. If that is answered in the same way, that replica is gone, and its jobs "
+                "with it: start the command again if you still need it.",
+            )
         known = ", ".join(self._jobs) or "none"
         raise ToolError(
             ToolErrorType.JOB_NOT_FOUND,
@@ -107,7 +120,7 @@ class JobTable:
     def add(self, request: CommandRequest, running: RunningProgram) -> Job:
         """Take over a started command. All it prints is kept from now on."""
         running.output.keep_all()
-        job = Job(f"bg_{os.urandom(4).hex()}", request, running)
+        job = Job(f"bg_{os.urandom(4).hex()}{self._mark}", request, running)
         self._jobs[job.id] = job
         while len(self._jobs) > MAX_KEPT:
             oldest = min((job for job in self._jobs.values() if job.ended is not None), key=lambda job: job.ended or 0)

@@ -20,7 +20,7 @@ from tests.interaction.relay.network import network
 from tests.interaction.relay.questions import FORM, suspended
 from tests.interaction.relay.test_tasks import KNOWING, OVER_STDIO, begun
 from tests.interaction.relay.watching import listening
-from tests.valkey_servers import valkey_server
+from tests.valkey_servers import silent_way, valkey_server
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -164,6 +164,19 @@ async def test_what_a_user_allows_for_a_session_counts_at_the_other_replica(remo
             assert unknown["name"] == "up__content"
 
 
+@pytest.mark.requirement("store.grants")
+async def test_what_a_user_allows_counts_for_nothing_where_another_server_has_the_alias(
+    remote: Entry, tmp_path: Path
+) -> None:
+    entry = {**remote("modern"), "trust": False}
+    with valkey_server(tmp_path) as server:
+        stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
+        async with two(tmp_path, entry, {**entry, "headers": {"x-other": "1"}}, stores=stores) as (here, there):
+            here.answer = Person("always")
+            assert said(await here.call("up__whoami"))["pid"]
+            await suspended(there, "up__whoami", {})
+
+
 async def let_in(*clients: WireClient) -> int:
     """How many calls are, by turns, until one is refused."""
     for number in range(100):
@@ -233,6 +246,19 @@ async def test_calls_that_wait_for_the_store_count_among_those_at_work(remote: E
             slow.may_count.set()
     assert len(refused) == 3
     assert "limits.callsAtOnce" in refused[0]["content"][0]["text"]
+
+
+@pytest.mark.requirement("store.limits")
+async def test_calls_are_not_held_up_one_by_one_by_a_store_that_says_nothing(remote: Entry, tmp_path: Path) -> None:
+    with valkey_server(tmp_path) as server:
+        async with silent_way(server.port) as (port, is_silent):
+            stores = ValkeyStore(f"valkey://127.0.0.1:{port}", ""), ValkeyStore(server.url, "")
+            settings = {"limits": {"callsPerMinute": 1_000}}
+            async with two(tmp_path, remote("modern"), stores=stores, settings=settings) as (here, _):
+                is_silent.set()
+                with anyio.fail_after(40):  # half of what it would take if each waited for a second
+                    for _ in range(80):
+                        assert not (await here.call("up__whoami")).get("isError")
 
 
 @pytest.mark.requirement("store.lists")

@@ -177,6 +177,39 @@ async def test_a_server_that_says_nothing_is_not_waited_for_longer_than_its_time
 
 
 @pytest.mark.requirement("store.away")
+async def test_that_a_server_says_nothing_is_told_once_however_many_wait_for_it(
+    valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard, refusals = list[str | None](), list[str]()
+    async with silent_way(valkey.port) as (port, is_silent), anyio.create_task_group() as tasks:
+        store = ValkeyStore(f"valkey://127.0.0.1:{port}", "")
+
+        async def listen() -> None:
+            async with aclosing(store.subscribe("lists")) as messages:
+                async for text in messages:
+                    heard.append(text)
+
+        async def read() -> None:
+            with pytest.raises(StoreAwayError) as caught:
+                await store.get("key")
+            refusals.append(caught.value.why)
+
+        tasks.start_soon(listen)
+        await until(lambda: heard == [None])
+        is_silent.set()
+        for _ in range(4):
+            async with anyio.create_task_group() as readers:
+                for _ in range(50):  # more than there are connections
+                    readers.start_soon(read)
+        await store.aclose()
+        tasks.cancel_scope.cancel()
+    assert len(refusals) == 200
+    said = [record.getMessage() for record in caplog.records if "the store" in record.getMessage()]
+    assert len(said) == len(set(said)) == len(set(refusals)), said
+    assert not any("can be used again" in each for each in said), said
+
+
+@pytest.mark.requirement("store.away")
 async def test_a_call_that_is_cancelled_takes_no_answer_away_from_another_one(valkey: ValkeyServer) -> None:
     store = ValkeyStore(valkey.url, "")
     await store.start()
@@ -243,8 +276,10 @@ async def test_a_subscriber_is_told_that_it_may_have_missed_some_once_the_server
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listen)
             await until(lambda: heard == [None])
+            before = store.generation
             await server.restart()
             await until(lambda: heard == [None, None])
+            assert store.generation not in ("", before)
             await store.publish("lists", "tools")
             await until(lambda: heard == [None, None, "tools"])
             tasks.cancel_scope.cancel()
