@@ -203,7 +203,7 @@ class App:
         if replica.store.is_shared and replica.secrets:
             from server.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
 
-            flow.shared = SharedGrants(
+            flow.shared_grants = SharedGrants(
                 replica,
                 settings.http.session_idle / 1000,
                 lambda: " ".join(sorted(f"{each.alias} {each.reach}" for each in self.pool.upstreams)),

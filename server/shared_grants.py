@@ -29,7 +29,7 @@ MOST_TRIES = 5  # to write while others write too (ours)
 
 
 class SharedGrants:
-    """The `SharedRules` of a flow.
+    """The `SharedGrants` of a flow.
 
     Args:
         replica: Whose keys seal, and whose store has them.

@@ -28,6 +28,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.principals import principal_of
 from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
 from server.transports.http_requests import (
     OPEN_REQUEST,
@@ -38,6 +39,7 @@ from server.transports.http_sessions import MOST_SESSIONS, BoundedSessions, sess
 from server.transports.slow_clients import ClientConnection
 from server.transports.sse import SseSessions, named_session
 from server.transports.token_check import SEND_HEADER, for_known, metadata_routes, refusal_response
+from tools.permissions.rights import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
 
@@ -226,6 +228,10 @@ def http_app(
         async def show_metrics(request: Request) -> Response:
             # Pages of others, whose names lead here, read nothing.
             refusal = await TransportSecurityMiddleware(security).validate_request(request, is_post=False)
+            if (principal := principal_of(request)) is not None and principal.rights != ALL_RIGHTS:
+                # They name servers and tools, of which it may be given some alone.
+                said = "Metrics are for a token of http.tokens without a workspace, a profile or rules of its own."
+                refusal = refusal or refusal_response(HTTPStatus.FORBIDDEN, said, None)
             return refusal or Response(await metrics(), media_type="text/plain; version=0.0.4")
 
         route = Route("/metrics", endpoint=show_metrics, methods=["GET"])

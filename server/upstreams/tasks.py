@@ -34,7 +34,7 @@ from server.upstreams.session.questions import MOST_OPEN, round_of
 from server.upstreams.session.results import NoAnswerError, is_result_of_call, protocol_error, protocol_error_for
 from server.upstreams.session.session import ACKNOWLEDGED, UpstreamSession
 from server.upstreams.wire.peer import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
-from tools.contract.errors import ToolError
+from tools.contract.errors import ToolError, ToolErrorType
 from tools.permissions.rights import Rights
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def at_other_replica(name: str) -> MCPError:
     """What a client is told of what waits in another replica, which its next request may reach."""
     return MCPError(
         types.INTERNAL_ERROR,
-        f"What this is about is in the replica '{name}' of this server, and the request has come to another one. "
-        "Nothing was done: send it again. If that is answered in the same way, that replica is gone: begin anew.",
+        f"The replica '{name}' of this server holds this call, and the request has reached another one. Nothing was "
+        "done. Send it again; if the answer is the same, that replica is gone: call the tool anew.",
+        {"type": ToolErrorType.WRONG_REPLICA.value},
     )
 
 

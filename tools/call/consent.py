@@ -89,7 +89,7 @@ class RuleKeeper(Protocol):
         ...
 
 
-class SharedRules(Protocol):
+class SharedGrants(Protocol):
     """Rules that people have allowed for a session which goes on in other processes too."""
 
     async def take_up(self, client: ClientState) -> bool:
@@ -213,7 +213,7 @@ async def accept(
     context: ToolContext,
     policy: PermissionPolicy,
     keeper: RuleKeeper | None,
-    shared: SharedRules | None = None,
+    shared_grants: SharedGrants | None = None,
 ) -> LastingAnswer | None:
     """Go on only with consent, and let what an answer allows beyond its call count from now on.
 
@@ -268,8 +268,8 @@ async def accept(
             return LastingAnswer(choice.rules, Scope.SAVED)
     if client.grants is not None:
         client.grants.extend(choice.rules)
-        if shared is not None:
-            await shared.add(client, choice.rules)
+        if shared_grants is not None:
+            await shared_grants.add(client, choice.rules)
     return LastingAnswer(choice.rules, scope, note)
 
 

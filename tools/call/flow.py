@@ -29,7 +29,7 @@ from tools.call.consent import (
     Judgement,
     LastingAnswer,
     RuleKeeper,
-    SharedRules,
+    SharedGrants,
     accept,
     choices_for,
     grants_for,
@@ -69,7 +69,7 @@ class Flow:
     policy: PermissionPolicy  # decides whether a call may run, has to be asked about, or is refused
     keeper: RuleKeeper | None = None  # saves rules for good, where there is a place for them
     audit: Audit | None = None  # is told of every decision; there may be one later
-    shared: SharedRules | None = None  # knows what was allowed in other processes, where there are such
+    shared_grants: SharedGrants | None = None  # knows what was allowed in other processes, where there are such
 
     async def run(self, call: FunctionCall, context: ToolContext, confirmer: Confirmer) -> ToolResult | Question:
         """Run one call.
@@ -92,9 +92,9 @@ class Flow:
         try:
             judged = await self.judge(tool, arguments, context)
             if (
-                self.shared is not None
+                self.shared_grants is not None
                 and any(choice.decision is Decision.ALWAYS and choice.rules for choice in judged.choices)
-                and await self.shared.take_up(context.client)
+                and await self.shared_grants.take_up(context.client)
             ):
                 judged = await self.judge(tool, arguments, context)
             permission = judged.permission
@@ -112,7 +112,9 @@ class Flow:
                 if isinstance(answer, Pending):
                     return question
                 try:
-                    lasting = await accept(answer, question, judged, context, self.policy, self.keeper, self.shared)
+                    lasting = await accept(
+                        answer, question, judged, context, self.policy, self.keeper, self.shared_grants
+                    )
                 finally:
                     # Whatever it is, it is recorded, and before the action.
                     if self.audit is not None and entry is not None:

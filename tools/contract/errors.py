@@ -59,6 +59,7 @@ class ToolErrorType(StrEnum):
     MCP_TOOL_ERROR = "mcp_tool_error"
     SANDBOX_UNAVAILABLE = "sandbox_unavailable"
     STORE_UNAVAILABLE = "store_unavailable"
+    WRONG_REPLICA = "wrong_replica"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
     WEB_REFUSED = "web_refused"
     WEB_UNREACHABLE = "web_unreachable"

@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 CALLBACK, CONNECT = "/oauth/callback", "/connect"
 COOKIE_SECONDS = 600  # longer than a person has at the authorization server
 
-_NOT_OPEN = "This link does not lead on: it was used already, or its time is over. Try again what led you to it."
+_NOT_OPEN = "This link was used already, or has expired. Repeat the call that led you to it to get a new one."
 _NO_LOGIN = f"{NOT_OURS} Try again what led you to the login."
-_ELSEWHERE = "This login was begun in another browser. Go on there, or try again what led you here."
+_ELSEWHERE = "This login was started in another browser. Continue there, or repeat the call that led you here."
 _NO_COOKIE = (
     "This login goes on by the button on its page alone, in a browser that keeps cookies. Open the link anew, or try "
     "again what led you to it."
@@ -108,8 +108,10 @@ class ConnectPages:
         who = visible_line(redirect.principal)
         whose = f"{who} uses" if who else "everybody who may use this server has"
         warning = (
-            f"Go on only if you are {who} there" if who else "Go on only if you want that"
-        ) + ", and have just asked for it yourself. Who follows a link of somebody else hands their account to them."
+            (f"Continue only if you are {who} there" if who else "Continue only if you want that")
+            + " and have asked for this just now. If somebody else sent you this link, close this window: they would be "
+            "able to use your account."
+        )
         response = _shown(
             200,
             f"The MCP server {alias} wants a login at {where}. The account with which you log in is then the one that "

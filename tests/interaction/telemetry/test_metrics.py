@@ -102,6 +102,16 @@ def test_metrics_are_shown_to_those_who_show_a_token(root: Path, tmp_path: Path)
 
 
 @pytest.mark.requirement("metrics.token")
+def test_metrics_are_not_for_a_token_with_rights_of_its_own(root: Path, tmp_path: Path) -> None:
+    (token := tmp_path / "token").write_text(TOKEN)
+    token.chmod(0o600)
+    with measured(root, tmp_path, http={"tokens": {"narrow": {"file": str(token), "profile": "core"}}}) as url:
+        status, text = get(url, Authorization=f"Bearer {TOKEN}")
+        assert status == 403
+        assert "coretools_mcp_" not in text
+
+
+@pytest.mark.requirement("metrics.token")
 def test_without_tokens_pages_of_others_cannot_read_metrics(root: Path, tmp_path: Path) -> None:
     with measured(root, tmp_path) as url:
         assert get(url)[0] == 200
