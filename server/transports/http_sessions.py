@@ -25,8 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 logger = logging.getLogger(__name__)
 
 MOST_SESSIONS = 1_000
-"""Sessions kept, and beyond them only those that are not silent. What one costs is in docs/scale.md, and each search for
-garbage looks at all of it: with 10,000 that would hold the event loop for seconds."""
+"""Sessions kept, and beyond them only those that are not silent. What one costs is in docs/scale.md, and each search
+for garbage looks at all of it: with 10,000 that would hold the event loop for seconds."""
 ENDED_AT_ONCE = 500
 """After so many ended sessions garbage is looked for: each holds itself by references in a circle, and by itself Python
 would let some thousands gather."""

@@ -109,8 +109,8 @@ class ConnectPages:
         whose = f"{who} uses" if who else "everybody who may use this server has"
         warning = (
             (f"Continue only if you are {who} there" if who else "Continue only if you want that")
-            + " and have asked for this just now. If somebody else sent you this link, close this window: they would be "
-            "able to use your account."
+            + " and have asked for this just now. If somebody else sent you this link, close this window: they would "
+            "be able to use your account."
         )
         response = _shown(
             200,
