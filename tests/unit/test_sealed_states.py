@@ -204,8 +204,8 @@ def test_a_key_that_cannot_be_used_stops_the_start_and_is_not_shown(tmp_path: Pa
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("sqlite:store.db", "'store.db' is no absolute path"),
-        ("valkey://host:99999/0", "no port that there can be"),
+        ("sqlite:store.db", "'store.db' is not an absolute path"),
+        ("valkey://host:99999/0", "the port is out of range"),
     ],
 )
 def test_a_store_that_there_cannot_be_stops_the_start(url: str, said: str) -> None:

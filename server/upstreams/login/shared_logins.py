@@ -235,7 +235,7 @@ class SharedLogins:
     async def _do(self, work: Awaitable[T], stamp_of: str | None = None) -> T:
         try:
             return await work
-        except (StoreAwayError, ValueError):  # the latter where somebody else has put there what is no text
+        except StoreAwayError:
             self._watched.clear()  # an owner may have had no way to write
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)
