@@ -363,7 +363,8 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
                     (status,) = (await server.read_resource(STATUS_URI)).contents
                     text = status.text if isinstance(status, TextResourceContents) else '{"upstreams": []}'
                     known: list[dict[str, Any]] = json.loads(text)["upstreams"]
-                    connecting = [each["alias"] for each in known if each["state"] == UpstreamState.CONNECTING]
+                    under_way = (UpstreamState.WAITING, UpstreamState.CONNECTING)
+                    connecting = [each["alias"] for each in known if each["state"] in under_way]
                 return tools, connecting
 
     sys.stdout.flush()
