@@ -59,7 +59,8 @@ def balancer(tmp_path: Path) -> Generator[str]:
         program.start()
         stack.callback(program.end, signal.SIGKILL)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        wait_until(lambda: {_answer(f"{url}/mcp") for _ in NAMES} == set(NAMES))
+        # Each of them is known to be there.
+        wait_until(lambda: all(_answer(f"{url}/connect/{name}~token") == name for name in NAMES))
         yield url
 
 
