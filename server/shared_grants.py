@@ -17,7 +17,7 @@ from typing import Any
 
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
-from server.client_request import TOKEN_KEY
+from server.client_request import principal_in
 from server.store.contract import ABSENT, StoreAwayError
 from server.store.replica import Replica
 from tools.call.context import ClientState
@@ -45,7 +45,7 @@ class SharedGrants:
 
     async def take_up(self, client: ClientState) -> bool:
         """Let what was allowed at other replicas count here; whether there was anything. Nothing if it is not known."""
-        if client.grants is None or not client.key.startswith(TOKEN_KEY):
+        if client.grants is None or not principal_in(client.key):
             return False
         with suppress(StoreAwayError):
             rules, _ = await self._read(self._whose(client))
@@ -56,7 +56,7 @@ class SharedGrants:
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
         """Let other replicas know of rules; while the store is away they count here alone."""
-        if not client.key.startswith(TOKEN_KEY):
+        if not principal_in(client.key):
             return
         whose = self._whose(client)
         with suppress(StoreAwayError):

@@ -119,22 +119,22 @@ class Issuer:
             TokenRefusedError: It is not a good one, gives too little, or the issuer would have to be asked and is away.
         """
         digest = digest_of(token)
-        if (principal := self._found(digest)) is not None:
+        if (principal := self._known_principal(digest)) is not None:
             return principal
         if len(token) > TOKEN_CHARS:
             raise TokenRefusedError("The token is too long.")
         if (header := _header(token)) is not None:
-            return self._remembered(digest, await self._verify_jwt(token, header))
+            return self._remember(digest, await self._verify_jwt(token, header))
         if not self.settings.introspection.url:
             raise TokenRefusedError("The token is not a token of the issuer.")
         # Many requests may bring it at once: the issuer is asked for the first of them.
         turn = self._asking.setdefault(digest, anyio.Lock())
         try:
             async with turn:
-                if (principal := self._found(digest)) is not None:
+                if (principal := self._known_principal(digest)) is not None:
                     return principal
                 try:
-                    return self._remembered(digest, await self._introspect(token))
+                    return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
                     if refusal.code:  # not where the issuer is away
                         told = str(refusal), refusal.status, refusal.code, refusal.scope
@@ -144,7 +144,7 @@ class Issuer:
             if not turn.statistics().tasks_waiting:
                 self._asking.pop(digest, None)
 
-    def _found(self, digest: bytes) -> Principal | None:
+    def _known_principal(self, digest: bytes) -> Principal | None:
         """Whose a token is that was seen within a minute; raises why it was refused, where that was asked for."""
         now = time.time()
         ends, principal = self._known.get(digest, (0.0, None))
@@ -156,7 +156,7 @@ class Issuer:
             raise TokenRefusedError(*told)
         return None
 
-    def _remembered(self, digest: bytes, claims: Json) -> Principal:
+    def _remember(self, digest: bytes, claims: Json) -> Principal:
         """Whose a token is, from what it says, once all is checked that does not depend on who it is."""
         if not _is_time(claims.get("exp")):
             raise TokenRefusedError("The token does not say when it expires.")

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -19,6 +19,7 @@ from tests.harness import LAUNCHER, ROOT, server_arguments, write_config
 from tests.interaction.network.test_ended_requests import began, begin, session, tell, waiting
 from tests.interaction.network.wires import (
     INITIALIZED,
+    Connection,
     connection,
     initialize,
     modern,
@@ -111,22 +112,35 @@ async def ends(process: subprocess.Popen[bytes], at_work: list[int]) -> None:
     assert b"ERROR" not in said
 
 
-async def test_a_call_that_ends_soon_is_answered_before_the_server_ends(root: Path, tmp_path: Path) -> None:
+@asynccontextmanager
+async def calls_at_work(
+    url: str, root: Path
+) -> AsyncGenerator[tuple[Connection, dict[str, str], tuple[Connection, ...], Callable[[], None]]]:
+    """A session with its headers, the connections of a call in it and of one without, and what lets both end."""
     places = {name: root / name for name in ("session", "lone")}
     for folder in places.values():
         folder.mkdir()
+
+    def go_on() -> None:
+        for folder in places.values():
+            (folder / "go").touch()
+
+    async with session(url, "2025-11-25") as (inside, headers), connection(url) as first, connection(url) as second:
+        await begin(first, request(1, "tools/call", waiting(places["session"])), headers)
+        lone = modern(1, "tools/call", waiting(places["lone"]))
+        await begin(second, lone, modern_headers(lone))
+        for folder in places.values():
+            await began(folder)
+        yield inside, headers, (first, second), go_on
+
+
+async def test_a_call_that_ends_soon_is_answered_before_the_server_ends(root: Path, tmp_path: Path) -> None:
     with running(root, write_config(tmp_path, UNASKED), "http") as (process, url), anyio.fail_after(CEILING):
-        async with session(url, "2025-11-25") as (_, headers), connection(url) as first, connection(url) as second:
-            await begin(first, request(1, "tools/call", waiting(places["session"])), headers)
-            lone = modern(1, "tools/call", waiting(places["lone"]))
-            await begin(second, lone, modern_headers(lone))
-            for folder in places.values():
-                await began(folder)
+        async with calls_at_work(url, root) as (_, _, wires, go_on):
             process.send_signal(signal.SIGTERM)
             await until_refused(url)
-            for folder in places.values():
-                (folder / "go").touch()
-            for wire in (first, second):
+            go_on()
+            for wire in wires:
                 last = [message async for message in wire.messages(await wire.head())][-1]
                 assert last["id"] == 1
                 assert not last["result"].get("isError"), last
@@ -137,19 +151,11 @@ async def test_a_call_that_ends_soon_is_answered_before_the_server_ends(root: Pa
 async def test_while_it_drains_it_says_so_and_works_on_for_longer_than_it_has_to_end(
     root: Path, tmp_path: Path
 ) -> None:
-    places = {name: root / name for name in ("session", "lone")}
-    for folder in places.values():
-        folder.mkdir()
     config = write_config(tmp_path, {**UNASKED, "http": {"drain": 4_000, "grace": 60_000}})
     # This one is killed two seconds after it should have ended.
     impatient = ROOT / "tests" / "hostile" / "stuck_server.py"
     with running(root, config, "http", impatient) as (process, url), anyio.fail_after(CEILING):
-        async with session(url, "2025-11-25") as (inside, headers), connection(url) as first, connection(url) as second:
-            await begin(first, request(1, "tools/call", waiting(places["session"])), headers)
-            lone = modern(1, "tools/call", waiting(places["lone"]))
-            await begin(second, lone, modern_headers(lone))
-            for folder in places.values():
-                await began(folder)
+        async with calls_at_work(url, root) as (inside, headers, wires, go_on):
             process.send_signal(signal.SIGTERM)
             await until_refused(url)
             listed, called = request(2, "tools/list"), modern(2, "tools/call", {"name": "list_directory"})
@@ -162,9 +168,8 @@ async def test_while_it_drains_it_says_so_and_works_on_for_longer_than_it_has_to
                     assert not answer["result"].get("isError"), answer
                     assert await wire.is_at_end()
             await until_closed(url)
-            for folder in places.values():
-                (folder / "go").touch()
-            for wire in (first, second):
+            go_on()
+            for wire in wires:
                 last = [message async for message in wire.messages(await wire.head())][-1]
                 assert not last["result"].get("isError"), last
         assert await anyio.to_thread.run_sync(process.wait, CEILING) == 0

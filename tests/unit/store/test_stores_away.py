@@ -45,6 +45,13 @@ async def refused(store: Store) -> str:
     return whys.pop()
 
 
+async def listen(store: Store, heard: list[str | None]) -> None:
+    """Hear what is told of lists, for ever."""
+    async with aclosing(store.subscribe("lists")) as messages:
+        async for text in messages:
+            heard.append(text)  # noqa: PERF401 - each as it comes
+
+
 @pytest.mark.requirement("store.away")
 async def test_a_server_that_is_away_at_the_start_refuses_and_is_used_once_it_is_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -148,13 +155,8 @@ async def test_what_others_write_under_our_names_is_no_text_or_of_another_type_a
     with pytest.raises(StoreAwayError, match="cannot be used"):
         await store.add("bytes", 1, 60)
 
-    async def listen() -> None:
-        async with aclosing(store.subscribe("lists")) as messages:
-            async for text in messages:
-                heard.append(text)
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen)
+        tasks.start_soon(listen, store, heard)
         await until(lambda: heard == [None])
         valkey.command("PUBLISH", "coretools:lists", r'"\xff"')
         await store.publish("lists", "tools")
@@ -184,17 +186,12 @@ async def test_that_a_server_says_nothing_is_told_once_however_many_wait_for_it(
     async with silent_way(valkey.port) as (port, is_silent), anyio.create_task_group() as tasks:
         store = ValkeyStore(f"valkey://127.0.0.1:{port}", "")
 
-        async def listen() -> None:
-            async with aclosing(store.subscribe("lists")) as messages:
-                async for text in messages:
-                    heard.append(text)
-
         async def read() -> None:
             with pytest.raises(StoreAwayError) as caught:
                 await store.get("key")
             refusals.append(caught.value.why)
 
-        tasks.start_soon(listen)
+        tasks.start_soon(listen, store, heard)
         await until(lambda: heard == [None])
         is_silent.set()
         for _ in range(4):
@@ -268,13 +265,8 @@ async def test_a_subscriber_is_told_that_it_may_have_missed_some_once_the_server
     with valkey_server(tmp_path) as server:
         store, heard = ValkeyStore(server.url, ""), list[str | None]()
 
-        async def listen() -> None:
-            async with aclosing(store.subscribe("lists")) as messages:
-                async for text in messages:
-                    heard.append(text)
-
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listen)
+            tasks.start_soon(listen, store, heard)
             await until(lambda: heard == [None])
             before = store.generation
             await server.restart()
