@@ -13,10 +13,9 @@ from typing import Any
 
 from bench.rows import NotRunError, Pair, Round, Row, Scene
 from tests.interaction.network.lanes import lane
-from tests.interaction.network.wires import FORM, Connection, connection, modern, modern_headers, post
-from tests.interaction.raw_clients import Message
-from tests.interaction.replicas.callers import Caller, restart_under
-from tests.interaction.replicas.scene import HAPROXY, REDIS, TOKENS, Replicas, bearer, replicas
+from tests.interaction.network.wires import Connection, connection
+from tests.interaction.replicas.callers import Caller, answered, is_done, restart_under, result_over
+from tests.interaction.replicas.scene import HAPROXY, REDIS, TOKENS, Replicas, replicas
 
 SESSIONS = 20
 QUESTIONS = 10
@@ -32,8 +31,6 @@ UNASKED: dict[str, Any] = {
     "http": {"drain": 5_000, "grace": 30_000},
 }
 TOOL: dict[str, Any] = {"name": "write_file", "arguments": {"file_path": "new.txt", "content": "new\n"}}
-YES = {"action": "accept", "content": {"decision": "once"}}
-NO = {"action": "accept", "content": {"decision": "deny"}}
 PLAIN: dict[str, Any] = {"name": "list_directory", "arguments": {"path": "."}}
 
 
@@ -57,24 +54,6 @@ def _row_of(name: str, work: Callable[[Replicas, Path], Coroutine[Any, Any, Pair
     return opened
 
 
-async def _ask(wire: Connection, params: dict[str, Any]) -> Message:
-    message = modern(1, "tools/call", params, **FORM)
-    head = await post(wire, "/mcp", message, bearer("ada") | modern_headers(message))
-    return [answer async for answer in wire.messages(head)][-1]["result"]
-
-
-def _answered(asked: Message, reply: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **TOOL,
-        "inputResponses": dict.fromkeys(asked["inputRequests"], reply),
-        "requestState": asked["requestState"],
-    }
-
-
-def _is_done(result: Message) -> bool:
-    return result.get("resultType", "complete") == "complete" and not result.get("isError")
-
-
 async def _sessions(all_of_them: Replicas, _root: Path) -> Pair:
     """Each makes three calls, all at once with those of the others."""
     worked = [True] * SESSIONS
@@ -87,7 +66,7 @@ async def _sessions(all_of_them: Replicas, _root: Path) -> Pair:
         ]
         for _ in range(3):
             results = await asyncio.gather(*(way.call(PLAIN["name"], **PLAIN["arguments"]) for way in ways))
-            worked = [before and _is_done(result) for before, result in zip(worked, results, strict=True)]
+            worked = [before and is_done(result) for before, result in zip(worked, results, strict=True)]
     return Pair(sum(worked))
 
 
@@ -97,7 +76,7 @@ async def _questions(all_of_them: Replicas, root: Path) -> Pair:
     for number in range(QUESTIONS):
         (root / "new.txt").unlink(missing_ok=True)
         async with connection(urls[number % 3]) as first, connection(urls[(number + 1) % 3]) as second:
-            done += _is_done(await _ask(second, _answered(await _ask(first, TOOL), YES)))
+            done += is_done(await result_over(second, answered(TOOL, await result_over(first, TOOL))))
     return Pair(done)
 
 
@@ -108,9 +87,9 @@ async def _races(all_of_them: Replicas, root: Path) -> Pair:
         wires = [await stack.enter_async_context(connection(url)) for url in all_of_them.urls.values()]
         for number in range(RACES):
             (root / "new.txt").unlink(missing_ok=True)
-            again = _answered(await _ask(wires[number % 3], TOOL), YES)
-            results = await asyncio.gather(*(_ask(wire, again) for wire in wires))
-            wrong += sum(map(_is_done, results)) != 1
+            again = answered(TOOL, await result_over(wires[number % 3], TOOL))
+            results = await asyncio.gather(*(result_over(wire, again) for wire in wires))
+            wrong += sum(map(is_done, results)) != 1
     return Pair(wrong)
 
 
@@ -166,11 +145,11 @@ def _cost(times: int, one: Callable[[Connection], Awaitable[object]], *, is_diff
 
 async def _question(wire: Connection) -> None:
     """A no does all that a yes does, but write a file."""
-    assert (await _ask(wire, _answered(await _ask(wire, TOOL), NO)))["isError"]
+    assert (await result_over(wire, answered(TOOL, await result_over(wire, TOOL), "deny")))["isError"]
 
 
 async def _plain(wire: Connection) -> None:
-    assert _is_done(await _ask(wire, PLAIN))
+    assert is_done(await result_over(wire, PLAIN))
 
 
 ROWS = (

@@ -31,7 +31,7 @@ from mcp_types import INTERNAL_ERROR, SubscriptionsListenRequestParams, Subscrip
 
 from server.principals import principal_of
 from server.sdk_seams import RequestContext
-from server.store.contract import StoreAwayError
+from server.store.contract import StoreUnavailableError
 from server.store.replica import Replica
 from tools.contract.errors import ToolErrorType
 
@@ -112,7 +112,7 @@ MOST_STREAMS = 10_000  # of all clients (ours)
 
 TELL_SECONDS = 10.0  # how long a session may take to hear of a change
 CHANNEL = "lists"  # of the store, on which replicas tell each other of changes
-AGAIN_SECONDS = 1.0  # after which a change is told to the other replicas once more (ours)
+RETRY_SECONDS = 1.0  # after which a change is told to the other replicas once more (ours)
 SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists
 
 ListKind = Literal["tools", "prompts", "resources"]
@@ -163,9 +163,9 @@ class Announcements:
             self._untold.discard(kind)  # it may change once more meanwhile
             try:
                 await self._replica.store.publish(CHANNEL, f"{kind} {self._replica.name}")
-            except StoreAwayError:
+            except StoreUnavailableError:
                 self._untold.add(kind)
-                await anyio.sleep(AGAIN_SECONDS)  # until they hear of it: their own connections may have no gap
+                await anyio.sleep(RETRY_SECONDS)  # until they hear of it: their own connections may have no gap
 
     async def follow_replicas(self) -> None:
         """Tell who listens here of changes at other replicas, for ever."""

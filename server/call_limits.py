@@ -22,7 +22,7 @@ from server.protocol_mapping import result_to_wire
 from server.rate import Rate
 from server.sdk_seams import RequestContext
 from server.settings.tool_models import LimitSettings
-from server.store.contract import Store, StoreAwayError
+from server.store.contract import Store, StoreUnavailableError
 from server.upstreams.session.results import result_for_client
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import ToolResult
@@ -30,7 +30,7 @@ from tools.contract.results import ToolResult
 LIMITED = frozenset(
     {"tools/call", "prompts/get", "resources/read", "resources/directory/read", "skills/get", "completion/complete"}
 )
-AGAIN_SECONDS = 10.0  # until a store that was away is asked again: each call would wait for it (ours)
+RETRY_SECONDS = 10.0  # until a store that was away is asked again: each call would wait for it (ours)
 
 
 class _Usage:
@@ -81,8 +81,8 @@ class CallLimits:
         client = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
         try:
             count = await self._store.add(f"calls:{client}:{minute:.0f}", 1, 120)
-        except StoreAwayError:
-            self._away_until = time.monotonic() + AGAIN_SECONDS
+        except StoreUnavailableError:
+            self._away_until = time.monotonic() + RETRY_SECONDS
             return 0.0
         return 60 - passed if count > self._per_minute else 0.0
 

@@ -62,12 +62,12 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
         issuer = read_issuer(settings.http.oauth, os.environ)
     replica = network_replica(settings)
-    if replica.secrets and not replica.store.is_shared:
+    if replica.seal_keys and not replica.store.is_shared:
         logger.warning(
             "http.stateKeys are given and store.url is memory:, so each replica goes on with its own questions alone: "
             "name a store that they share, or leave the keys out"
         )
-    if replica.store.is_shared and not replica.secrets:
+    if replica.store.is_shared and not replica.seal_keys:
         logger.warning(
             "store.url names a store and http.stateKeys are not given, so only changes of lists are shared, and how "
             "often clients call: give the replicas a key"

@@ -21,7 +21,7 @@ from server.store.replica import Replica
 logger = logging.getLogger(__name__)
 
 LEEWAY_SECONDS = 30.0  # that the clocks of two hosts may differ (ours)
-WRONG_SECONDS = 3_600.0  # that the clock of a host may be wrong until an answer could count there again (ours)
+CLOCK_ERROR_SECONDS = 3_600.0  # that the clock of a host may be wrong until an answer could count there again (ours)
 
 
 class SealedStates:
@@ -37,14 +37,14 @@ class SealedStates:
     def __init__(
         self, purpose: str, seconds: float, replica: Replica, clock: Callable[[], float] | None = None
     ) -> None:
-        is_shared = bool(replica.secrets)
+        is_shared = bool(replica.seal_keys)
         self._seconds = seconds
         self._store = replica.store
         self._codec = AESGCMRequestStateCodec(replica.keys_for(purpose))
         self._clock = clock or (time.time if is_shared else time.monotonic)
         self._leeway = LEEWAY_SECONDS if is_shared else 0.0
         # No clock is asked about it, so that nothing counts again by a clock that is wrong.
-        self._spent_seconds = seconds + (WRONG_SECONDS if is_shared else 0.0)
+        self._spent_seconds = seconds + (CLOCK_ERROR_SECONDS if is_shared else 0.0)
 
     def seal(self, fingerprint: str, client_key: str, carried: Mapping[str, Any] | None = None) -> str:
         """A state for one action of one client, with which `carried` comes back.
@@ -69,12 +69,12 @@ class SealedStates:
         Also `None` where the store has forgotten since what was spent.
 
         Raises:
-            StoreAwayError: It is not known whether it was used; it counts for nothing.
+            StoreUnavailableError: It is not known whether it was used; it counts for nothing.
         """
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:
             return None
-        is_ours = await self._store.claim(f"spent:{claims['nonce']}", self._spent_seconds, claims["store"])
+        is_ours = await self._store.take_once(f"spent:{claims['nonce']}", self._spent_seconds, claims["store"])
         return dict(claims["carried"]) if is_ours else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:

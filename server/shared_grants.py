@@ -18,7 +18,7 @@ from typing import Any
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
 from server.client_request import principal_in
-from server.store.contract import ABSENT, StoreAwayError
+from server.store.contract import ABSENT, StoreUnavailableError
 from server.store.replica import Replica
 from tools.call.context import ClientState
 
@@ -47,7 +47,7 @@ class SharedGrants:
         """Let what was allowed at other replicas count here; whether there was anything. Nothing if it is not known."""
         if client.grants is None or not principal_in(client.key):
             return False
-        with suppress(StoreAwayError):
+        with suppress(StoreUnavailableError):
             rules, _ = await self._read(self._whose(client))
             fresh = [rule for rule in rules if rule not in client.grants]
             client.grants.extend(fresh)
@@ -59,7 +59,7 @@ class SharedGrants:
         if not principal_in(client.key):
             return
         whose = self._whose(client)
-        with suppress(StoreAwayError):
+        with suppress(StoreUnavailableError):
             for _ in range(MOST_TRIES):
                 before, version = await self._read(whose)
                 now = list(dict.fromkeys([*before, *rules]))[-MOST_RULES:]

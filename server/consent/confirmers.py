@@ -111,8 +111,7 @@ class ClientConfirmer:
             return _NO_FIELDS  # answers to questions of the model need fields
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             # The question is the result of this request, and the answer comes with the next one.
-            params = as_mapping(ctx.params)
-            reply, state = as_mapping(params.get("inputResponses")).get(QUESTION_KEY), params.get("requestState")
+            reply, state = _reply_in(ctx), as_mapping(ctx.params).get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
             if await how.states.open(state, question.fingerprint, self.client_key) is None:
@@ -134,6 +133,15 @@ class ClientConfirmer:
         except ValidationError:
             return Answer(Decision.DENY, Channel.MALFORMED)
         return read_answer(question, result.action, result.content, style)
+
+
+def has_answer(ctx: RequestContext) -> bool:
+    """Whether a request brings an answer to a question of ours, whatever it is worth."""
+    return _reply_in(ctx) is not None
+
+
+def _reply_in(ctx: RequestContext) -> Any:
+    return as_mapping(as_mapping(ctx.params).get("inputResponses")).get(QUESTION_KEY)
 
 
 def with_marked_answer(ctx: RequestContext, params: Mapping[str, Any]) -> RequestContext:

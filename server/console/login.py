@@ -28,7 +28,7 @@ from server.settings.models import OAuthSettings
 from server.settings.upstream_entries import UpstreamEntry
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connection import Upstream, UpstreamState
-from server.upstreams.login.login import Login, LoginAttempt, LoginStoreAwayError, login_store
+from server.upstreams.login.login import Login, LoginAttempt, LoginStoreUnavailableError, login_store
 from server.upstreams.login.login_store import LoginsAwayError, LoginStore
 from server.upstreams.login.token_store import StoredLogin, TokenStoreError
 from server.upstreams.wire.peer import LoginError
@@ -219,7 +219,7 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
                 is_removed |= await login.end()
             except TokenStoreError as error:
                 raise Failure(str(error)) from None
-            except LoginStoreAwayError as error:
+            except LoginStoreUnavailableError as error:
                 raise Failure(f"the login to {alias} was not ended: {error.why}.") from None
             except LoginError as error:
                 is_removed = True

@@ -17,12 +17,18 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from server.activity import show_as
 from server.client_request import WELCOMES, Exchange, exchange_of, rights_of
 from server.clients import ClientTable, Contexts
-from server.consent.confirmers import AlreadyConsented, ClientConfirmer, Confirmers, with_marked_answer
+from server.consent.confirmers import (
+    AlreadyConsented,
+    ClientConfirmer,
+    Confirmers,
+    has_answer,
+    with_marked_answer,
+)
 from server.json_rpc import ReadyList, as_mapping
 from server.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.requests.tool_search import CALL, ToolSearch
 from server.sdk_seams import RequestContext, is_open
-from server.store.contract import StoreAwayError
+from server.store.contract import StoreUnavailableError
 from server.tool_services import CustomTools
 from server.upstreams.call_relay import MOST_LOGINS, Relay
 from server.upstreams.catalog.apps import is_for_models, with_app_links
@@ -197,7 +203,7 @@ class ToolRequests:
         if "requestState" in exchange.params:
             try:
                 exchange = await self.relay.resumed(ctx.method, exchange)
-            except StoreAwayError as error:
+            except StoreUnavailableError as error:
                 return result_to_wire(call.name, ToolResult.failed(error), self.display, ctx.protocol_version)
         is_refused, is_bare = False, self.relay.pool.catalog.names.find(call.name) is None
         if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another one may have the name
@@ -221,7 +227,8 @@ class ToolRequests:
             if TOOLS.field in owner.offer.stored and not is_refused:
                 raise owner.unavailable()
             with client:
-                outcome = await self.flow.run(call, context, confirmer)
+                is_answered = exchange.is_resumed or has_answer(ctx)
+                outcome = await self.flow.run(call, context, confirmer, has_answer=is_answered)
         except ToolNotRegisteredError:
             unused = self.relay.pool.why_not_used(call.name)
             if owner.live_session is not None and call.name in self.relay.pool.catalog.vanished.get(owner.alias, ()):
@@ -293,7 +300,7 @@ class ToolRequests:
                     await discovery.known.wait()
                 context = await self.contexts.of(client, ctx)
                 confirmer = ClientConfirmer(self.confirmers, ctx, client.state.key)
-                outcome = await self.flow.run(call, context, confirmer)
+                outcome = await self.flow.run(call, context, confirmer, has_answer=has_answer(ctx))
         except ToolNotRegisteredError:
             if (unused := self.relay.pool.why_not_used(name)) is None:
                 await self.relay.pool.wait_for_first_list()  # what was meant is perhaps a tool of a server

@@ -1,6 +1,6 @@
 """What the replicas of one server share: keys with values, counters and messages, wherever the operator keeps them.
 
-A store that cannot be used raises `StoreAwayError`, and whoever needs it refuses: nothing is guessed.
+A store that cannot be used raises `StoreUnavailableError`, and whoever needs it refuses: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ABSENT = ""  # the version of a key that is not there
 MOST_MISSED = 1_000  # messages that wait for a subscriber who does not read (ours)
 
 
-class StoreAwayError(ToolError):
+class StoreUnavailableError(ToolError):
     """The store cannot be used now; `why` tells the operator more."""
 
     def __init__(self, why: str) -> None:
@@ -41,7 +41,7 @@ class Versioned:
 class Store(Protocol):
     """Keys, counters and messages. Whatever takes `seconds` is gone after them, with `None` never.
 
-    Any of it may raise `StoreAwayError`, after about a second at most. Whether it was done is not known then.
+    Any of it may raise `StoreUnavailableError`, after about a second at most. Whether it was done is not known then.
     """
 
     @property
@@ -58,7 +58,7 @@ class Store(Protocol):
         """Learn the generation. Raises nothing: a store that is away now may come back."""
         ...
 
-    async def claim(self, key: str, seconds: float, generation: str) -> bool:
+    async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         """Take a key that nobody has taken since; not where the generation is another one by now.
 
         What a store has forgotten would else count a second time.
@@ -102,11 +102,11 @@ class Availability:
     def __init__(self) -> None:
         self._told: set[str] = set()  # why it cannot be used; several reasons may take turns
 
-    def lost(self, why: str) -> StoreAwayError:
+    def lost(self, why: str) -> StoreUnavailableError:
         if why not in self._told:
             self._told.add(why)
             logger.warning("the store (store.url) cannot be used: %s; what needs it is refused until it can", why)
-        return StoreAwayError(why)
+        return StoreUnavailableError(why)
 
     def found(self) -> None:
         if self._told:

@@ -35,7 +35,7 @@ class MemoryStore:
     async def start(self) -> None:
         pass
 
-    async def claim(self, key: str, seconds: float, generation: str) -> bool:
+    async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         return generation == self.generation and await self.put(key, "", seconds, if_version=ABSENT) is not None
 
     async def get(self, key: str) -> Versioned | None:

@@ -22,9 +22,7 @@ class Replica:
 
     name: str  # as people know it, and after that what no other process has had
     store: Store = field(default_factory=MemoryStore)
-    secrets: Sequence[bytes] = field(
-        default=(), repr=False
-    )  # those of `http.stateKeys`, the one that seals first; none where nothing is shared
+    seal_keys: Sequence[bytes] = field(default=(), repr=False)  # of `http.stateKeys`, see `keys_for`
 
     @property
     def place(self) -> str:
@@ -34,14 +32,14 @@ class Replica:
     @property
     def shares_secrets(self) -> bool:
         """Whether there is a store that others use, too, and keys to seal what is put there."""
-        return self.store.is_shared and bool(self.secrets)
+        return self.store.is_shared and bool(self.seal_keys)
 
     def keys_for(self, purpose: str) -> list[bytes]:
         """What seals and opens for one purpose alone; a key that ends with the process where no replica has the same.
 
-        A state for one purpose is none for another one.
+        The first one seals. A state for one purpose is none for another one.
         """
-        return [hmac.digest(secret, purpose.encode(), "sha256") for secret in self.secrets] or [os.urandom(32)]
+        return [hmac.digest(key, purpose.encode(), "sha256") for key in self.seal_keys] or [os.urandom(32)]
 
 
 def lone_replica(name: str = "") -> Replica:

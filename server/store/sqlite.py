@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import anyio
 
-from server.store.contract import ABSENT, Availability, StoreAwayError, Versioned, new_version
+from server.store.contract import ABSENT, Availability, StoreUnavailableError, Versioned, new_version
 from tools.contract.errors import ExhaustedError
 from tools.contract.threads import THREADS
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 BUSY_SECONDS = 1.0  # how long another process may keep us waiting (ours)
 POLL_SECONDS = 0.5  # between two looks for messages (ours)
-KEPT_SECONDS = 60.0  # how long a message is kept for who has not looked yet (ours)
+MESSAGE_SECONDS = 60.0  # how long a message is kept for who has not looked yet (ours)
 SWEEP_SECONDS = 60.0  # between two sweeps of what is over (ours)
 PRIVATE = 0o600
 
@@ -62,10 +62,10 @@ class SqliteStore:
         self._available = Availability()
 
     async def start(self) -> None:
-        with suppress(StoreAwayError):
+        with suppress(StoreUnavailableError):
             await self._run(lambda _: None)
 
-    async def claim(self, key: str, seconds: float, generation: str) -> bool:
+    async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         def take(database: sqlite3.Connection) -> bool:
             return generation == self.generation and self._put(key, "", seconds, ABSENT, database) is not None
 
@@ -99,7 +99,7 @@ class SqliteStore:
     async def publish(self, channel: str, text: str) -> None:
         def publish(database: sqlite3.Connection) -> None:
             now = time.time()
-            database.execute("DELETE FROM messages WHERE at < ?", (now - KEPT_SECONDS,))
+            database.execute("DELETE FROM messages WHERE at < ?", (now - MESSAGE_SECONDS,))
             database.execute("INSERT INTO messages (channel, text, at) VALUES (?, ?, ?)", (channel, text, now))
 
         await self._run(publish)
@@ -122,7 +122,7 @@ class SqliteStore:
                         number = row
                         yield text
                     await anyio.sleep(POLL_SECONDS)
-            except StoreAwayError:
+            except StoreUnavailableError:
                 await anyio.sleep(POLL_SECONDS)
 
     async def aclose(self) -> None:

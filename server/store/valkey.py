@@ -17,16 +17,16 @@ from valkey import exceptions
 from valkey.asyncio import BlockingConnectionPool, SSLConnection, Valkey
 from valkey.asyncio.connection import Connection
 
-from server.store.contract import ABSENT, Availability, StoreAwayError, Versioned, new_version
+from server.store.contract import ABSENT, Availability, StoreUnavailableError, Versioned, new_version
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 ANSWER_SECONDS = 1.0  # to connect, and for an answer (ours)
-MOST_SECONDS = 1.5  # for both, and for a connection that is free (ours)
+COMMAND_SECONDS = 1.5  # for both, and for a connection that is free (ours)
 MOST_CONNECTIONS = 32  # of one process; more at once take turns (ours)
-AGAIN_SECONDS = 1.0  # until a subscription that has broken is tried again (ours)
+RETRY_SECONDS = 1.0  # until a subscription that has broken is tried again (ours)
 USUAL_PORT = 6379
 _SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
 _PREFIX = "coretools:"  # before every key: others may use the database too
@@ -35,7 +35,7 @@ _VERSION_CHARS = len(new_version())  # a value is kept behind its version
 
 # A server that came back from a snapshot, or a copy that took over, has forgotten something and not the name of the
 # generation; so has one that evicts keys, as most managed ones do.
-_CLAIM = """
+_TAKE = """
 local name = redis.call('GET', KEYS[2])
 if not name then
     name = ARGV[3]
@@ -94,14 +94,14 @@ class ValkeyStore:
         self._client = cast("Any", Valkey(connection_pool=self._pool))
 
     async def start(self) -> None:
-        with suppress(StoreAwayError):
-            await self._claimed("", 1.0, "")  # of no generation, so it only tells which there is
+        with suppress(StoreUnavailableError):
+            await self._take("", 1.0, "")  # of no generation, so it only tells which there is
 
-    async def claim(self, key: str, seconds: float, generation: str) -> bool:
-        return await self._claimed(f"{_PREFIX}{key}", seconds, generation) == "taken"
+    async def take_once(self, key: str, seconds: float, generation: str) -> bool:
+        return await self._take(f"{_PREFIX}{key}", seconds, generation) == "taken"
 
-    async def _claimed(self, key: str, seconds: float, generation: str) -> str:
-        said = str(await self._script(_CLAIM, (key, _GENERATION), _milliseconds(seconds), generation, new_version()))
+    async def _take(self, key: str, seconds: float, generation: str) -> str:
+        said = str(await self._script(_TAKE, (key, _GENERATION), _milliseconds(seconds), generation, new_version()))
         if said not in ("", "taken"):
             if self.generation not in ("", said):
                 logger.warning(
@@ -141,7 +141,7 @@ class ValkeyStore:
 
     async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
         while True:
-            with suppress(StoreAwayError):
+            with suppress(StoreUnavailableError):
                 async with aclosing(self._client.pubsub()) as messages:
                     await self._tried(messages.subscribe(f"{_PREFIX}{channel}"))
                     is_asked = False
@@ -160,10 +160,10 @@ class ValkeyStore:
                             yield None
                         elif message["type"] == "message":
                             yield str(message["data"])
-            await anyio.sleep(AGAIN_SECONDS)
+            await anyio.sleep(RETRY_SECONDS)
 
     async def aclose(self) -> None:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(MOST_SECONDS):
+        with anyio.CancelScope(shield=True), anyio.move_on_after(COMMAND_SECONDS):
             await self._pool.aclose()
 
     async def _script(self, script: str, keys: Sequence[str], *arguments: str | int) -> Any:
@@ -176,7 +176,7 @@ class ValkeyStore:
 
     async def _tried(self, command: Awaitable[T]) -> T:
         try:
-            with anyio.fail_after(MOST_SECONDS):
+            with anyio.fail_after(COMMAND_SECONDS):
                 return await command
         except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError):
             raise self._available.lost("it refuses the user name or the password (store.password)") from None

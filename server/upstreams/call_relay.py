@@ -222,7 +222,7 @@ class Relay:
 
         Raises:
             MCPError: The state is forged, late, used already, or belongs to something else.
-            StoreAwayError: It is not known whether it was used.
+            StoreUnavailableError: It is not known whether it was used.
         """
         state = exchange.params.get("requestState")
         if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):

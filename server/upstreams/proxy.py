@@ -31,7 +31,7 @@ from server.json_rpc import Json, as_mapping
 from server.sdk_seams import RequestContext, is_open
 from server.settings import SettingsReport
 from server.settings.models import UpstreamSettings
-from server.store.contract import StoreAwayError
+from server.store.contract import StoreUnavailableError
 from server.store.replica import Replica
 from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.names import SEARCH_NAMES, NameList, NameMap, Origin, name_map
@@ -367,7 +367,7 @@ class Proxy:
     async def _exchange(self, ctx: RequestContext) -> Exchange:
         try:
             return await self.relay.resumed(ctx.method, exchange_of(ctx, self._dependencies.key_of(ctx)))
-        except StoreAwayError as error:
+        except StoreUnavailableError as error:
             raise MCPError(types.INTERNAL_ERROR, error.message, {"type": error.code.value}) from None
 
     async def _list(self, ctx: RequestContext, call_next: CallNext) -> Json:

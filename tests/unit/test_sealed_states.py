@@ -13,7 +13,7 @@ import pytest
 from server.sealed_states import SealedStates
 from server.settings import SettingsError
 from server.settings.models import StateKey, StoreSettings
-from server.store.contract import Store, StoreAwayError
+from server.store.contract import Store, StoreUnavailableError
 from server.store.memory import MemoryStore
 from server.store.replica import Replica, lone_replica, read_replica
 from server.store.sqlite import SqliteStore
@@ -108,7 +108,7 @@ async def test_a_state_whose_store_is_away_is_refused_and_counts_once_it_is_back
         states = of(OLD, store=store)
         state = states.seal("action", "token:ada")
         server.stop()
-        with pytest.raises(StoreAwayError) as caught:
+        with pytest.raises(StoreUnavailableError) as caught:
             await states.open(state, "action", "token:ada")
         assert "Nothing was done." in caught.value.message
         assert states.read(state, "action", "token:ada") == {}  # nothing of it is spent

@@ -71,13 +71,17 @@ class Flow:
     audit: Audit | None = None  # is told of every decision; there may be one later
     shared_grants: SharedGrants | None = None  # knows what was allowed in other processes, where there are such
 
-    async def run(self, call: FunctionCall, context: ToolContext, confirmer: Confirmer) -> ToolResult | Question:
+    async def run(
+        self, call: FunctionCall, context: ToolContext, confirmer: Confirmer, *, has_answer: bool = False
+    ) -> ToolResult | Question:
         """Run one call.
 
         Args:
             call: The tool's name and the arguments as they came.
             context: Whose call it is and where it may act.
             confirmer: Asks the person behind this client.
+            has_answer: Whether this is the round of a call that brings the answer. Before the question it was looked
+                up whether the person has allowed it in another process, so it is not looked up once more.
 
         Returns:
             The result, failed or not; or a question that must travel to the client, after which the same call
@@ -93,6 +97,7 @@ class Flow:
             judged = await self.judge(tool, arguments, context)
             if (
                 self.shared_grants is not None
+                and not has_answer
                 and any(choice.decision is Decision.ALWAYS and choice.rules for choice in judged.choices)
                 and await self.shared_grants.take_up(context.client)
             ):

@@ -49,14 +49,14 @@ EARLY_SECONDS = 30.0  # so long before its end a token is renewed, or at four fi
 TURN_SECONDS = 30.0  # how long another process may take to renew a token (ours)
 RENEW_SECONDS = 15.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
 POLL_SECONDS = 0.1  # between two looks at what another process does
-AGAIN_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more (ours)
+RENEWAL_PAUSE_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more (ours)
 LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made anew (ours)
 
 StoredT = TypeVar("StoredT")
 _FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that say this of a client
 
 
-class LoginStoreAwayError(AuthorizationServerDownError):
+class LoginStoreUnavailableError(AuthorizationServerDownError):
     """The store that keeps the login cannot be used now: nothing is known of it, and nothing is done with it."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class Login:
             if not self._is_read or await self.has_changed():
                 try:
                     await self._read()
-                except LoginStoreAwayError:
+                except LoginStoreUnavailableError:
                     if not self.needs_person:
                         raise
                     return None  # the server may want no login
@@ -189,7 +189,7 @@ class Login:
             if await self.has_changed():
                 try:
                     await self._read()
-                except LoginStoreAwayError:
+                except LoginStoreUnavailableError:
                     return _header_of(record)
                 return await self.header()
         return _header_of(record)
@@ -213,7 +213,7 @@ class Login:
         record = await self._read()
         if (header := _good_header(record, used)) is not None:
             return header  # another process has got it
-        if time.monotonic() < self._renewed + AGAIN_SECONDS and (record is None or not _is_old(record)):
+        if time.monotonic() < self._renewed + RENEWAL_PAUSE_SECONDS and (record is None or not _is_old(record)):
             return None
         if not self.needs_person:
             return await self._renew_for_program(record)
@@ -264,7 +264,7 @@ class Login:
             return False
         named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
         if named is None or token is None:
-            return time.monotonic() > self._renewed + AGAIN_SECONDS
+            return time.monotonic() > self._renewed + RENEWAL_PAUSE_SECONDS
         return not set(named.split()) <= set((token.get(_ASKED) or "").split())
 
     async def has_changed(self) -> bool:
@@ -451,7 +451,7 @@ class Login:
 
         Raises:
             TokenStoreError: It cannot be removed.
-            LoginStoreAwayError: The same, as the store is away.
+            LoginStoreUnavailableError: The same, as the store is away.
             LoginError: It is forgotten here, but its tokens count on at the authorization server.
         """
         async with self._alone():  # or what another process is just renewing would come back
@@ -459,7 +459,7 @@ class Login:
             try:
                 is_removed = await self._store.remove(self._resource, self.principal)
             except LoginsAwayError:
-                raise LoginStoreAwayError from None
+                raise LoginStoreUnavailableError from None
         if record is not None and record.token is not None:
             server = _server_of(record)
             client = self._client_of(record, server)
@@ -512,7 +512,7 @@ class Login:
             with anyio.CancelScope(shield=True):  # else it would be held by nobody
                 return await self._store.lock(self._resource, self.principal)
         except LoginsAwayError:
-            raise LoginStoreAwayError from None
+            raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
             # Without a place for locks, such as in a container that is read-only, nothing is shared.
             logger.info("other processes are not kept from a login: %s", error)
@@ -526,7 +526,7 @@ class Login:
         writes = self._writes
         try:
             record = await self._stored(self._store.read(self._resource, self.principal))
-        except LoginStoreAwayError:
+        except LoginStoreUnavailableError:
             self._stamp = object()  # it is looked at again
             raise
         if writes != self._writes:
@@ -550,11 +550,11 @@ class Login:
         """What is kept, if it can be read: a new login takes the place of what cannot.
 
         Raises:
-            LoginStoreAwayError: It is not known.
+            LoginStoreUnavailableError: It is not known.
         """
         try:
             return await self._read()
-        except LoginStoreAwayError:
+        except LoginStoreUnavailableError:
             raise
         except LoginError as error:
             logger.warning("the login to %s that is kept cannot be used: %s", self.alias, error.why)
@@ -583,7 +583,7 @@ class Login:
         try:
             return await work
         except LoginsAwayError:
-            raise LoginStoreAwayError from None
+            raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
             raise LoginError(str(error).rstrip(".").replace("ALIAS", self.alias)) from None
 

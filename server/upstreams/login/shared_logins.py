@@ -20,7 +20,7 @@ import anyio
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 from pydantic import TypeAdapter, ValidationError
 
-from server.store.contract import ABSENT, StoreAwayError, Versioned
+from server.store.contract import ABSENT, StoreUnavailableError, Versioned
 from server.store.replica import Replica
 from server.upstreams.login.login_store import LoginsAwayError, Release
 from server.upstreams.login.token_store import StoredLogin, TokenStoreError, key_of
@@ -235,7 +235,7 @@ class SharedLogins:
     async def _do(self, work: Awaitable[T], stamp_of: str | None = None) -> T:
         try:
             return await work
-        except StoreAwayError:
+        except StoreUnavailableError:
             self._watched.clear()  # an owner may have had no way to write
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)

@@ -1,16 +1,48 @@
-"""Clients that call again and again, while the replicas that they call are started anew."""
+"""Calls of 2026-07-28 with their questions, and clients that call again and again while replicas are started anew."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.interaction.network.wires import Connection, connection, initialize, modern, modern_headers, post, request
+from tests.interaction.network.wires import (
+    FORM,
+    Connection,
+    connection,
+    initialize,
+    modern,
+    modern_headers,
+    post,
+    request,
+)
 from tests.interaction.raw_clients import Message
 from tests.interaction.replicas.scene import NAMES, Replicas, bearer
 
 REVISION = "2025-11-25"
+
+
+async def result_over(wire: Connection, params: Mapping[str, Any], whose: str = "ada") -> Message:
+    """What a call comes to."""
+    message = modern(1, "tools/call", params, **FORM)
+    head = await post(wire, "/mcp", message, bearer(whose) | modern_headers(message))
+    return [answer async for answer in wire.messages(head)][-1]["result"]
+
+
+def answered(params: Mapping[str, Any], asked: Message, decision: str = "once") -> Mapping[str, Any]:
+    """The same call, with an answer to the question that it was answered with."""
+    assert asked["resultType"] == "input_required", asked
+    reply = {"action": "accept", "content": {"decision": decision}}
+    return {
+        **params,
+        "inputResponses": dict.fromkeys(asked["inputRequests"], reply),
+        "requestState": asked["requestState"],
+    }
+
+
+def is_done(result: Message) -> bool:
+    return result.get("resultType", "complete") == "complete" and not result.get("isError")
 
 
 class Caller:

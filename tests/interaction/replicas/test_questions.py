@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.interaction.network.wires import FORM, connection, modern, modern_headers, post
+from tests.interaction.network.wires import connection
 from tests.interaction.raw_clients import Message
-from tests.interaction.replicas.scene import NAMES, Replicas, bearer, needs_haproxy, needs_redis, replicas
+from tests.interaction.replicas.callers import answered, is_done, result_over
+from tests.interaction.replicas.scene import NAMES, Replicas, needs_haproxy, needs_redis, replicas
+from tests.valkey_servers import ValkeyServer
 from tests.waiting import CEILING
 
 pytestmark = [
@@ -39,29 +42,12 @@ def scene(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rep
 
 async def result_of(url: str, params: Mapping[str, Any], whose: str = "ada", source: str = "127.0.0.1") -> Message:
     """What a call of 2026-07-28 comes to."""
-    message = modern(1, "tools/call", params, **FORM)
     async with connection(url, source) as wire:
-        head = await post(wire, "/mcp", message, bearer(whose) | modern_headers(message))
-        return [answer async for answer in wire.messages(head)][-1]["result"]
+        return await result_over(wire, params, whose)
 
 
 def writing(file: Path) -> Mapping[str, Any]:
     return {"name": "write_file", "arguments": {"file_path": str(file), "content": "written\n"}}
-
-
-def answered(params: Mapping[str, Any], asked: Message) -> Mapping[str, Any]:
-    """The same call, with a yes to the question that it was answered with."""
-    assert asked["resultType"] == "input_required", asked
-    yes = {"action": "accept", "content": {"decision": "once"}}
-    return {
-        **params,
-        "inputResponses": dict.fromkeys(asked["inputRequests"], yes),
-        "requestState": asked["requestState"],
-    }
-
-
-def is_done(result: Message) -> bool:
-    return result.get("resultType", "complete") == "complete" and not result.get("isError")
 
 
 async def test_ten_of_ten_questions_are_answered_at_another_replica(scene: Replicas, root: Path) -> None:
@@ -83,6 +69,26 @@ async def test_questions_and_answers_find_their_way_through_the_balancer(scene: 
         done = await result_of(scene.url, answered(writing(file), asked), source=second)
         assert is_done(done), done
         assert file.read_text() == "written\n"
+
+
+async def test_each_round_of_a_question_asks_the_store_once(scene: Replicas, root: Path) -> None:
+    assert scene.store is not None
+    urls, params = list(scene.urls.values()), writing(root / "counted.txt")
+    before = times_asked(scene.store)
+    asked = await result_of(urls[0], params)
+    between = times_asked(scene.store)
+    assert is_done(await result_of(urls[1], answered(params, asked)))
+    after = times_asked(scene.store)
+    # For what the user has allowed at another replica.
+    assert between - before == Counter(get=1)
+    # That nobody has spent the answer; the script of it has a GET of its own.
+    assert after - between == Counter(eval=1, get=1)
+
+
+def times_asked(store: ValkeyServer) -> Counter[str]:
+    """How often the store was asked by command or script."""
+    told = store.command("INFO", "commandstats").decode()
+    return Counter({name: int(count) for name, count in re.findall(r"cmdstat_(get|eval|evalsha):calls=(\d+)", told)})
 
 
 @pytest.mark.parametrize("races", RACES)

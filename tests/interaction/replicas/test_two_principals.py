@@ -12,8 +12,9 @@ import pytest
 
 from tests.interaction.network.lanes import Lane, lane
 from tests.interaction.network.wires import connection, post, request
+from tests.interaction.replicas.callers import answered, is_done
 from tests.interaction.replicas.scene import TOKENS, Replicas, bearer, needs_haproxy, needs_redis, replicas
-from tests.interaction.replicas.test_questions import answered, is_done, result_of, writing
+from tests.interaction.replicas.test_questions import result_of, writing
 
 pytestmark = [
     pytest.mark.anyio,

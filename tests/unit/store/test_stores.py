@@ -25,35 +25,35 @@ async def comes_true(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest.mark.requirement("store.claims")
-async def test_a_key_is_claimed_once_by_whichever_replica_is_first(opened: Opener) -> None:
+async def test_a_key_is_taken_once_by_whichever_replica_is_first(opened: Opener) -> None:
     stores = [opened() for _ in range(3)]
     for store in stores:
         await store.start()
     won: list[bool] = []
 
-    async def claim(store: Store) -> None:
-        won.append(await store.claim("spent:1", 60, store.generation))
+    async def take(store: Store) -> None:
+        won.append(await store.take_once("spent:1", 60, store.generation))
 
     async with anyio.create_task_group() as tasks:
         for store in stores * 10:
-            tasks.start_soon(claim, store)
+            tasks.start_soon(take, store)
     assert sorted(won) == [False] * 29 + [True]
-    assert await stores[0].claim("spent:2", 60, stores[0].generation)
+    assert await stores[0].take_once("spent:2", 60, stores[0].generation)
 
 
 @pytest.mark.requirement("store.claims")
-async def test_a_claim_is_over_after_its_seconds(store: Store) -> None:
-    assert await store.claim("spent:1", SHORT, store.generation)
-    await comes_true(lambda: store.claim("spent:1", 60, store.generation))
-    assert not await store.claim("spent:1", 60, store.generation)
+async def test_a_key_can_be_taken_anew_after_its_seconds(store: Store) -> None:
+    assert await store.take_once("spent:1", SHORT, store.generation)
+    await comes_true(lambda: store.take_once("spent:1", 60, store.generation))
+    assert not await store.take_once("spent:1", 60, store.generation)
 
 
 @pytest.mark.requirement("store.forgotten")
-async def test_nothing_is_claimed_for_a_generation_that_the_store_is_not_of(store: Store) -> None:
+async def test_nothing_is_taken_for_a_generation_that_the_store_is_not_of(store: Store) -> None:
     assert store.generation != ""
-    assert not await store.claim("spent:1", 60, "an earlier one")
-    assert not await store.claim("spent:1", 60, "")
-    assert await store.claim("spent:1", 60, store.generation)
+    assert not await store.take_once("spent:1", 60, "an earlier one")
+    assert not await store.take_once("spent:1", 60, "")
+    assert await store.take_once("spent:1", 60, store.generation)
 
 
 @pytest.mark.requirement("store.values")

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from server.store.contract import Store, StoreAwayError
+from server.store.contract import Store, StoreUnavailableError
 from server.store.sqlite import SqliteStore
 from server.store.valkey import ValkeyStore
 from tests.valkey_servers import ValkeyServer, silent_way, valkey_server
@@ -23,7 +23,7 @@ from tools.contract.errors import ToolErrorType
 pytestmark = pytest.mark.anyio
 
 USES: list[Callable[[Store], Awaitable[object]]] = [
-    lambda store: store.claim("key", 60, store.generation),
+    lambda store: store.take_once("key", 60, store.generation),
     lambda store: store.get("key"),
     lambda store: store.put("key", "value"),
     lambda store: store.put("key", "value", if_version="0" * 16),
@@ -37,7 +37,7 @@ async def refused(store: Store) -> str:
     """Why none of it can be done."""
     whys: set[str] = set()
     for use in USES:
-        with pytest.raises(StoreAwayError) as caught:
+        with pytest.raises(StoreUnavailableError) as caught:
             await use(store)
         assert caught.value.code is ToolErrorType.STORE_UNAVAILABLE
         whys.add(caught.value.why)
@@ -64,8 +64,8 @@ async def test_a_server_that_is_away_at_the_start_refuses_and_is_used_once_it_is
         assert await refused(store) == "it cannot be reached"
         assert len([record for record in caplog.records if "cannot be used" in record.message]) == 1
         server.start()
-        assert not await store.claim("key", 60, store.generation)
-        assert await store.claim("key", 60, store.generation)
+        assert not await store.take_once("key", 60, store.generation)
+        assert await store.take_once("key", 60, store.generation)
         assert "can be used again" in caplog.text
     finally:
         await store.aclose()
@@ -77,7 +77,7 @@ async def test_a_server_that_ends_between_two_commands_refuses_and_is_used_when_
     with valkey_server(tmp_path) as server:
         store = ValkeyStore(server.url, "")
         await store.start()
-        assert await store.claim("first", 60, store.generation)
+        assert await store.take_once("first", 60, store.generation)
         server.stop()
         assert await refused(store) == "it cannot be reached"
         server.start()
@@ -86,57 +86,57 @@ async def test_a_server_that_ends_between_two_commands_refuses_and_is_used_when_
 
 
 @pytest.mark.requirement("store.forgotten")
-async def test_what_was_claimed_before_a_server_came_back_empty_is_never_claimed_again(tmp_path: Path) -> None:
+async def test_what_was_taken_before_a_server_came_back_empty_is_never_taken_again(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         stores = [ValkeyStore(server.url, "") for _ in range(2)]
         for store in stores:
             await store.start()
         before = stores[0].generation
         assert stores[1].generation == before
-        assert await stores[0].claim("spent", 60, before)
+        assert await stores[0].take_once("spent", 60, before)
         await server.restart()
         for store in stores * 2:
-            assert not await store.claim("spent", 60, before)
+            assert not await store.take_once("spent", 60, before)
         assert stores[0].generation == stores[1].generation != before
-        assert await stores[1].claim("asked since", 60, stores[1].generation)
+        assert await stores[1].take_once("asked since", 60, stores[1].generation)
         for store in stores:
             await store.aclose()
 
 
 @pytest.mark.requirement("store.forgotten")
-async def test_what_was_claimed_since_the_snapshot_that_a_server_came_back_from_is_never_claimed_again(
+async def test_what_was_taken_since_the_snapshot_that_a_server_came_back_from_is_never_taken_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with valkey_server(tmp_path) as server:
         store = ValkeyStore(server.url, "")
         await store.start()
         before = store.generation
-        assert await store.claim("before the snapshot", 60, before)
+        assert await store.take_once("before the snapshot", 60, before)
         assert server.command("SAVE").startswith(b"+OK")
-        assert await store.claim("after it", 60, before)
+        assert await store.take_once("after it", 60, before)
         await server.restart()
         for key in ("before the snapshot", "after it"):
-            assert not await store.claim(key, 60, before)
+            assert not await store.take_once(key, 60, before)
         assert "asked again" in caplog.text
-        assert not await store.claim("before the snapshot", 60, store.generation)
-        assert await store.claim("asked since", 60, store.generation)
+        assert not await store.take_once("before the snapshot", 60, store.generation)
+        assert await store.take_once("asked since", 60, store.generation)
         await store.aclose()
 
 
 @pytest.mark.requirement("store.forgotten")
 @pytest.mark.parametrize("policy", ["volatile-lru", "allkeys-lru"])
-async def test_what_a_server_has_evicted_is_never_claimed_again(tmp_path: Path, policy: str) -> None:
+async def test_what_a_server_has_evicted_is_never_taken_again(tmp_path: Path, policy: str) -> None:
     with valkey_server(tmp_path, "--maxmemory-policy", policy) as server:
         store = ValkeyStore(server.url, "")
         await store.start()
         before = store.generation
-        assert await store.claim("spent", 60, before)
+        assert await store.take_once("spent", 60, before)
         server.command("CONFIG", "SET", "maxmemory", "1")
         await store.get("spent")
         server.command("CONFIG", "SET", "maxmemory", "0")
         assert await store.get("spent") is None
-        assert not await store.claim("spent", 60, before)
-        assert await store.claim("asked since", 60, store.generation)
+        assert not await store.take_once("spent", 60, before)
+        assert await store.take_once("asked since", 60, store.generation)
         await store.aclose()
 
 
@@ -150,9 +150,9 @@ async def test_what_others_write_under_our_names_is_no_text_or_of_another_type_a
     valkey.command("LPUSH", "coretools:list", "element")
     assert await store.get("bytes") is not None
     assert await store.put("bytes", "value", 60, if_version="0" * 16) is None
-    with pytest.raises(StoreAwayError, match="cannot be used"):
+    with pytest.raises(StoreUnavailableError, match="cannot be used"):
         await store.get("list")
-    with pytest.raises(StoreAwayError, match="cannot be used"):
+    with pytest.raises(StoreUnavailableError, match="cannot be used"):
         await store.add("bytes", 1, 60)
 
     async with anyio.create_task_group() as tasks:
@@ -171,7 +171,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for_longer_than_its_time
     async with silent_way(valkey.port) as (port, is_silent):
         store = ValkeyStore(f"valkey://127.0.0.1:{port}", "")
         await store.start()
-        assert await store.claim("slow", 60, store.generation)
+        assert await store.take_once("slow", 60, store.generation)
         is_silent.set()
         with anyio.fail_after(20):  # a twentieth of what each could take if none gave up
             assert await refused(store) == "it does not answer within 1 s"
@@ -187,7 +187,7 @@ async def test_that_a_server_says_nothing_is_told_once_however_many_wait_for_it(
         store = ValkeyStore(f"valkey://127.0.0.1:{port}", "")
 
         async def read() -> None:
-            with pytest.raises(StoreAwayError) as caught:
+            with pytest.raises(StoreUnavailableError) as caught:
                 await store.get("key")
             refusals.append(caught.value.why)
 
@@ -250,7 +250,7 @@ async def test_a_password_lets_in_and_a_wrong_one_does_not_and_is_told_nowhere(
         url = server.url.replace("//", f"//{user}")
         right, other = ValkeyStore(url, secret), ValkeyStore(url, wrong)
         await right.start()
-        assert await right.claim("key", 60, right.generation)
+        assert await right.take_once("key", 60, right.generation)
         await other.start()
         assert await refused(other) == "it refuses the user name or the password (store.password)"
         assert secret not in caplog.text
@@ -301,7 +301,7 @@ async def test_a_file_that_another_process_keeps_is_not_waited_for_longer_than_i
         assert await refused(store) == "another process has kept its file for too long"
     other.execute("ROLLBACK")
     other.close()
-    assert await store.claim("key", 60, store.generation)
+    assert await store.take_once("key", 60, store.generation)
     await store.aclose()
 
 
@@ -340,12 +340,12 @@ async def test_a_file_that_was_put_in_the_place_of_another_one_is_another_genera
     store = SqliteStore(str(path))
     await store.start()
     before = store.generation
-    assert await store.claim("spent", 60, before)
+    assert await store.take_once("spent", 60, before)
     for each in tmp_path.iterdir():
         os.unlink(each)
-    assert not await store.claim("spent", 60, before)
+    assert not await store.take_once("spent", 60, before)
     assert store.generation != before
-    assert await store.claim("asked since", 60, store.generation)
+    assert await store.take_once("asked since", 60, store.generation)
     await store.aclose()
 
 
