@@ -39,6 +39,8 @@ PROGRAM = Path(__file__).with_name("forked_server.py")
 READY = b"ready\n"
 MAX_REQUEST = 1 << 20
 """Bytes of one request: mostly its environment."""
+END_SECONDS = 10.0
+"""How long the waiting process may take to end its children."""
 
 
 def forked(arguments: list[str]) -> list[str]:
@@ -67,6 +69,10 @@ def _address(owner: int) -> str:
 
 
 def _end(process: subprocess.Popen[bytes], folder: str) -> None:
+    assert process.stdin is not None
+    process.stdin.close()  # so that it ends its children first
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
     process.kill()
     process.wait()
     for name in os.listdir(folder):
@@ -95,8 +101,12 @@ class ForkServer:
         while True:
             readable, _, _ = select.select([0, woken, self._listener, *self._children.values()], [], [])
             if 0 in readable:
-                for pid in self._children:
+                for pid, program in self._children.items():
                     os.kill(pid, signal.SIGKILL)
+                    program.close()
+                signal.set_wakeup_fd(-1)
+                woken.close()
+                waker.close()
                 return
             if woken in readable:
                 woken.recv(1 << 10)
