@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import sys
 import time
@@ -21,6 +22,10 @@ CALLS = 1_000
 
 CLIENTS = 200
 CALLS_OF_EACH = 20
+
+CONNECTIONS = 64
+CALLS_OF_CONNECTION = 10
+SLICES = 16
 
 SESSIONS = 10_000
 
@@ -75,21 +80,77 @@ def _p99(taken: list[float]) -> float:
 
 async def _at_once(server: Listening) -> list[float]:
     """Milliseconds of each call of many clients with a session each, all at once."""
-    clients = [KeptConnection(server) for _ in range(CLIENTS)]
-    try:
-        for client in clients:
-            client.exchange(client.tool_request("hello", GREETING))
-        taken = await asyncio.gather(*(_calls(client) for client in clients))
-    finally:
-        for client in clients:
-            client.close()
+    with _clients(server, CLIENTS, modern=False) as clients:
+        taken = await asyncio.gather(*(_calls(client, CALLS_OF_EACH) for client in clients))
     return [one for times in taken for one in times]
 
 
-async def _calls(client: KeptConnection) -> list[float]:
-    reader, writer = await asyncio.open_connection(sock=client.socket)
+def _throughput(*, modern: bool) -> Callable[[Scene], AbstractContextManager[Round]]:
+    @contextmanager
+    def opened(scene: Scene) -> Generator[Round]:
+        cores = sorted(os.sched_getaffinity(0)) if sys.platform.startswith("linux") else []
+        if len(cores) < 2:
+            raise NotRunError("servers and clients have a core each, of which there is one here")
+
+        def one_round() -> Pair:
+            with listening(_ours(scene)) as ours, listening(SDK) as theirs:
+                os.sched_setaffinity(ours.pid, cores[:1])
+                os.sched_setaffinity(theirs.pid, cores[:1])
+                os.sched_setaffinity(0, cores[1:])
+                try:
+                    return asyncio.run(_calls_of_a_second(ours, theirs, modern=modern))
+                finally:
+                    os.sched_setaffinity(0, cores)
+
+        yield one_round
+
+    return opened
+
+
+async def _calls_of_a_second(ours: Listening, theirs: Listening, *, modern: bool) -> Pair:
+    """How many calls one process answers in a second when all connections have one under way."""
+    rates: list[list[float]] = [[], []]
+    with _clients(ours, CONNECTIONS, modern=modern) as mine, _clients(theirs, CONNECTIONS, modern=modern) as others:
+        sides = [[await _streams(client) for client in clients] for clients in (mine, others)]
+        for number in range(SLICES):
+            for side in (0, 1) if number % 2 else (1, 0):
+                started = time.perf_counter()
+                await asyncio.gather(*(_calls_over(CALLS_OF_CONNECTION, *each) for each in sides[side]))
+                seconds = time.perf_counter() - started
+                rates[side].append(CONNECTIONS * CALLS_OF_CONNECTION / seconds)
+    return Pair(*(statistics.median(each[2:]) for each in rates))  # the first slices warm up
+
+
+@contextmanager
+def _clients(server: Listening, count: int, *, modern: bool) -> Generator[list[KeptConnection]]:
+    """Clients that have called once."""
+    clients = [KeptConnection(server, modern=modern) for _ in range(count)]
+    try:
+        for client in clients:
+            client.exchange(client.tool_request("hello", GREETING))
+        yield clients
+    finally:
+        for client in clients:
+            client.close()
+
+
+_Streams = tuple[KeptConnection, asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _streams(client: KeptConnection) -> _Streams:
+    return client, *await asyncio.open_connection(sock=client.socket)
+
+
+async def _calls(client: KeptConnection, count: int) -> list[float]:
+    return await _calls_over(count, *await _streams(client))
+
+
+async def _calls_over(
+    count: int, client: KeptConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> list[float]:
+    """Milliseconds of each call."""
     taken: list[float] = []
-    for _ in range(CALLS_OF_EACH):
+    for _ in range(count):
         started = time.perf_counter()
         writer.write(client.tool_request("hello", GREETING))
         answer = b""
@@ -137,6 +198,14 @@ def _megabytes(pid: int) -> float:
 ROWS = (
     Row("call over Streamable HTTP on a kept connection, of the SDK's", 1.1, _kept(modern=False)),
     Row("the same in the 2026-07-28 revision, of the SDK's", 1.1, _kept(modern=True)),
+    Row(
+        f"calls a second over {CONNECTIONS} connections, of the SDK's",
+        1.3,
+        _throughput(modern=False),
+        unit="",
+        at_least=True,
+    ),
+    Row("the same in 2026-07-28, of the SDK's", 1.3, _throughput(modern=True), unit="", at_least=True),
     Row(f"99 % of calls of {CLIENTS} clients at once, of the SDK's", 1.1, _many, informative=True, most_rounds=3),
     Row(
         f"memory after {2 * SESSIONS:,} abandoned sessions, of that after {SESSIONS:,}",
