@@ -110,15 +110,19 @@ def _throughput(*, modern: bool) -> Callable[[Scene], AbstractContextManager[Rou
 async def _calls_of_a_second(ours: Listening, theirs: Listening, *, modern: bool) -> Pair:
     """How many calls one process answers in a second when all connections have one under way."""
     rates: list[list[float]] = [[], []]
-    with _clients(ours, CONNECTIONS, modern=modern) as mine, _clients(theirs, CONNECTIONS, modern=modern) as others:
-        sides = [[await _streams(client) for client in clients] for clients in (mine, others)]
+    with (
+        _clients(ours, CONNECTIONS, modern=modern) as to_ours,
+        _clients(theirs, CONNECTIONS, modern=modern) as to_theirs,
+    ):
+        sides = [[await _streams(client) for client in clients] for clients in (to_ours, to_theirs)]
         for number in range(SLICES):
             for side in (0, 1) if number % 2 else (1, 0):
                 started = time.perf_counter()
                 await asyncio.gather(*(_calls_over(CALLS_OF_CONNECTION, *each) for each in sides[side]))
                 seconds = time.perf_counter() - started
                 rates[side].append(CONNECTIONS * CALLS_OF_CONNECTION / seconds)
-    return Pair(*(statistics.median(each[2:]) for each in rates))  # the first slices warm up
+    mine, others = (statistics.median(each[2:]) for each in rates)  # the first slices warm up
+    return Pair(mine, others)
 
 
 @contextmanager

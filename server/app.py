@@ -133,7 +133,7 @@ class App:
         self._settings = settings = report.settings
         self._tasks: TaskGroup | None = None
         self.metrics: Callable[[], Awaitable[str]] | None = None  # what is counted, as a text, where anything is
-        self.http_refused: Callable[[int], None] = lambda _: None  # is told the status of each refusal of HTTP
+        self.on_http_refusal: Callable[[int], None] = lambda _: None  # is told the status of each refusal of HTTP
         self.started = anyio.Event()
         """Set when a client is really there."""
         self.registry = ToolRegistry()
@@ -257,7 +257,7 @@ class App:
             observation.find_tool = self.registry.find
             if observation.metrics is not None:
                 self.metrics = partial(observation.metrics.text, self.clients, self.proxy)
-                self.http_refused = observation.metrics.http_refused
+                self.on_http_refusal = observation.metrics.count_http_refusal
             self.server.middleware.insert(0, observation)
         self.oversight = Oversight(
             live=self.live,

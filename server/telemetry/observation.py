@@ -59,14 +59,14 @@ class Observation:
             tool = self.find_tool(name) if isinstance(name, str) else None
             operation.tool = tool.name if tool is not None else name if name in SEARCH_NAMES else OTHER
         telemetry = self.telemetry
-        span = None if telemetry is None else telemetry.began_answer(operation, ctx)
+        span = None if telemetry is None else telemetry.begin_server_span(operation, ctx)
         try:
             result = await call_next(ctx)
-            operation.answered(as_mapping(result))
+            operation.take_result(as_mapping(result))
             if ctx.method == "prompts/get" and isinstance(name, str):
                 operation.prompt = name  # by now it is clear that there is one
             elif ctx.method == "initialize" and telemetry is not None:
-                connection_of(ctx.session).exit_stack.callback(telemetry.began_session(ctx))
+                connection_of(ctx.session).exit_stack.callback(telemetry.time_session(ctx))
         except MCPError as error:
             operation.error = str(error.error.code)
             raise
@@ -84,9 +84,9 @@ class Observation:
         finally:
             operation.end()
             if self.metrics is not None:
-                self.metrics.answered(operation)
+                self.metrics.count_request(operation)
             if telemetry is not None and span is not None:
-                telemetry.answered(operation, *span)
+                telemetry.end_server_span(operation, *span)
 
     def of_upstream(self, alias: str, entry: UpstreamSettings) -> UpstreamObserver:
         where = urlsplit(entry.endpoint or "")
@@ -97,10 +97,10 @@ class Observation:
 class UpstreamObserver:
     """Measures the requests to one upstream in one session."""
 
-    told: Observation
+    observation: Observation
     end: UpstreamEnd
 
-    def sent(self, method: str, params: Json) -> tuple[Json, Callable[[Answer | None], None]]:
+    def begin(self, method: str, params: Json) -> tuple[Json, Callable[[Answer | None], None]]:
         """Begin with a request: its parameters as they go out, and whom to tell its answer, `None` where none came."""
         name = params.get("name")
         operation = Operation(method, version=self.end.version)
@@ -108,29 +108,30 @@ class UpstreamObserver:
             operation.tool = str(name)
         elif method == "prompts/get":
             operation.prompt = str(name)
-        telemetry = self.told.telemetry
+        telemetry = self.observation.telemetry
         span = None
         if telemetry is not None:
-            params, span = telemetry.began_request(operation, params, self.end)
+            params, span = telemetry.begin_client_span(operation, params, self.end)
 
-        def ended(answer: Answer | None) -> None:
+        def end(answer: Answer | None) -> None:
             if answer is None:
                 operation.error = "cancelled"
             elif answer.problem is None:
-                operation.answered(answer.result)
+                operation.take_result(answer.result)
             elif isinstance(problem := answer.problem, UpstreamError):
                 operation.error = str(problem.code)
             else:
                 operation.error = "unusable" if isinstance(problem, UnusableAnswerError) else "connection_lost"
             operation.end()
-            if self.told.metrics is not None:
-                self.told.metrics.upstream_answered(self.end.alias, operation)
+            if self.observation.metrics is not None:
+                self.observation.metrics.count_upstream_request(self.end.alias, operation)
             if telemetry is not None and span is not None:
-                telemetry.request_ended(operation, span, self.end)
+                telemetry.end_client_span(operation, span, self.end)
 
-        return params, ended
+        return params, end
 
-    def greeted(self, version: str) -> Callable[[], None]:
+    def begin_session(self, version: str) -> Callable[[], None]:
         """The session is open; returns what is called at its end."""
         self.end.version = version
-        return self.told.telemetry.began_upstream_session(self.end) if self.told.telemetry is not None else lambda: None
+        telemetry = self.observation.telemetry
+        return telemetry.time_upstream_session(self.end) if telemetry is not None else lambda: None

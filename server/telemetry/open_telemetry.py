@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from importlib import metadata
 from typing import Any, cast
@@ -108,12 +108,12 @@ def telemetry_of_environment() -> Telemetry | None:
         logger.warning("OTEL_* variables hold what OpenTelemetry does not take, so nothing is traced or measured")
         return None
 
-    def close() -> None:
-        tracers.shutdown()
-        meters.shutdown(LAST_SECONDS * 1000)
-
     # A span that is sent nowhere would cost as much, and come between those of the client and of the upstream.
-    return Telemetry(tracers if processors else NoOpTracerProvider(), meters if readers else NoOpMeterProvider(), close)
+    return Telemetry(
+        tracers if processors else NoOpTracerProvider(),
+        meters if readers else NoOpMeterProvider(),
+        (tracers.shutdown, lambda: meters.shutdown(LAST_SECONDS * 1000)),
+    )
 
 
 class Telemetry:
@@ -122,11 +122,11 @@ class Telemetry:
     Args:
         tracers: Makes spans.
         meters: Makes histograms.
-        close: Sends what is not sent yet; blocking.
+        endings: Send what is not sent yet; blocking, each in a thread of its own.
     """
 
     def __init__(
-        self, tracers: TracerProvider, meters: MeterProvider, close: Callable[[], None] = lambda: None
+        self, tracers: TracerProvider, meters: MeterProvider, endings: Sequence[Callable[[], None]] = ()
     ) -> None:
         version = metadata.version("coretools-mcp")
         self._tracer = tracers.get_tracer("coretools-mcp", version)
@@ -135,7 +135,7 @@ class Telemetry:
             meter.create_histogram(f"mcp.{name}.duration", "s", explicit_bucket_boundaries_advisory=BUCKETS)
             for name in ("server.operation", "client.operation", "server.session", "client.session")
         )
-        self._close = close
+        self._endings = endings
         self._tools, self._prompts, self._codes = Names(MOST_NAMES), Names(MOST_NAMES), Names(MOST_CODES)
         # Their warnings repeat what a client says.
         for name in ("opentelemetry.baggage.propagation", "opentelemetry.trace.span", "opentelemetry.attributes"):
@@ -143,9 +143,11 @@ class Telemetry:
 
     async def aclose(self) -> None:
         with anyio.move_on_after(LAST_SECONDS, shield=True):
-            await THREADS.run(self._close)
+            async with anyio.create_task_group() as tasks:
+                for ending in self._endings:
+                    tasks.start_soon(THREADS.run, ending)
 
-    def began_answer(self, operation: Operation, ctx: RequestContext) -> tuple[Span, Token[Context]]:
+    def begin_server_span(self, operation: Operation, ctx: RequestContext) -> tuple[Span, Token[Context]]:
         """Begin the span of a request of a client, below the one that its `_meta` names, else the HTTP header."""
         request = _http_request(ctx)
         asked = _carried(as_mapping((ctx.params or {}).get("_meta")))
@@ -163,7 +165,7 @@ class Telemetry:
         span = self._tracer.start_span(_name(operation), context, SpanKind.SERVER, attributes, links)
         return span, contexts.attach(contexts.set_value(_OPERATION, operation, with_span(span, context)))
 
-    def answered(self, operation: Operation, span: Span, token: Token[Context]) -> None:
+    def end_server_span(self, operation: Operation, span: Span, token: Token[Context]) -> None:
         if operation.prompt:
             span.update_name(_name(operation))
             span.set_attribute("gen_ai.prompt.name", operation.prompt)
@@ -171,7 +173,7 @@ class Telemetry:
         self._server.record(operation.seconds, self._measured(operation), contexts.get_current())
         contexts.detach(token)
 
-    def began_request(self, operation: Operation, params: Json, to: UpstreamEnd) -> tuple[Json, Span]:
+    def begin_client_span(self, operation: Operation, params: Json, to: UpstreamEnd) -> tuple[Json, Span]:
         """Begin the span of a request to an upstream, and put it in place of the context that came with the call."""
         cause = contexts.get_value(_OPERATION)
         # What goes on after the request that began it has a trace of its own.
@@ -184,15 +186,15 @@ class Telemetry:
         meta = {name: value for name, value in as_mapping(params.get("_meta")).items() if name not in LONGEST}
         return {**params, "_meta": {**meta, **carrier}}, span
 
-    def request_ended(self, operation: Operation, span: Span, to: UpstreamEnd) -> None:
+    def end_client_span(self, operation: Operation, span: Span, to: UpstreamEnd) -> None:
         _end(operation, span)
         self._client.record(operation.seconds, self._measured(operation) | _address_of(to), with_span(span, Context()))
 
-    def began_session(self, ctx: RequestContext) -> Callable[[], None]:
+    def time_session(self, ctx: RequestContext) -> Callable[[], None]:
         began, attributes = time.perf_counter(), _network_of(_http_request(ctx))
         return lambda: self._server_session.record(time.perf_counter() - began, attributes, Context())
 
-    def began_upstream_session(self, to: UpstreamEnd) -> Callable[[], None]:
+    def time_upstream_session(self, to: UpstreamEnd) -> Callable[[], None]:
         began, attributes = time.perf_counter(), _address_of(to) | {"mcp.protocol.version": to.version}
         return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
 

@@ -56,7 +56,7 @@ class Operation:
             return "failed" if self.error == "tool_error" else "cancelled"
         return "error" if self.error else "asks" if self.asks else "ok"
 
-    def answered(self, result: Mapping[str, Any]) -> None:
+    def take_result(self, result: Mapping[str, Any]) -> None:
         self.asks = result.get("resultType") == "input_required"
         if self.method == "tools/call" and result.get("isError") is True:
             self.error = "tool_error"

@@ -58,10 +58,10 @@ class Metrics:
     tools: Names = field(default_factory=lambda: Names(MOST_NAMES))
     codes: Names = field(default_factory=lambda: Names(MOST_CODES))
 
-    def answered(self, operation: Operation) -> None:
+    def count_request(self, operation: Operation) -> None:
         counts, outcome = self.counts, operation.outcome
         counts["coretools_mcp_requests_total", (operation.method, outcome)] += 1
-        self._took("coretools_mcp_request_duration_seconds", (operation.method,), operation.seconds)
+        self._record("coretools_mcp_request_duration_seconds", (operation.method,), operation.seconds)
         if operation.tool:
             counts["coretools_mcp_tool_calls_total", (self.tools(operation.tool), outcome)] += 1
         if operation.error:
@@ -71,14 +71,14 @@ class Metrics:
         if operation.answers:
             counts["coretools_mcp_questions_total", ("answered",)] += 1
 
-    def http_refused(self, status: int) -> None:
+    def count_http_refusal(self, status: int) -> None:
         self.counts["coretools_mcp_http_refusals_total", (str(status),)] += 1
 
-    def upstream_answered(self, alias: str, operation: Operation) -> None:
+    def count_upstream_request(self, alias: str, operation: Operation) -> None:
         self.counts["coretools_mcp_upstream_requests_total", (alias, operation.outcome)] += 1
-        self._took("coretools_mcp_upstream_request_duration_seconds", (alias,), operation.seconds)
+        self._record("coretools_mcp_upstream_request_duration_seconds", (alias,), operation.seconds)
 
-    def _took(self, name: str, labels: Labels, seconds: float) -> None:
+    def _record(self, name: str, labels: Labels, seconds: float) -> None:
         series = self.durations.get((name, labels))
         if series is None:
             series = self.durations[name, labels] = [0] * (len(BUCKETS) + 1), [0.0]

@@ -206,7 +206,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
         try:
             session.era = await greet(session.peer, options.wanted, options.announced, OF_THIS_SERVER)
             if options.observer is not None:
-                on_end = options.observer.greeted(session.era.version)
+                on_end = options.observer.begin_session(session.era.version)
             if options.client is not None and (level := options.client.chosen_level) is not None:
                 await session.set_level(level)
             yield session

@@ -359,11 +359,11 @@ class PendingRequest:
 class Observer(Protocol):
     """Is told of the requests to an upstream."""
 
-    def sent(self, method: str, params: Json) -> tuple[Json, Callable[[Answer | None], None]]:
+    def begin(self, method: str, params: Json) -> tuple[Json, Callable[[Answer | None], None]]:
         """A request goes out: its parameters as they are to be, and whom to tell its answer, `None` where none came."""
         ...
 
-    def greeted(self, version: str) -> Callable[[], None]:
+    def begin_session(self, version: str) -> Callable[[], None]:
         """The session is open, in a version of the protocol; what is returned is called at its end."""
         ...
 
@@ -480,7 +480,7 @@ class Peer:
         identity = self._next_id
         on_answer = None
         if self._observer is not None:
-            params, on_answer = self._observer.sent(method, params)
+            params, on_answer = self._observer.begin(method, params)
         meta = params.get("_meta")
         if isinstance(meta, dict) and "progressToken" in meta:
             meta["progressToken"] = identity

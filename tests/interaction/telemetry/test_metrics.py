@@ -210,8 +210,8 @@ async def test_floods_of_names_and_codes_end_in_few_series_whose_labels_are_esca
     for number in range(5_000):
         operation = Operation("tools/call", tool=f"{odd}{number}", error=str(-number))
         operation.end()
-        metrics.answered(operation)
-    metrics.upstream_answered(odd, Operation("tools/call"))
+        metrics.count_request(operation)
+    metrics.count_upstream_request(odd, Operation("tools/call"))
     nobody: Any = Nobody()
     samples = parsed(await metrics.text(nobody, nobody))
     by_tool = {labels: count for (name, labels), count in samples.items() if name == "coretools_mcp_tool_calls_total"}

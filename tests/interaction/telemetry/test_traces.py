@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import httpx2
@@ -160,7 +160,7 @@ class Traced:
         tracers.add_span_processor(SimpleSpanProcessor(self._spans))
         self._reader = InMemoryMetricReader()
         self._meters = MeterProvider([self._reader], shutdown_on_exit=False)
-        self.telemetry = Telemetry(tracers, self._meters, self._meters.shutdown)
+        self.telemetry = Telemetry(tracers, self._meters, [self._meters.shutdown])
 
     def spans(self, name: str, kind: SpanKind = SpanKind.SERVER) -> list[ReadableSpan]:
         return [span for span in self._spans.get_finished_spans() if span.name == name and span.kind is kind]
@@ -277,6 +277,15 @@ async def test_the_four_histograms_of_the_conventions_are_recorded(root: Path, t
     await told.telemetry.aclose()
 
 
+@pytest.mark.requirement("telemetry.ending")
+async def test_traces_that_cannot_be_sent_at_the_end_keep_no_measurement_from_being_sent() -> None:
+    is_measured = Event()
+    traced: list[bool] = []
+    endings = (lambda: traced.append(is_measured.wait(CEILING)), is_measured.set)
+    await Telemetry(TracerProvider(), MeterProvider(), endings).aclose()
+    assert traced == [True]
+
+
 @pytest.mark.requirement("telemetry.attributes")
 def test_a_flood_of_names_and_codes_is_measured_as_a_few(root: Path) -> None:
     told = Traced()
@@ -285,8 +294,8 @@ def test_a_flood_of_names_and_codes_is_measured_as_a_few(root: Path) -> None:
     for number in range(3_000):
         operation = Operation("tools/call", tool=f"tool-{number}", error=str(-32_000 - number))
         operation.end()
-        span, token = told.telemetry.began_answer(operation, _Context())  # type: ignore[arg-type]
-        told.telemetry.answered(operation, span, token)
+        span, token = told.telemetry.begin_server_span(operation, _Context())  # type: ignore[arg-type]
+        told.telemetry.end_server_span(operation, span, token)
     assert len(told.points("mcp.server.operation.duration")) <= 2 * (MOST_NAMES + 1)
 
 
