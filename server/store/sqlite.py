@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import anyio
 
@@ -72,7 +72,7 @@ class SqliteStore:
         return await self._run(take)
 
     async def get(self, key: str) -> Versioned | None:
-        return await self._run(partial(self._get, key))
+        return await self._run(partial(self._get, key), writes=False)
 
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
@@ -115,10 +115,10 @@ class SqliteStore:
 
         while True:
             try:
-                number, generation = await self._run(last), self.generation
+                number, generation = await self._run(last, writes=False), self.generation
                 yield None
                 while generation == self.generation:
-                    for row, text in await self._run(partial(after, number)):
+                    for row, text in await self._run(partial(after, number), writes=False):
                         number = row
                         yield text
                     await anyio.sleep(POLL_SECONDS)
@@ -133,10 +133,10 @@ class SqliteStore:
         with anyio.CancelScope(shield=True), suppress(ExhaustedError):
             await THREADS.run(close)
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run(self, work: Callable[[sqlite3.Connection], T], *, writes: bool = True) -> T:
         """Do something in the file, in a thread: one at a time."""
         try:
-            outcome = await THREADS.run(partial(self._work, work))
+            outcome = await THREADS.run(partial(self._work, work, writes))
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest tells it more finely
             raise self._available.lost(_REASONS.get(code, "its disk fails")) from None
@@ -147,14 +147,14 @@ class SqliteStore:
         self._available.found()
         return outcome
 
-    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _work(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:  # noqa: FBT001
         if not self._lock.acquire(timeout=BUSY_SECONDS):
             raise OSError(errno.EBUSY, "too much waits for it")
         try:
             database = self._opened()
-            with _transaction(database):
+            with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):  # who reads waits for no other process
                 now = time.monotonic()
-                if now > self._swept + SWEEP_SECONDS:
+                if writes and now > self._swept + SWEEP_SECONDS:
                     self._swept = now
                     database.execute("DELETE FROM held WHERE expires <= ?", (time.time(),))
                 return work(database)
@@ -186,7 +186,7 @@ class SqliteStore:
         self._connection, self._identity = database, (info.st_dev, info.st_ino)
         _use_log(database)
         database.execute("PRAGMA synchronous = FULL")  # an answer that has counted is not forgotten by a power cut
-        with _transaction(database):
+        with _transaction(database, "IMMEDIATE"):
             for statement in filter(str.strip, _TABLES.split(";")):
                 database.execute(statement)
             database.execute("INSERT OR IGNORE INTO generation VALUES (1, ?)", (new_version(),))
@@ -231,8 +231,8 @@ def _use_log(database: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _transaction(database: sqlite3.Connection) -> Generator[None]:
-    database.execute("BEGIN IMMEDIATE")
+def _transaction(database: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Generator[None]:
+    database.execute(f"BEGIN {kind}")
     try:
         yield
     except BaseException:

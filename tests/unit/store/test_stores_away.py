@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import anyio
@@ -312,6 +312,19 @@ def damage(path: Path) -> None:
 
 def link(path: Path) -> None:
     path.symlink_to("elsewhere")
+
+
+@pytest.mark.requirement("store.sqlite")
+async def test_who_reads_a_file_waits_for_no_process_that_writes(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    store = SqliteStore(path)
+    await store.put("key", "value")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        held = await store.get("key")
+    assert held is not None
+    assert held.value == "value"
+    await store.aclose()
 
 
 @pytest.mark.requirement("store.sqlite")
