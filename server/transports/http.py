@@ -249,7 +249,7 @@ def http_app(
     bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, http.session_idle / 1000)
     mcp = for_known(PostedRequests(bounded, session_of, security, options.max_body_bytes), options)
     routes.append(Route("/mcp", endpoint=mcp))
-    return _Application(mcp, lifespan=lambda _: sessions.run(), routes=routes, exception_handlers=answers)
+    return _Application(mcp, sessions, routes=routes, exception_handlers=answers)
 
 
 class _Application(Starlette):
@@ -259,8 +259,10 @@ class _Application(Starlette):
     request names, and past a proxy's TLS. Finding the way to `/mcp` costs a thirtieth of a small call.
     """
 
-    def __init__(self, mcp: ASGIApp | None = None, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self, mcp: ASGIApp | None = None, sessions: StreamableHTTPSessionManager | None = None, **options: Any
+    ) -> None:
+        super().__init__(lifespan=None if sessions is None else lambda _: sessions.run(), **options)
         self.router.redirect_slashes = False
         self._mcp = mcp
 
