@@ -366,7 +366,7 @@ class Login:
                     with attempt.scope:
                         attempt.problem = await self._finish(attempt, server, client, record)
                     done = f"You are logged in to {self.alias}. You can close this window."
-                    failed = f"The login to {self.alias} has failed: {attempt.problem}. Go back to try it again."
+                    failed = f"The login to {self.alias} has failed: {attempt.problem}. To try again, repeat what led you here."
                     redirect.page = failed if attempt.problem else done
         except PortTakenError:
             raise

@@ -258,6 +258,6 @@ async def test_a_call_that_is_answered_at_another_replica_goes_on_with_the_login
     assert [each["content"][0]["text"] for each in results] == ["hello"]
     assert scene.server.grants("authorization_code") == 2  # one is that of the operator
     missed = await visit(f"{second}{link.removeprefix(first)}")
-    assert (missed.status_code, "Repeat the call that led you to it" in missed.text) == (404, True)
+    assert (missed.status_code, "repeat the call there to get a new link" in missed.text) == (404, True)
     missed = await visit(f"{second}/oauth/callback?code=x&state=r1~y")
     assert (missed.status_code, "Try again what led you to the login" in missed.text) == (400, True)
