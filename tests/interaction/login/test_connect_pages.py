@@ -200,6 +200,15 @@ async def test_a_login_that_the_entry_shares_is_used_by_all_and_asked_of_nobody(
         assert person.links == []
 
 
+@pytest.mark.requirement("login.connect")
+async def test_an_authorization_server_that_lets_programs_of_the_web_alone_lead_to_an_https_address_knows_us(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path, http={"publicUrl": "https://localhost:8443/team"}) as ours:
+        told_it = text_of(await scene.call(await ours.client("ada", HANDSHAKE)))
+        assert "https://localhost:8443/team/connect/" in told_it
+
+
 @pytest.mark.requirement("login.connect-link")
 async def test_a_link_is_for_one_browser_and_looking_at_it_does_nothing(scene: Scene, tmp_path: Path) -> None:
     async with served(scene, tmp_path) as ours, browser() as ada, browser() as other:
