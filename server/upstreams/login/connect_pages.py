@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import anyio
-from pydantic import AnyUrl
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -74,16 +73,16 @@ class ConnectPages:
     """Takes people to authorization servers, and their answers in, each for the login whose secret `state` it carries.
 
     Args:
-        public_url: The address at which people reach this server.
+        public_url: The address at which people reach this server, as browsers say it.
         place: The name of this replica, by which a balancer finds it; empty where there are no others.
     """
 
     def __init__(self, public_url: str, place: str = "") -> None:
         self.state_prefix = f"{place}~" if place else ""  # of addresses and of what comes back
-        self._base = public_url.rstrip("/")
+        self._base = public_url
         scheme, self._host, *_ = urlsplit(self._base)
         self._is_secure = scheme == "https"
-        self._origin = str(AnyUrl(f"{scheme}://{self._host}")).rstrip("/")  # as browsers say it
+        self._origin = f"{scheme}://{self._host}"
         # With this prefix no other host of the domain can have set it.
         self._cookie = "__Host-coretools-connect" if self._is_secure else "coretools-connect"
         self._links: dict[bytes, _Link] = {}

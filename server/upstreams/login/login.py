@@ -366,7 +366,8 @@ class Login:
                     with attempt.scope:
                         attempt.problem = await self._finish(attempt, server, client, record)
                     done = f"You are logged in to {self.alias}. You can close this window."
-                    failed = f"The login to {self.alias} has failed: {attempt.problem}. To try again, repeat what led you here."
+                    again = "To try again, repeat what led you here."
+                    failed = f"The login to {self.alias} has failed: {attempt.problem}. {again}"
                     redirect.page = failed if attempt.problem else done
         except PortTakenError:
             raise

@@ -205,8 +205,22 @@ async def test_an_authorization_server_that_lets_programs_of_the_web_alone_lead_
     scene: Scene, tmp_path: Path
 ) -> None:
     async with served(scene, tmp_path, http={"publicUrl": "https://localhost:8443/team"}) as ours:
-        told_it = text_of(await scene.call(await ours.client("ada", HANDSHAKE)))
-        assert "https://localhost:8443/team/connect/" in told_it
+        assert "https://localhost:8443/team/connect/" in text_of(await scene.call(await ours.client("ada", HANDSHAKE)))
+
+
+@pytest.mark.requirement("login.connect")
+async def test_an_address_that_is_written_otherwise_than_browsers_say_it_leads_to_the_login_as_well(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path, http={"publicUrl": "https://LocalHost:0443/"}) as ours, browser() as ada:
+        answer = text_of(await scene.call(await ours.client("ada", HANDSHAKE)))
+        found = re.search(r"https://localhost(/connect/\S+)", answer)
+        assert found is not None, answer
+        # What stands before us ends TLS.
+        cookie = (await ada.get(f"{ours.base}{found[1]}")).headers["Set-Cookie"].partition(";")[0]
+        assert cookie.startswith("__Host-")
+        sent = await ada.post(f"{ours.base}{found[1]}", headers={"Origin": "https://localhost", "Cookie": cookie})
+        assert (await ada.get(sent.headers["Location"])).status_code == 303  # it knows that address of ours
 
 
 @pytest.mark.requirement("login.connect-link")
