@@ -49,6 +49,7 @@ EARLY_SECONDS = 30.0  # so long before its end a token is renewed, or at four fi
 TURN_SECONDS = 30.0  # how long another process may take to renew a token (ours)
 RENEW_SECONDS = 15.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
 POLL_SECONDS = 0.1  # between two looks at what another process does
+WATCH_SECONDS = 1.0  # the same while a person is at the authorization server
 AGAIN_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more (ours)
 LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made anew (ours)
 
@@ -364,7 +365,7 @@ class Login:
                     attempt = LoginAttempt(request, redirect, address)
                     task_status.started(attempt)
                     with attempt.scope:
-                        attempt.problem = await self._finish(attempt, server, client, record)
+                        attempt.problem = await self._finish(attempt, server, client, record, had)
                     done = f"You are logged in to {self.alias}. You can close this window."
                     again = "To try again, repeat what led you here."
                     failed = f"The login to {self.alias} has failed: {attempt.problem}. {again}"
@@ -389,11 +390,16 @@ class Login:
         server: AuthorizationServer,
         client: OAuthClientInformationFull,
         record: StoredLogin,
+        had: str | None,
     ) -> str:
-        """Wait for the person, and redeem the code; why it has failed, if it has."""
+        """Wait for the person, and redeem the code, unless a login is made elsewhere; why it has failed, if it has."""
         try:
             with anyio.fail_after(LOGIN_SECONDS):
-                await attempt.redirect.arrived.wait()
+                while not attempt.redirect.arrived.is_set():
+                    with anyio.move_on_after(WATCH_SECONDS):
+                        await attempt.redirect.arrived.wait()
+                    if not attempt.redirect.arrived.is_set() and await self._is_made_elsewhere(had):
+                        return ""
             code = _code_of(attempt.redirect.parameters, server)
             async with self._alone():
                 # A code counts once: its answer must not be lost.
@@ -462,8 +468,15 @@ class Login:
         except LoginError as error:
             logger.info("the login to %s cannot be used: %s", self.alias, error.why)
             return False
-        asked = set(((record.token or {}).get(_ASKED) or "").split()) if record is not None else set[str]()
-        return header is not None and record is not None and set((record.scopes or "").split()) <= asked
+        return header is not None and _has_all(record)
+
+    async def _is_made_elsewhere(self, had: str | None) -> bool:
+        """Whether another process has written a login with all that is wanted; not one that it has just renewed."""
+        with suppress(LoginStoreAwayError):
+            if await self.has_changed():
+                record = await self._read_usable()
+                return _header_of(record) not in (None, had) and _has_all(record)
+        return False
 
     async def end(self) -> bool:
         """Forget the login, whether or not it can be read; whether there was one.
@@ -618,6 +631,13 @@ async def _no_lock() -> None:
 def _server_of(record: StoredLogin) -> AuthorizationServer:
     resource = record.metadata.get(_RESOURCE)
     return AuthorizationServer(record.issuer, OAuthMetadata.model_validate(record.metadata), resource)
+
+
+def _has_all(record: StoredLogin | None) -> bool:
+    """Whether a token was asked for with all the scopes that calls have wanted."""
+    if record is None or record.token is None:
+        return False
+    return set((record.scopes or "").split()) <= set((record.token.get(_ASKED) or "").split())
 
 
 def _header_of(record: StoredLogin | None) -> str | None:
