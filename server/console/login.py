@@ -144,7 +144,8 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
     """Bring the person to the authorization server, and wait until they have come back."""
     callback = attempt.request.redirect_uri
     show(f"To log in to {login.alias}, open this address in a browser:", stream=sys.stderr)
-    sys.stdout.write(f"{attempt.url}\n")
+    address = attempt.address()
+    sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     folder: tempfile.TemporaryDirectory[str] | None = None
     async with anyio.create_task_group() as pasting:
@@ -152,7 +153,7 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
             is_opened = False
             if opens_browser:
                 folder = tempfile.TemporaryDirectory(prefix="coretools-mcp-")
-                open_it = partial(open_in_browser, attempt.url, os.path.join(folder.name, "login.html"))
+                open_it = partial(open_in_browser, address, os.path.join(folder.name, "login.html"))
                 is_opened = await THREADS.run(open_it)
                 if not is_opened:
                     note("no browser could be started here; open the address in one yourself")

@@ -11,11 +11,16 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Annotated, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AnyUrl, BaseModel, BeforeValidator, ConfigDict, Field
 
 from server.settings import tool_models
 from server.settings.section import DAY, CommandLine, Duration, Expected, Section
 from tools.contract.limits import ApprovalMode, MediaHandling
+
+
+def _as_browsers_say_it(address: str | None) -> str | None:
+    """In small letters, and without the usual port: it is compared with what browsers and other servers say."""
+    return None if address is None else str(AnyUrl(address)).rstrip("/")
 
 
 class OAuthSettings(Section):
@@ -337,6 +342,7 @@ of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
             pattern=r"^(https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])|http://(localhost|127\.0\.0\.1|\[::1\]))(:[0-9]{1,5})?"
             r"(/[A-Za-z0-9._~-]+)*/?$"
         ),
+        AfterValidator(_as_browsers_say_it),
         Expected("an address that begins with https:// (with http:// only on this machine), without a query, or null"),
     ] = None
     """The address at which people reach this server, without /mcp at its end. With it they log in to servers behind \

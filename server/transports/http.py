@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.principals import principal_of
@@ -213,13 +213,11 @@ def http_app(
     sse = SseSessions(server, SseServerTransport("/messages/", security, options.max_body_bytes))
     posted = PostedRequests(sse.post, named_session, security, options.max_body_bytes)
     connected = for_known(sse, options)
-    routes: list[Route | Mount] = [
+    routes: list[Route] = [
         Route("/healthz", endpoint=healthz, methods=["GET"]),
         Route("/readyz", endpoint=readyz, methods=["GET"]),
-        # With and without a slash at the end: a redirect is not followed by all, or leads past a proxy's TLS.
         Route("/sse", endpoint=connected, methods=["GET"]),
-        Route("/sse/", endpoint=connected, methods=["GET"]),
-        Mount("/messages", app=for_known(posted, options)),
+        Route("/messages", endpoint=for_known(posted, options)),
         *(metadata_routes(options.issuer) if options.issuer is not None else ()),
         *pages,
     ]
@@ -239,7 +237,7 @@ def http_app(
         routes.append(route)
     answers = {404: leads_nowhere, 405: leads_nowhere}
     if not options.with_streamable:
-        return Starlette(routes=routes, exception_handlers=answers)
+        return _Application(routes=routes, exception_handlers=answers)
     sessions = StreamableHTTPSessionManager(
         server,
         security_settings=security,
@@ -250,19 +248,28 @@ def http_app(
     )
     bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, http.session_idle / 1000)
     mcp = for_known(PostedRequests(bounded, session_of, security, options.max_body_bytes), options)
-    routes += [Route("/mcp", endpoint=mcp), Route("/mcp/", endpoint=mcp)]
-    return _McpFirst(mcp, sessions, routes=routes, exception_handlers=answers)
+    routes.append(Route("/mcp", endpoint=mcp))
+    return _Application(mcp, sessions, routes=routes, exception_handlers=answers)
 
 
-class _McpFirst(Starlette):
-    """Starlette with a short way to `/mcp`: finding the way there costs a thirtieth of a small call."""
+class _Application(Starlette):
+    """Starlette without its redirects, and with a short way to `/mcp`.
 
-    def __init__(self, mcp: ASGIApp, sessions: StreamableHTTPSessionManager, **options: Any) -> None:
-        super().__init__(lifespan=lambda _: sessions.run(), **options)
+    A slash at the end of a path is passed over instead: a redirect is not followed by all, leads to whatever host the
+    request names, and past a proxy's TLS. Finding the way to `/mcp` costs a thirtieth of a small call.
+    """
+
+    def __init__(
+        self, mcp: ASGIApp | None = None, sessions: StreamableHTTPSessionManager | None = None, **options: Any
+    ) -> None:
+        super().__init__(lifespan=None if sessions is None else lambda _: sessions.run(), **options)
+        self.router.redirect_slashes = False
         self._mcp = mcp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/mcp":
+        if scope["type"] == "http" and scope["path"].endswith("/"):
+            scope["path"] = scope["path"].rstrip("/") or "/"
+        if self._mcp is not None and scope["type"] == "http" and scope["path"] == "/mcp":
             await self._mcp(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)

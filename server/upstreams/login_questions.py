@@ -81,7 +81,7 @@ class LoginQuestions:
                 _pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}"
             )
             try:
-                attempt = await login.begin(tasks, waiting.append)
+                attempt = await login.begin(tasks, waiting.append, exchange.known_as)
             except LoginError as error:  # here, since a task group would raise it in a group
                 problem = error.why
             pulse.cancel_scope.cancel()
@@ -89,21 +89,24 @@ class LoginQuestions:
             raise _failed(login, problem)
         if attempt is None:
             return None
-        if not can_show:  # it stays open until its time is over, for the person who is told of it in words
+        # A login that has failed has its answer in the next one: whoever begins many takes no place from others.
+        self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
+        is_full = attempt.name not in self._attempts and len(self._attempts) >= MOST_ATTEMPTS
+        if exchange.is_modern and is_full and not self._has_pages:
+            raise needed
+        address = attempt.address()
+        if not can_show or (exchange.is_modern and is_full):  # it stays open, for the person who is told of it in words
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The server {login.alias} needs a login of the user: show them the address {attempt.url} and ask them "
+                f"The server {login.alias} needs a login of the user: show them the address {address} and ask them "
                 f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes; it is for this one login, and for "
                 "nobody else. Try the call again once they are done, or go on without it.",
             )
-        asked |= {"url": attempt.url, "message": self._message(login, attempt)}
+        asked |= {"url": address, "message": self._message(login, attempt, address)}
         if not exchange.can_be_asked("elicitation/create", asked):
-            attempt.scope.cancel()
+            attempt.give_up()
             raise _failed(login, "its authorization server has an address that cannot be shown to a person as it is")
         if exchange.is_modern:
-            self._attempts = {key: each for key, each in self._attempts.items() if not each.is_stale}
-            if attempt.name not in self._attempts and len(self._attempts) >= MOST_ATTEMPTS:
-                raise needed
             self._attempts[attempt.name] = attempt
             request = {"method": "elicitation/create", "params": asked}
             return {
@@ -111,50 +114,55 @@ class LoginQuestions:
                 "inputRequests": {LOGIN_KEY: request},
                 "requestState": seal({"login": attempt.name}),
             }
-        if attempt.is_asked:  # another call of the client has the question
-            await self._until_done(login, attempt, "accept", exchange)
+        if attempt.questions:  # another call of the client has the question
+            await _wait_for(login, attempt, exchange)
             return None
         identity = secrets.token_hex(12)
-        attempt.is_asked = True
+        attempt.questions += 1
         try:
             answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self._seconds)
         except NotAskedError:
-            attempt.scope.cancel()
+            attempt.give_up()
             raise needed from None
         finally:
-            attempt.is_asked = False
+            attempt.questions -= 1
         try:
-            attempt.is_asked = answer.get("action") == "accept"
             await self._until_done(login, attempt, answer.get("action"), exchange)
         finally:
             if attempt.done.is_set():
                 await exchange.notify("notifications/elicitation/complete", {"elicitationId": identity})
         return None
 
-    def _message(self, login: Login, attempt: LoginAttempt) -> str:
+    def _message(self, login: Login, attempt: LoginAttempt, address: str) -> str:
         host = visible_line(urlsplit(attempt.request.url).netloc)
-        where = f", by a page at {urlsplit(attempt.url).netloc}" if self._has_pages else ""
+        where = f", by a page at {urlsplit(address).netloc}" if self._has_pages else ""
         return (
             f"The MCP server {login.alias} wants you to log in at {host}{where}. coretools-mcp then keeps the login "
             f"{'there' if where else 'on this machine'}, for this server alone."
         )
 
     async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
-        if action == "accept":
-            attempt.is_asked = True
-        elif not attempt.done.is_set():
-            if not attempt.is_asked:  # else somebody else has agreed to it
-                attempt.scope.cancel()
+        if action != "accept" and not attempt.done.is_set():
+            if not attempt.questions:  # else somebody else has agreed to it
+                attempt.give_up()
             what_next = f"Go on without it, or ask them to run `{login.command}` in a terminal."
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED, f"The user did not log in to the server {login.alias}. {what_next}"
             )
-        async with anyio.create_task_group() as pulse:
-            pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
-            await attempt.done.wait()
-            pulse.cancel_scope.cancel()
-        if attempt.problem:
-            raise _failed(login, attempt.problem)
+        attempt.questions += 1
+        try:
+            await _wait_for(login, attempt, exchange)
+        finally:
+            attempt.questions -= 1
+
+
+async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> None:
+    async with anyio.create_task_group() as pulse:
+        pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
+        await attempt.done.wait()
+        pulse.cancel_scope.cancel()
+    if attempt.problem:
+        raise _failed(login, attempt.problem)
 
 
 async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -133,6 +133,7 @@ class UpstreamPool:
         self._running = 0
         self._all_ended = anyio.Event()
         self._calls: dict[Upstream, UpstreamCall] = {}
+        self._logins: dict[Upstream, dict[str, Login | None]] = {}
         self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
         self.by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
@@ -161,6 +162,9 @@ class UpstreamPool:
                 owner.cancel()
             if (sessions := self.sessions.pop(upstream, None)) is not None:
                 sessions.end()
+            for login in self._logins.pop(upstream).values():
+                if login is not None:
+                    login.give_up("the server is not in the settings any more, or is reached in another way now")
             upstream.settle()
             upstream.connected.set()
         edited = [(each, each.entry) for each in kept.values() if each.entry != entries[each.alias]]
@@ -198,8 +202,15 @@ class UpstreamPool:
             if kind is TOOLS:
                 await self.catalog.prepare(upstream.alias, items)
 
-        login_of = cache(partial(self._login_of, alias, entry))
+        logins: dict[str, Login | None] = {}  # by principal
+
+        def login_of(principal: str) -> Login | None:
+            if principal not in logins:
+                logins[principal] = self._login_of(alias, entry, principal)
+            return logins[principal]
+
         upstream = Upstream(alias, entry, self._changed, self._on_updated, prepare, self._store, login_of)
+        self._logins[upstream] = logins
         self._registry.declare_source(alias, upstream.known.wait)
         return upstream
 

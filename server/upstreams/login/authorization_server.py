@@ -191,7 +191,8 @@ class AuthorizationServerClient:
                 "grant_types": ["authorization_code", "refresh_token"],
                 "response_types": ["code"],
                 "token_endpoint_auth_method": method,
-                "application_type": "native",
+                # OpenID Connect Registration, 2: a native one leads back to this machine alone.
+                "application_type": "web" if redirect_uri.startswith("https:") else "native",
                 "software_id": "coretools-mcp",
                 "software_version": metadata.version("coretools-mcp"),
                 "scope": scopes,

@@ -14,7 +14,7 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
@@ -60,6 +60,7 @@ class Redirect:
     url: str  # the address of the authorization server
     alias: str
     principal: str  # whose login it is; empty where people are not told apart
+    known_as: str = ""  # what people call the principal
     parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)  # the code among them
     arrived: anyio.Event = field(default_factory=anyio.Event)
     page: str = "The login is not finished."  # what the person reads in the browser at the end
@@ -114,14 +115,14 @@ class CallbackListener:
                     listener._server.close()
 
     @asynccontextmanager
-    async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[str]:
+    async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Let one redirect in, which is told by its secret `state`.
 
-        The page that its browser shows is what `page` says when this is left. Gives the address to begin at.
+        The page that its browser shows is what `page` says when this is left. Gives what tells the address to begin at.
         """
         self._redirects[state] = redirect
         try:
-            yield redirect.url
+            yield lambda: redirect.url
         finally:
             self._redirects.pop(state, None)
             redirect.is_over.set()
@@ -218,8 +219,15 @@ def parameters_of(address: str, uri: str) -> Mapping[str, str]:
 
 def page(text: str, form: str = "") -> str:
     """A page that says this; a form below it is HTML already."""
-    style = "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:4rem auto;padding:0 1rem}"
+    style = (
+        ":root{color-scheme:light dark}"
+        "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:min(4rem,8vw) auto;padding:0 1rem;"
+        "overflow-wrap:anywhere}"
+        "dt{font-weight:bold}dd{margin:0 0 .75rem}"
+        "button{font:inherit;font-weight:bold;padding:.6rem 1.2rem;overflow-wrap:anywhere}"
+    )
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>coretools-mcp</title><style>{style}</style>'
-        f"<h1>coretools-mcp</h1><p>{html.escape(text)}</p>{form}</html>"
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>coretools-mcp</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{style}</style>'
+        f"<main><h1>coretools-mcp</h1><p>{html.escape(text)}</p>{form}</main></html>"
     )

@@ -15,9 +15,9 @@ import html
 import logging
 import re
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import anyio
@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from server.upstreams.login.callback import HEADERS, NOT_OURS, PAGE_SECONDS, Redirect, page
+from server.upstreams.login.callback import HEADERS, PAGE_SECONDS, Redirect, page
 from tools.contract.display import visible_line
 
 logger = logging.getLogger(__name__)
@@ -33,12 +33,17 @@ logger = logging.getLogger(__name__)
 CALLBACK, CONNECT = "/oauth/callback", "/connect"
 COOKIE_SECONDS = 600  # longer than a person has at the authorization server
 
-_NOT_OPEN = "This link was used already, or has expired. Repeat the call that led you to it to get a new one."
-_NO_LOGIN = f"{NOT_OURS} Try again what led you to the login."
-_ELSEWHERE = "This login was started in another browser. Continue there, or repeat the call that led you here."
+_NOT_OPEN = (
+    "This login is not open any more: it is done, its time is over, or the server was restarted. If your client still "
+    "asks for it, repeat the call there to get a new link."
+)
+_ELSEWHERE = (
+    "This login goes on in another browser. Continue there, or repeat the call in your client and open the new link in "
+    "this browser."
+)
 _NO_COOKIE = (
-    "This login goes on by the button on its page alone, in a browser that keeps cookies. Open the link anew, or try "
-    "again what led you to it."
+    "This login goes on by the button on its page alone, in a browser that keeps cookies. Open the link anew, or "
+    "repeat the call in your client to get a new one."
 )
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # as we make them
 # No `form-action`: browsers hold it against the whole way that the form leads, and where an authorization server sends
@@ -53,27 +58,34 @@ _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connectio
 @dataclass(eq=False, slots=True)
 class _OpenLogin:
     redirect: Redirect
-    browser: bytes | None = None  # the digest of the cookie of the one browser that has gone on
+    browser: bytes | None = None  # the digest of the cookie of the last browser that has gone on
+    links: list[_Link] = field(default_factory=list["_Link"])
+
+
+@dataclass(eq=False, slots=True)
+class _Link:
+    login: _OpenLogin
+    token: str
+    browser: bytes | None = None  # as above, of the one that has gone on by this link
 
 
 class ConnectPages:
     """Takes people to authorization servers, and their answers in, each for the login whose secret `state` it carries.
 
     Args:
-        public_url: The address at which people reach this server.
+        public_url: The address at which people reach this server, as browsers say it.
         place: The name of this replica, by which a balancer finds it; empty where there are no others.
     """
 
     def __init__(self, public_url: str, place: str = "") -> None:
         self.state_prefix = f"{place}~" if place else ""  # of addresses and of what comes back
-        self._base = public_url.rstrip("/")
+        self._base = public_url
         scheme, self._host, *_ = urlsplit(self._base)
         self._is_secure = scheme == "https"
-        usual_port = ":443" if self._is_secure else ":80"
-        self._origin = f"{scheme}://{self._host.lower().removesuffix(usual_port)}"  # as browsers say it
+        self._origin = f"{scheme}://{self._host}"
         # With this prefix no other host of the domain can have set it.
         self._cookie = "__Host-coretools-connect" if self._is_secure else "coretools-connect"
-        self._links: dict[bytes, _OpenLogin] = {}
+        self._links: dict[bytes, _Link] = {}
         self._states: dict[str, _OpenLogin] = {}
         self.uri = f"{self._base}{CALLBACK}"
         # A proxy that serves us below a path of its own takes that away.
@@ -84,58 +96,75 @@ class ConnectPages:
         ]
 
     @asynccontextmanager
-    async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[str]:
-        """Let one person in, and out again as `CallbackListener.expect` does. Gives the address to begin at."""
-        token = f"{self.state_prefix}{secrets.token_urlsafe(32)}"
-        self._links[_digest(token)] = self._states[state] = _OpenLogin(redirect)
+    async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
+        """Let one person in, and out again as `CallbackListener.expect` does. Gives what tells the address to begin at.
+
+        It is another one once a browser has gone on by the last: the person may have lost that browser.
+        """
+        login = self._states[state] = _OpenLogin(redirect)
+
+        def address() -> str:
+            if not login.links or login.links[-1].browser is not None:
+                link = _Link(login, f"{self.state_prefix}{secrets.token_urlsafe(32)}")
+                login.links.append(link)
+                self._links[_digest(link.token)] = link
+            return f"{self._base}{CONNECT}/{login.links[-1].token}"
+
         try:
-            yield f"{self._base}{CONNECT}/{token}"
+            yield address
         finally:
-            del self._links[_digest(token)]
+            for link in login.links:
+                del self._links[_digest(link.token)]
             self._states.pop(state, None)
             redirect.is_over.set()
 
     async def _ask(self, request: Request) -> Response:
         """Show whose login it would be. Nothing is done by it: programs that look at links come here, too."""
-        login = self._links.get(_digest(request.path_params["token"]))
+        link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
-        if login is None:
+        if link is None:
             return _shown(404, _NOT_OPEN)
-        if login.browser is not None and (browser is None or not hmac.compare_digest(login.browser, _digest(browser))):
+        if link.browser is not None and (browser is None or not hmac.compare_digest(link.browser, _digest(browser))):
             return _shown(403, _ELSEWHERE)
-        redirect = login.redirect
-        where, alias = visible_line(urlsplit(redirect.url).netloc), visible_line(redirect.alias)
-        who = visible_line(redirect.principal)
-        whose = f"{who} uses" if who else "everybody who may use this server has"
-        warning = (
-            (f"Continue only if you are {who} there" if who else "Continue only if you want that")
-            + " and have asked for this just now. If somebody else sent you this link, close this window: they would "
-            "be able to use your account."
+        redirect = link.login.redirect
+        where, whose = urlsplit(redirect.url).netloc, redirect.known_as or redirect.principal
+        about = {
+            "Server": redirect.alias,
+            "You log in at": where,
+            "Your account is then used for the calls of": whose or "everybody who may use coretools-mcp there",
+        }
+        if redirect.known_as:
+            about["Known to coretools-mcp as"] = redirect.principal
+        about["These calls go through"] = f"coretools-mcp at {self._host}"
+        # `bdi`: no name turns the direction of what stands beside it.
+        listed = "".join(
+            f"<dt>{name}</dt><dd><bdi>{html.escape(visible_line(said))}</bdi></dd>" for name, said in about.items()
         )
         response = _shown(
             200,
-            f"The MCP server {alias} wants a login at {where}. The account with which you log in is then the one that "
-            f"{whose} with {alias} by coretools-mcp at {self._host}.",
-            f"<p>{html.escape(warning)}</p>"
-            f'<form method="post"><button>Log in at {html.escape(where)}</button></form>'
-            "<p>Otherwise close this window.</p>",
+            "An MCP server that is used by coretools-mcp needs a login.",
+            f"<dl>{listed}</dl><p>Continue only if you have asked for this just now"
+            + (", and these calls are yours" if whose else "")
+            + ". If somebody else sent you this link, close this window: they would be able to use your account.</p>"
+            f'<form method="post"><button>Log in at {html.escape(visible_line(where))}</button></form>',
         )
         self._keep_cookie(response, browser or secrets.token_urlsafe(32))
         return response
 
     async def _go_on(self, request: Request) -> Response:
         """Send a browser that has shown the page on to the authorization server, and no other one after it."""
-        login = self._links.get(_digest(request.path_params["token"]))
+        link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
-        if login is None:
+        if link is None:
             return _shown(404, _NOT_OPEN)
         if browser is None or request.headers.get("origin") != self._origin:  # or a page elsewhere has sent the form
             return _shown(403, _NO_COOKIE)
-        if login.browser is None:
-            login.browser = _digest(browser)
-        elif not hmac.compare_digest(login.browser, _digest(browser)):
+        if link.browser is None:
+            link.browser = _digest(browser)
+        elif not hmac.compare_digest(link.browser, _digest(browser)):
             return _shown(403, _ELSEWHERE)
-        response = RedirectResponse(login.redirect.url, 303, _HEADERS)
+        link.login.browser = link.browser
+        response = RedirectResponse(link.login.redirect.url, 303, _HEADERS)
         self._keep_cookie(response, browser)
         return response
 
@@ -145,7 +174,7 @@ class ConnectPages:
         state, browser = parameters.get("state", ""), self._browser_of(request)
         login = self._states.get(state)
         if login is None:
-            return _shown(400, _NO_LOGIN)
+            return _shown(400, _NOT_OPEN)
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
             logger.warning("the answer to a login to %s came by another browser, and was not taken", redirect.alias)

@@ -49,10 +49,12 @@ EARLY_SECONDS = 30.0  # so long before its end a token is renewed, or at four fi
 TURN_SECONDS = 30.0  # how long another process may take to renew a token (ours)
 RENEW_SECONDS = 15.0  # how long renewing goes on also for a call that was cancelled: the answer must not be lost
 POLL_SECONDS = 0.1  # between two looks at what another process does
+WATCH_SECONDS = 1.0  # the same while a person is at the authorization server
 RENEWAL_PAUSE_SECONDS = 10.0  # a token that is refused so soon after it was renewed is not renewed once more (ours)
 LOOK_SECONDS = 10.0  # between two looks at whether a login that is used has been ended, or made anew (ours)
 
 StoredT = TypeVar("StoredT")
+_ENDED = "this server has ended"
 _FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that say this of a client
 
 
@@ -72,12 +74,12 @@ class LoginAttempt:
 
     request: AuthorizationRequest
     redirect: Redirect
-    url: str  # where the person begins
+    address: Callable[[], str]  # where the person begins
     name: str = field(default_factory=lambda: secrets.token_hex(12))  # nobody else's
     done: anyio.Event = field(default_factory=anyio.Event)
-    problem: str = "this server has ended"  # why it has failed, once it is done; empty where it has not
+    problem: str = _ENDED  # why it has failed, once it is done; empty where it has not
     is_forgotten: bool = False  # whether that is because the authorization server does not know us any more
-    is_asked: bool = False  # whether a person has the question, or has agreed to it
+    questions: int = 0  # that a person has now, or has agreed to while the call waits
     ended: float | None = None  # when it was done, in seconds of the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -85,6 +87,17 @@ class LoginAttempt:
     def is_stale(self) -> bool:
         """Whether it is over for longer than a client may take to tell of it."""
         return self.ended is not None and time.monotonic() > self.ended + LOGIN_SECONDS
+
+    def is_over_for(self, other: LoginAttempt) -> bool:
+        """Whether nobody has to hear of it any more, now that there is another one."""
+        has_failed = self.done.is_set() and bool(self.problem)
+        return self.is_stale or (has_failed and self.redirect.login == other.redirect.login)
+
+    def give_up(self, why: str = "it was given up") -> None:
+        """End it, if it is not done."""
+        if not self.done.is_set():
+            self.problem = why
+            self.scope.cancel()
 
     def paste(self, address: str) -> None:
         """Take the address that the person was sent back to; a `ValueError` if it is another one."""
@@ -274,10 +287,18 @@ class Login:
         except LoginsAwayError:
             return False
 
-    async def begin(self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None) -> LoginAttempt | None:
+    def give_up(self, why: str) -> None:
+        """End the login that is open, if one is."""
+        if self._attempt is not None:
+            self._attempt.give_up(why)
+
+    async def begin(
+        self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, known_as: str = ""
+    ) -> LoginAttempt | None:
         """Open a login for a person; `None` where another process has logged in meanwhile.
 
-        While others log in at the same port it is waited for; `on_wait` is told so.
+        While others log in at the same port it is waited for; `on_wait` is told so. `known_as` is what people call the
+        principal.
 
         Raises:
             LoginError: It cannot be opened.
@@ -289,7 +310,7 @@ class Login:
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
                 try:
-                    self._attempt = await tasks.start(self._run, had, name=f"login to {self.alias}")
+                    self._attempt = await tasks.start(self._run, had, known_as, name=f"login to {self.alias}")
                 except PortTakenError as error:
                     if error.logins is None:
                         raise LoginError(
@@ -308,7 +329,7 @@ class Login:
                 if await self.has_changed() and _header_of(await self._read_usable()) not in (None, had):
                     return None
 
-    async def _run(self, had: str | None, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
+    async def _run(self, had: str | None, known_as: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
         """Wait, at the port or our own pages, until the person has come back, or the time is over."""
         attempt: LoginAttempt | None = None
         record: StoredLogin | None = None
@@ -339,16 +360,15 @@ class Login:
                 # A login that there is counts until this one is done, with the registration that it belongs to.
                 if before is None or before.token is None:
                     await self._write(record)
-                redirect = Redirect(self.digest, request.url, self.alias, self.principal)
-                async with listener.expect(redirect, request.state) as begins_at:
-                    attempt = LoginAttempt(request, redirect, begins_at)
+                redirect = Redirect(self.digest, request.url, self.alias, self.principal, known_as)
+                async with listener.expect(redirect, request.state) as address:
+                    attempt = LoginAttempt(request, redirect, address)
                     task_status.started(attempt)
                     with attempt.scope:
-                        attempt.problem = await self._finish(attempt, server, client, record)
-                    if attempt.scope.cancelled_caught:
-                        attempt.problem = "it was given up"
+                        attempt.problem = await self._finish(attempt, server, client, record, had)
                     done = f"You are logged in to {self.alias}. You can close this window."
-                    failed = f"The login to {self.alias} has failed: {attempt.problem}."
+                    again = "To try again, repeat what led you here."
+                    failed = f"The login to {self.alias} has failed: {attempt.problem}. {again}"
                     redirect.page = failed if attempt.problem else done
         except PortTakenError:
             raise
@@ -370,11 +390,16 @@ class Login:
         server: AuthorizationServer,
         client: OAuthClientInformationFull,
         record: StoredLogin,
+        had: str | None,
     ) -> str:
-        """Wait for the person, and redeem the code; why it has failed, if it has."""
+        """Wait for the person, and redeem the code, unless a login is made elsewhere; why it has failed, if it has."""
         try:
             with anyio.fail_after(LOGIN_SECONDS):
-                await attempt.redirect.arrived.wait()
+                while not attempt.redirect.arrived.is_set():
+                    with anyio.move_on_after(WATCH_SECONDS):
+                        await attempt.redirect.arrived.wait()
+                    if not attempt.redirect.arrived.is_set() and await self._is_made_elsewhere(had):
+                        return ""
             code = _code_of(attempt.redirect.parameters, server)
             async with self._alone():
                 # A code counts once: its answer must not be lost.
@@ -443,8 +468,15 @@ class Login:
         except LoginError as error:
             logger.info("the login to %s cannot be used: %s", self.alias, error.why)
             return False
-        asked = set(((record.token or {}).get(_ASKED) or "").split()) if record is not None else set[str]()
-        return header is not None and record is not None and set((record.scopes or "").split()) <= asked
+        return header is not None and _has_all(record)
+
+    async def _is_made_elsewhere(self, had: str | None) -> bool:
+        """Whether another process has written a login with all that is wanted; not one that it has just renewed."""
+        with suppress(LoginStoreAwayError):
+            if await self.has_changed():
+                record = await self._read_usable()
+                return _header_of(record) not in (None, had) and _has_all(record)
+        return False
 
     async def end(self) -> bool:
         """Forget the login, whether or not it can be read; whether there was one.
@@ -599,6 +631,13 @@ async def _no_lock() -> None:
 def _server_of(record: StoredLogin) -> AuthorizationServer:
     resource = record.metadata.get(_RESOURCE)
     return AuthorizationServer(record.issuer, OAuthMetadata.model_validate(record.metadata), resource)
+
+
+def _has_all(record: StoredLogin | None) -> bool:
+    """Whether a token was asked for with all the scopes that calls have wanted."""
+    if record is None or record.token is None:
+        return False
+    return set((record.scopes or "").split()) <= set((record.token.get(_ASKED) or "").split())
 
 
 def _header_of(record: StoredLogin | None) -> str | None:

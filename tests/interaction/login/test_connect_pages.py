@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -74,13 +74,21 @@ class Shown:
 class Served:
     """A server of ours over HTTP that has the login with which tools are listed, and clients of it."""
 
-    def __init__(self, base: str, stack: AsyncExitStack) -> None:
+    def __init__(self, base: str, stack: AsyncExitStack, folder: Path, settings: Mapping[str, Any]) -> None:
         self.base = base
-        self._stack = stack
+        self._stack, self._folder, self._settings = stack, folder, settings
+
+    def write(self, servers: Mapping[str, Any]) -> None:
+        """Have the settings name other servers."""
+        write_config(self._folder, {**self._settings, "mcpServers": servers})
 
     async def client(self, name: str, revision: str, **callbacks: Any) -> Client:
         """A client with somebody's token."""
-        wire = http_transport(f"{self.base}/mcp", TOKENS[name])
+        return await self.client_with(TOKENS[name], revision, **callbacks)
+
+    async def client_with(self, token: str, revision: str, **callbacks: Any) -> Client:
+        """A client with a token."""
+        wire = http_transport(f"{self.base}/mcp", token)
         client = await self._stack.enter_async_context(speaking(revision, wire, **callbacks))
         with anyio.fail_after(CEILING):
             while ECHO not in {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110 - as asked for
@@ -89,7 +97,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(scene: Scene, tmp_path: Path, **oauth: Any) -> AsyncGenerator[Served]:
+async def served(
+    scene: Scene, tmp_path: Path, http: Mapping[str, Any] | None = None, **oauth: Any
+) -> AsyncGenerator[Served]:
     """Start it."""
     await scene.log_in()
     port = free_port()
@@ -97,19 +107,18 @@ async def served(scene: Scene, tmp_path: Path, **oauth: Any) -> AsyncGenerator[S
     tokens = {name: {"env": f"TOKEN_{name}"} for name in TOKENS}
     settings = {
         "mcpServers": {ALIAS: {**scene.entry, **({"oauth": oauth} if oauth else {})}},
-        "http": {"tokens": tokens, "publicUrl": base},
+        "http": {"tokens": tokens, "publicUrl": base, **(http or {})},
     }
-    (tmp_path / "served").mkdir()
-    options = server_arguments(
-        None, write_config(tmp_path / "served", settings), "--transport", "http", "--port", str(port)
-    )
+    folder = tmp_path / "served"
+    folder.mkdir()
+    options = server_arguments(None, write_config(folder, settings), "--transport", "http", "--port", str(port))
     variables = [f"TOKEN_{name}={token}" for name, token in TOKENS.items()]
     async with (
         listening(["env", *variables, sys.executable, *forked(options)], r"serving MCP at (http://\S+?),") as url,
         AsyncExitStack() as stack,
     ):
         assert url == base
-        yield Served(base, stack)
+        yield Served(base, stack, folder, settings)
 
 
 async def called(scene: Scene, client: Client, results: list[types.CallToolResult]) -> None:
@@ -191,6 +200,29 @@ async def test_a_login_that_the_entry_shares_is_used_by_all_and_asked_of_nobody(
         assert person.links == []
 
 
+@pytest.mark.requirement("login.connect")
+async def test_an_authorization_server_that_lets_programs_of_the_web_alone_lead_to_an_https_address_knows_us(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path, http={"publicUrl": "https://localhost:8443/team"}) as ours:
+        assert "https://localhost:8443/team/connect/" in text_of(await scene.call(await ours.client("ada", HANDSHAKE)))
+
+
+@pytest.mark.requirement("login.connect")
+async def test_an_address_that_is_written_otherwise_than_browsers_say_it_leads_to_the_login_as_well(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path, http={"publicUrl": "https://LocalHost:0443/"}) as ours, browser() as ada:
+        answer = text_of(await scene.call(await ours.client("ada", HANDSHAKE)))
+        found = re.search(r"https://localhost(/connect/\S+)", answer)
+        assert found is not None, answer
+        # What stands before us ends TLS.
+        cookie = (await ada.get(f"{ours.base}{found[1]}")).headers["Set-Cookie"].partition(";")[0]
+        assert cookie.startswith("__Host-")
+        sent = await ada.post(f"{ours.base}{found[1]}", headers={"Origin": "https://localhost", "Cookie": cookie})
+        assert (await ada.get(sent.headers["Location"])).status_code == 303  # it knows that address of ours
+
+
 @pytest.mark.requirement("login.connect-link")
 async def test_a_link_is_for_one_browser_and_looking_at_it_does_nothing(scene: Scene, tmp_path: Path) -> None:
     async with served(scene, tmp_path) as ours, browser() as ada, browser() as other:
@@ -270,6 +302,29 @@ async def test_an_error_of_the_authorization_server_is_told_by_the_page_and_the_
         assert [each.is_error for each in results] == [True, False]
         async with browser() as late:
             assert (await late.get(person.links[0])).status_code == 404
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_who_has_lost_the_browser_gets_another_link_and_the_lost_one_counts_no_more(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours, browser() as lost, browser() as found:
+        client = await ours.client("ada", HANDSHAKE)
+        link = await told(scene, client)
+        await lost.get(link)
+        answer = await to_the_end(lost, await go_on(lost, link), ours.base)
+        assert "repeat the call" in (await found.get(link)).text
+        anew = await told(scene, client)
+        assert anew != link
+        assert await told(scene, client) == anew  # as long as nobody has gone on there
+        await found.get(anew)
+        last = await to_the_end(found, await go_on(found, anew), ours.base)
+        assert (await lost.get(answer)).status_code == 403
+        assert scene.server.grants("authorization_code") == 1  # that of the operator
+        assert "You are logged in" in (await found.get(last)).text
+        assert text_of(await scene.call(client)) == "hello"
+        for each in (link, anew):
+            assert (await found.get(each)).status_code == 404
 
 
 async def told(scene: Scene, client: Client) -> str:

@@ -22,9 +22,10 @@ from tests.conformance.login_client import free_port
 from tests.fork_server import forked
 from tests.harness import server_arguments, speaking
 from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, Scene, text_of, visit
-from tests.interaction.login.test_connect_pages import TOKENS, log_in
+from tests.interaction.login.test_connect_pages import TOKENS, Shown, called, log_in
 from tests.interaction.network.wires import connection, modern, modern_headers, post
 from tests.interaction.raw_clients import wait_until_past
+from tests.interaction.relay.clients import http_transport
 from tests.interaction.replicas.scene import KEY, SERVING, Program
 from tests.valkey_servers import ValkeyServer, valkey_server
 from tests.waiting import CEILING, until
@@ -258,6 +259,32 @@ async def test_a_call_that_is_answered_at_another_replica_goes_on_with_the_login
     assert [each["content"][0]["text"] for each in results] == ["hello"]
     assert scene.server.grants("authorization_code") == 2  # one is that of the operator
     missed = await visit(f"{second}{link.removeprefix(first)}")
-    assert (missed.status_code, "Repeat the call that led you to it" in missed.text) == (404, True)
+    assert (missed.status_code, "repeat the call there to get a new link" in missed.text) == (404, True)
     missed = await visit(f"{second}/oauth/callback?code=x&state=r1~y")
-    assert (missed.status_code, "Try again what led you to the login" in missed.text) == (400, True)
+    assert (missed.status_code, "not open any more" in missed.text) == (400, True)
+
+
+@pytest.mark.requirement("login.replicas-links")
+async def test_calls_at_two_replicas_that_have_both_asked_go_on_with_the_one_login_that_was_made(
+    scene: Scene, replicas: Replicas
+) -> None:
+    port = free_port()
+    scene.http |= {"publicUrl": f"http://127.0.0.1:{port}", "tokens": {name: {"env": name} for name in TOKENS}}
+    scene.variables |= TOKENS
+    await scene.log_in()  # with it tools are listed
+    replicas.start("r1", port)
+    replicas.start("r2")
+    people, results = [Shown(), Shown()], list[types.CallToolResult]()
+    async with AsyncExitStack() as stack:
+        clients: list[Client] = []
+        for name, person in zip(NAMES, people, strict=True):
+            wire = http_transport(f"{await replicas.url(name)}/mcp", TOKENS["ada"])
+            clients.append(await stack.enter_async_context(speaking(HANDSHAKE, wire, elicitation_callback=person.look)))
+            await scene.until_listed(clients[-1], ECHO)
+        async with anyio.create_task_group() as tasks:
+            for client in clients:
+                tasks.start_soon(called, scene, client, results)
+            await until(lambda: all(person.links for person in people))
+            assert "You are logged in" in await log_in(people[0].links[0], await replicas.url("r1"))
+    assert [text_of(each) for each in results] == ["hello"] * 2
+    assert scene.server.grants("authorization_code") == 2  # one is that of the operator

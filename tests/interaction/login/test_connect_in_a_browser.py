@@ -1,0 +1,202 @@
+"""The pages of a login in a real browser: what a person sees there, and may do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import mcp_types as types
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from axe_playwright_python.base import AxeResults
+from playwright.async_api import Browser, Page, async_playwright
+
+from tests.harness import MODERN
+from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene, text_of
+from tests.interaction.login.test_connect_pages import Shown, called, served, told
+from tests.interaction.network.test_access_tokens import RESOURCE, signed
+from tests.scripted_issuer import scripted_issuer
+from tests.waiting import until
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(CHROMIUM is None, reason="not run: there is no Chromium"),
+]
+
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "java_script_enabled": False}
+ENDS = "**/oauth/callback?*"
+
+
+@asynccontextmanager
+async def chromium() -> AsyncGenerator[Browser]:
+    """The browser, with nobody's cookies."""
+    async with async_playwright() as playwright:
+        # Without its sandbox, which containers do not allow: it sees pages of ours alone.
+        switches = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=switches)
+        yield browser
+        await browser.close()
+
+
+async def page_of(browser: Browser, link: str, **options: Any) -> Page:
+    """A window of its own at a link."""
+    page = await (await browser.new_context(**options)).new_page()
+    await page.goto(link)
+    return page
+
+
+async def width_of(page: Page) -> int:
+    """How wide its content is, in the pixels of the style."""
+    return int(await page.evaluate("document.documentElement.scrollWidth"))
+
+
+@pytest.mark.requirement("login.connect")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_on_a_phone_without_script_a_person_logs_in_by_one_button_and_the_call_goes_on(
+    revision: str, scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours, chromium() as browser:
+        person, results = Shown(), list[types.CallToolResult]()
+        page = await page_of(browser, f"{ours.base}/healthz", **PHONE)
+        client = await ours.client("ada", revision, elicitation_callback=person.look)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, scene, client, results)
+            await until(lambda: bool(person.links))
+            await page.goto(person.links[0])
+            await page.get_by_role("button").dblclick()
+            await page.wait_for_url(ENDS)
+            assert "You are logged in" in await page.inner_text("body")
+        assert [text_of(each) for each in results] == ["hello"]
+        for again in (page.reload, page.go_back):
+            await again()
+            assert "it is done" in await page.inner_text("body")
+
+
+@pytest.mark.requirement("login.connect-eyes")
+async def test_the_page_is_readable_on_a_phone_in_the_dark_and_by_a_screen_reader(scene: Scene, tmp_path: Path) -> None:
+    async with served(scene, tmp_path) as ours, chromium() as browser:
+        link = await told(scene, await ours.client("ada", HANDSHAKE))
+        for scheme in ("light", "dark"):
+            for address in (link, f"{link}x"):
+                page = await page_of(browser, address, color_scheme=scheme, **(PHONE | {"java_script_enabled": True}))
+                found: AxeResults = await Axe().run(page)  # pyright: ignore[reportUnknownMemberType] - it has no types
+                assert found.violations_count == 0, found.generate_report()
+                assert await width_of(page) == 360
+                ground = await page.evaluate("getComputedStyle(document.documentElement).colorScheme")
+                assert ground == "light dark"
+        page = await page_of(browser, link)
+        assert await page.get_by_role("button").inner_text() == f"Log in at {urlsplit(scene.server.base).netloc}"
+        listed = dict(
+            zip(
+                await page.get_by_role("term").all_inner_texts(),
+                await page.get_by_role("definition").all_inner_texts(),
+                strict=True,
+            )
+        )
+        assert listed == {
+            "Server": ALIAS,
+            "You log in at": urlsplit(scene.server.base).netloc,
+            "Your account is then used for the calls of": "ada",
+            "These calls go through": f"coretools-mcp at {urlsplit(ours.base).netloc}",
+        }
+
+
+@pytest.mark.requirement("login.connect-eyes")
+async def test_somebody_of_an_issuer_is_named_as_people_know_them_and_as_nobody_else_is_called(
+    scene: Scene, tmp_path: Path
+) -> None:
+    subject = "00u1<b>x</b>" + "z" * 200
+    known = (
+        ({"email": "ada@example.com", "name": "Ada"}, "ada@example.com"),
+        ({"email": "bob@example.com", "email_verified": False, "preferred_username": "ada", "name": "x"}, "ada"),
+        ({"name": "<script>alert(1)</script>\u202eada\n"}, "<script>alert(1)</script><U+202E>ada␊"),
+        ({"name": "x" * 201, "preferred_username": 7}, ""),
+    )
+    with scripted_issuer() as company:
+        company.said["/.well-known/oauth-authorization-server"]["issuer"] = company.base
+        trusted = {"issuer": company.base, "resource": RESOURCE}
+        async with served(scene, tmp_path, http={"oauth": trusted}) as ours, chromium() as browser:
+            for number, (claims, name) in enumerate(known):
+                said = {"sub": f"{subject}{number}", "scope": "read upstream:*", **claims}
+                client = await ours.client_with(signed(company.base, said), HANDSHAKE)
+                page = await page_of(browser, await told(scene, client), **PHONE)
+                listed = await page.get_by_role("definition").all_inner_texts()
+                raw = f"{company.base} {subject}{number}"
+                assert listed[2:-1] == ([name, raw] if name else [raw])
+                assert await page.locator("script, b").count() == 0
+                assert await page.evaluate("innerWidth") == 360
+
+
+@pytest.mark.requirement("login.connect-link")
+async def test_a_page_elsewhere_can_neither_frame_the_page_nor_press_its_button(scene: Scene, tmp_path: Path) -> None:
+    async with served(scene, tmp_path) as ours, chromium() as browser:
+        link = await told(scene, await ours.client("ada", HANDSHAKE))
+        page = await page_of(browser, link)  # it has the cookie
+        hostile = f'<iframe src="{link}"></iframe><form method="post" action="{link}"><button>Win</button></form>'
+        # Of the same site, but of another origin, so that the cookie goes along.
+        await page.route("http://127.0.0.1/", lambda route: route.fulfill(body=hostile, content_type="text/html"))
+        await page.goto("http://127.0.0.1/")
+        framed = page.frames[1]
+        assert await framed.get_by_role("button").count() == 0
+        await page.get_by_role("button", name="Win").click()
+        await page.wait_for_url(link)
+        assert "This login goes on by the button on its page alone" in await page.inner_text("body")
+        await page.goto(link)
+        await page.get_by_role("button").click()
+        await page.wait_for_url(ENDS)
+        assert "You are logged in" in await page.inner_text("body")
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_a_call_that_was_given_up_while_the_login_was_open_leaves_the_next_one_its_question(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours:
+        person, results = Shown(), list[types.CallToolResult]()
+        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+        for count in (1, 2, 3):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(called, scene, client, results)
+                await until(lambda count=count: len(person.links) == count)
+                tasks.cancel_scope.cancel()
+        assert results == []
+        assert len(set(person.links)) == 1
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_a_login_ends_with_its_server_in_the_settings(scene: Scene, tmp_path: Path) -> None:
+    async with served(scene, tmp_path) as ours, chromium() as browser:
+        link = await told(scene, await ours.client("ada", HANDSHAKE))
+        page = await page_of(browser, link)
+        before = scene.server.grants("authorization_code")
+        ours.write({})
+        with anyio.fail_after(30):
+            while await page.get_by_role("button").count():
+                await page.reload()
+        assert "not open any more" in await page.inner_text("body")
+        assert scene.server.grants("authorization_code") == before
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_who_declines_many_logins_takes_no_place_from_others(scene: Scene, tmp_path: Path) -> None:
+    async with served(scene, tmp_path) as ours:
+
+        async def decline(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+            del context, params
+            return types.ElicitResult(action="decline")
+
+        bob = await ours.client("bob", MODERN, elicitation_callback=decline)
+        for _ in range(70):
+            assert "did not log in" in text_of(await scene.call(bob))
+        person = Shown()
+        ada = await ours.client("ada", MODERN, elicitation_callback=person.look)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, scene, ada, list[types.CallToolResult]())
+            await until(lambda: bool(person.links))
+            tasks.cancel_scope.cancel()
