@@ -147,7 +147,7 @@ class SqliteStore:
         self._available.found()
         return outcome
 
-    def _work(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:  # noqa: FBT001
+    def _work(self, work: Callable[[sqlite3.Connection], T], writes: bool) -> T:
         if not self._lock.acquire(timeout=BUSY_SECONDS):
             raise OSError(errno.EBUSY, "too much waits for it")
         try:

@@ -472,7 +472,7 @@ class Login:
 
     async def _is_made_elsewhere(self, had: str | None) -> bool:
         """Whether another process has written a login with all that is wanted; not one that it has just renewed."""
-        with suppress(LoginStoreAwayError):
+        with suppress(LoginStoreUnavailableError):
             if await self.has_changed():
                 record = await self._read_usable()
                 return _header_of(record) not in (None, had) and _has_all(record)
