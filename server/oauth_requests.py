@@ -29,7 +29,7 @@ class NoAnswerError(Exception):
     """There is no answer, or one that says that the server is down; the text ends a sentence that begins with it."""
 
 
-async def exchange(request: httpx2.Request) -> tuple[int, Json]:
+async def fetch_json(request: httpx2.Request) -> tuple[int, Json]:
     """The status of an answer, and the object in it, which is empty where it holds something else."""
     lend_threads()
     try:

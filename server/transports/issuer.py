@@ -28,7 +28,7 @@ from mcp.client.auth.utils import build_oauth_authorization_server_metadata_disc
 from pydantic_core import from_json
 
 from server.json_rpc import Json
-from server.oauth_requests import LongAnswerError, NoAnswerError, exchange, is_safe
+from server.oauth_requests import LongAnswerError, NoAnswerError, fetch_json, is_safe
 from server.principals import Principal, TokenRefusedError
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
@@ -234,7 +234,7 @@ class Issuer:
             for place in build_oauth_authorization_server_metadata_discovery_urls(
                 self.settings.issuer, self.settings.issuer
             ):
-                status, about = await exchange(httpx2.Request("GET", place, headers={"accept": "application/json"}))
+                status, about = await fetch_json(httpx2.Request("GET", place, headers={"accept": "application/json"}))
                 address = about.get("jwks_uri")
                 # Byte for byte (RFC 8414, 3.3).
                 if status == 200 and about.get("issuer") == self.settings.issuer and isinstance(address, str):
@@ -244,7 +244,7 @@ class Issuer:
                     break
             else:
                 raise NoAnswerError("does not describe itself under this name (RFC 8414)")
-        status, said = await exchange(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
+        status, said = await fetch_json(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
         listed: Any = said.get("keys")
         if status != 200 or not isinstance(listed, list):
             raise NoAnswerError(f"gives none (HTTP status {status})")
@@ -277,7 +277,7 @@ class Issuer:
             with anyio.fail_after(PLACE_SECONDS):
                 await self._places.acquire()
             try:
-                status, said = await exchange(httpx2.Request("POST", about.url, data=form, headers=headers))
+                status, said = await fetch_json(httpx2.Request("POST", about.url, data=form, headers=headers))
             finally:
                 self._places.release()
         except (NoAnswerError, LongAnswerError, TimeoutError):

@@ -29,7 +29,7 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyUrl, ValidationError
 
 from server.json_rpc import Json
-from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, exchange, is_local, is_safe
+from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, fetch_json, is_local, is_safe
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
@@ -199,7 +199,7 @@ class AuthorizationServerClient:
             }
         )
         sent = wanted.model_dump(mode="json", exclude_none=True)
-        status, said = await self._exchange(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+        status, said = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
         try:
             known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **said})
         except ValidationError:
@@ -325,19 +325,21 @@ class AuthorizationServerClient:
             sent["client_id"] = client.client_id
             if method == "client_secret_post" and secret:
                 sent["client_secret"] = secret
-        return await self._exchange(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
+        return await self._fetch_json(httpx2.Request("POST", address, data=sent, headers=headers), server.host)
 
     async def _get(self, address: str, who: str) -> Json:
         """An object at an address; an empty one where there is none: many answer with a page whatever is asked."""
         self._check(address)
-        status, said = await self._exchange(httpx2.Request("GET", address, headers={"accept": "application/json"}), who)
+        status, said = await self._fetch_json(
+            httpx2.Request("GET", address, headers={"accept": "application/json"}), who
+        )
         return said if status == 200 else {}
 
-    async def _exchange(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
+    async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
         """The status of an answer, and the object in it, which is empty where it holds something else."""
         who = who if " " in who else f"its authorization server {who}"
         try:
-            return await exchange(request)
+            return await fetch_json(request)
         except NoAnswerError as error:
             raise AuthorizationServerDownError(f"{who} {error}") from None
         except LongAnswerError:
