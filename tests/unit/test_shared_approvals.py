@@ -1,0 +1,160 @@
+"""Approvals of tools that replicas share: over one content of the lock file, not to be forged, and none is lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp.server.request_state import AESGCMRequestStateCodec
+
+from server.json_rpc import Json
+from server.settings.load import LockContent
+from server.store.replica import Replica
+from server.store.valkey import ValkeyStore
+from server.upstreams.lock_file import Lock, lock_text, read_lock, tool_entry
+from server.upstreams.shared_approvals import MOST_TRIES, SharedApprovals
+from tests.interaction.replicas.scene import needs_redis
+from tests.valkey_servers import ValkeyServer, valkey_server
+from tools.contract.errors import ToolError, ToolErrorType
+
+pytestmark = [pytest.mark.anyio, needs_redis]
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+TOOL = tool_entry({"name": "find", "description": "Finds.", "inputSchema": {"type": "object"}})
+OTHER_TOOL = tool_entry({"name": "find", "description": "Something else.", "inputSchema": {"type": "object"}})
+
+
+def lock_of(servers: Json) -> Lock:
+    lock = read_lock(LockContent("/mcp.lock.json", lock_text(servers)))
+    assert lock is not None
+    return lock
+
+
+FILE = lock_of({"up": {"tools": {"find": OTHER_TOOL, "same": TOOL}}, "other": {"tools": {}}})
+NEW_FILE = lock_of({"up": {"tools": {}}})
+
+
+class Judge:
+    """A replica that remembers by which lock it judges."""
+
+    def __init__(self, store: ValkeyStore, file: Lock | None = FILE, keys: Sequence[bytes] = (KEY,)) -> None:
+        self.lock: Lock | None = None
+        self.approvals = SharedApprovals(Replica("one", store, keys), file, self.use)
+
+    async def use(self, lock: Lock | None) -> None:
+        self.lock = lock
+
+    async def tool(self, name: str = "find") -> Json | None:
+        """What the lock has of a tool once the store was looked at."""
+        await self.approvals.look()
+        return None if self.lock is None else self.lock.tool("up", name)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Generator[ValkeyServer]:
+    with valkey_server(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def store(server: ValkeyServer) -> ValkeyStore:
+    return ValkeyStore(server.url, "")
+
+
+def row_of(lock: Lock) -> str:
+    return f"approvals:{lock.digest}"
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_an_approval_counts_over_the_content_that_it_was_given_over_alone(store: ValkeyStore) -> None:
+    one, other = Judge(store), Judge(store)
+    await one.approvals.approve(FILE, "up", {"find": TOOL})
+    assert one.lock is not None
+    assert one.lock.tool("up", "find") == TOOL
+    assert await other.tool() == TOOL
+    assert await other.tool("same") == TOOL
+    assert await Judge(store, NEW_FILE).tool() is None
+    await other.approvals.use(NEW_FILE)
+    assert await other.tool() is None
+    await other.approvals.use(FILE)
+    assert await other.tool() == TOOL
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_no_approval_counts_over_no_file_or_one_that_cannot_be_used(store: ValkeyStore) -> None:
+    damaged = read_lock(LockContent("/mcp.lock.json", b"damaged"))
+    judge = Judge(store)
+    await judge.approvals.approve(FILE, "up", {"find": TOOL})
+    for file in (damaged, None):
+        await judge.approvals.use(file)
+        assert judge.lock is file
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_what_several_replicas_approve_at_once_counts_all(store: ValkeyStore) -> None:
+    judges = [Judge(store) for _ in range(MOST_TRIES)]
+    async with anyio.create_task_group() as tasks:
+        for number, judge in enumerate(judges):
+            tasks.start_soon(judge.approvals.approve, FILE, "up", {f"t{number}": TOOL})
+    assert [await Judge(store).tool(f"t{number}") for number in range(MOST_TRIES)] == [TOOL] * MOST_TRIES
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_written_over(
+    store: ValkeyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def row(file: Lock, keys: Sequence[bytes]) -> str:
+        await Judge(store, file, keys).approvals.approve(file, "up", {"find": TOOL})
+        held = await store.get(row_of(file))
+        assert held is not None
+        await store.delete(row_of(file))
+        return held.value
+
+    of_others, of_another_file = await row(FILE, [OTHER_KEY]), await row(NEW_FILE, [KEY])
+    for_another_purpose = AESGCMRequestStateCodec(Replica("x", store, (KEY,)).keys_for("grants")).seal(
+        lock_text({"up": {"tools": {"find": TOOL}}})
+    )
+    caplog.set_level(logging.WARNING)
+    for forged in (of_others, of_another_file, for_another_purpose, lock_text({}).decode(), "", "\N{SNOWMAN}"):
+        await store.put(row_of(FILE), forged)
+        caplog.clear()
+        judge = Judge(store)
+        assert await judge.tool() == OTHER_TOOL
+        assert "not sealed with our keys; it counts for nothing" in caplog.text
+        await judge.approvals.approve(FILE, "up", {"find": TOOL})
+        assert await Judge(store).tool() == TOOL
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_a_key_is_left_out_once_each_replica_has_started_with_the_new_one_first(store: ValkeyStore) -> None:
+    await Judge(store).approvals.approve(FILE, "up", {"find": TOOL})
+    assert await Judge(store, keys=[OTHER_KEY]).tool() == OTHER_TOOL
+    assert await Judge(store, keys=[OTHER_KEY, KEY]).tool() == TOOL
+    assert await Judge(store, keys=[OTHER_KEY]).tool() == TOOL
+
+
+@pytest.mark.requirement("lock.replicas-away")
+async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_approved(
+    server: ValkeyServer, store: ValkeyStore
+) -> None:
+    knowing = Judge(store)
+    await knowing.approvals.approve(FILE, "up", {"find": TOOL})
+    server.stop()
+    assert await knowing.tool() == TOOL
+    fresh = Judge(store)
+    assert await fresh.tool() == OTHER_TOOL
+    with pytest.raises(ToolError, match="the store that the replicas of this server share cannot be used now") as error:
+        await fresh.approvals.approve(FILE, "up", {"find": TOOL})
+    assert error.value.code is ToolErrorType.STORE_UNAVAILABLE
+    assert "Call again a little later" in error.value.message
+    assert await fresh.tool() == OTHER_TOOL
+    server.start()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fresh.approvals.follow)  # it has something to look at
+        assert await fresh.tool() == OTHER_TOOL  # what the store has forgotten is approved by nobody
+        await knowing.approvals.approve(FILE, "up", {"find": TOOL})
+        assert await fresh.tool() == TOOL
+        tasks.cancel_scope.cancel()
