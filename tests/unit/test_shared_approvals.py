@@ -10,12 +10,17 @@ import anyio
 import pytest
 from mcp.server.request_state import AESGCMRequestStateCodec
 
+from server.app import App
 from server.json_rpc import Json
+from server.settings import load_settings
+from server.settings.files import LOCK_NAME
 from server.settings.load import LockContent
+from server.store.contract import StoreUnavailableError
 from server.store.replica import Replica
 from server.store.valkey import ValkeyStore
 from server.upstreams.lock_file import Lock, lock_text, read_lock, tool_entry
 from server.upstreams.shared_approvals import MOST_TRIES, SharedApprovals
+from tests.harness import own_state, write_config
 from tests.interaction.replicas.scene import needs_redis
 from tests.valkey_servers import ValkeyServer, valkey_server
 from tests.waiting import until
@@ -48,6 +53,10 @@ class Judge:
     async def use(self, lock: Lock | None) -> None:
         self.lock = lock
 
+    @property
+    def finds(self) -> Json | None:
+        return None if self.lock is None else self.lock.tool("up", "find")
+
     async def tool(self, name: str = "find") -> Json | None:
         """What the lock has of a tool once the store was looked at."""
         await self.approvals.look()
@@ -75,8 +84,7 @@ def row_of(lock: Lock) -> str:
 async def test_an_approval_counts_over_the_content_that_it_was_given_over_alone(store: ValkeyStore) -> None:
     one, other = Judge(store), Judge(store)
     await one.approvals.approve(FILE, "up", {"find": TOOL})
-    assert one.lock is not None
-    assert one.lock.tool("up", "find") == TOOL
+    assert one.finds == TOOL
     assert await other.tool() == TOOL
     assert await other.tool("same") == TOOL
     assert await Judge(store, NEW_FILE).tool() is None
@@ -150,14 +158,50 @@ async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_appro
     fresh = Judge(store)
     assert await fresh.tool() == OTHER_TOOL
     with pytest.raises(ToolError, match="the store that the replicas of this server share cannot be used now") as error:
-        await fresh.approvals.approve(FILE, "up", {"find": TOOL})
+        await knowing.approvals.approve(FILE, "up", {"find": OTHER_TOOL})
     assert error.value.code is ToolErrorType.STORE_UNAVAILABLE
     assert "Call again a little later" in error.value.message
-    assert await fresh.tool() == OTHER_TOOL
+    assert await knowing.tool() == TOOL
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(fresh.approvals.follow)
         server.start()
-        await until(lambda: fresh.lock is not None and fresh.lock.tool("up", "find") == TOOL)
+        await until(lambda: fresh.finds == TOOL)
         tasks.cancel_scope.cancel()
     server.command("FLUSHALL")
     assert await knowing.tool() == OTHER_TOOL  # what the store has forgotten is asked anew
+
+
+class SilentStore(ValkeyStore):
+    """Writes, and says nothing of it."""
+
+    async def put(
+        self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
+    ) -> str | None:
+        await super().put(key, value, seconds, if_version=if_version)
+        raise StoreUnavailableError("it does not answer")
+
+
+@pytest.mark.requirement("lock.replicas-away")
+async def test_an_approval_of_which_the_store_says_nothing_counts_once_it_is_found_there(server: ValkeyServer) -> None:
+    store = SilentStore(server.url, "")
+    judge = Judge(store)
+    with pytest.raises(ToolError, match="unless it counts by then"):
+        await judge.approvals.approve(FILE, "up", {"find": TOOL})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(judge.approvals.follow)
+        await until(lambda: judge.finds == TOOL)
+        tasks.cancel_scope.cancel()
+    await store.aclose()
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_what_was_approved_is_known_before_anything_is_listed(store: ValkeyStore, tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).write_bytes(lock_text({}))
+    file = lock_of({})
+    await Judge(store, file).approvals.approve(file, "up", {"find": TOOL})
+    report = load_settings([str(write_config(tmp_path, {}))], {}, own_state())
+    app = App(report, "network", replica=Replica("one", store, (KEY,)))
+    async with app.running():
+        lock = app.pool.catalog.lock
+        assert lock is not None
+        assert lock.tool("up", "find") == TOOL
