@@ -26,7 +26,7 @@ from tests.interaction.login.test_connect_pages import TOKENS, log_in
 from tests.interaction.network.wires import connection, modern, modern_headers, post
 from tests.interaction.raw_clients import wait_until_past
 from tests.interaction.replicas.scene import KEY, SERVING, Program
-from tests.valkey_servers import ValkeyServer, valkey_server
+from tests.valkey_servers import LASTING, ValkeyServer, valkey_server
 from tests.waiting import CEILING, until
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ def replicas(scene: Scene, tmp_path: Path) -> Generator[Replicas]:
     folder.mkdir()
     with ExitStack() as stack:
         # What has counted is known to it after a restart, too, as in `deploy/compose.yaml`.
-        store = stack.enter_context(valkey_server(folder, "--appendonly", "yes"))
+        store = stack.enter_context(valkey_server(folder, *LASTING))
         scene.http = {"stateKeys": [{"env": "STATE_KEY"}]}
         scene.store = {"url": store.url}
         scene.variables = {"STATE_KEY": KEY, "XDG_STATE_HOME": str(folder / "terminal")}

@@ -21,7 +21,7 @@ from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.test_lock import YOLO
 from tests.interaction.relay.watching import listening
 from tests.interaction.replicas.scene import KEY, SERVING, Program, needs_redis
-from tests.valkey_servers import ValkeyServer, valkey_server
+from tests.valkey_servers import LASTING, ValkeyServer, valkey_server
 
 pytestmark = [pytest.mark.anyio, needs_redis]
 
@@ -75,8 +75,7 @@ class Servers:
 
 @pytest.fixture
 def servers(remote: Entry, tmp_path: Path) -> Generator[Servers]:
-    # As in `deploy/compose.yaml`, the store knows after a restart what it knew before.
-    with valkey_server(tmp_path, "--appendonly", "yes") as store, ExitStack() as stack:
+    with valkey_server(tmp_path, *LASTING) as store, ExitStack() as stack:
         yield Servers(tmp_path, remote("modern"), store, stack)
 
 
