@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -74,9 +74,12 @@ class Servers:
 
 
 @pytest.fixture
-def servers(remote: Entry, tmp_path: Path) -> Generator[Servers]:
+async def servers(remote: Entry, tmp_path: Path) -> AsyncGenerator[Servers]:
+    entry = remote("modern")
+    async with client_on(http_transport(entry["httpUrl"]), "modern"):
+        pass  # the room of the upstream is made by the first who comes
     with valkey_server(tmp_path, *LASTING) as store, ExitStack() as stack:
-        yield Servers(tmp_path, remote("modern"), store, stack)
+        yield Servers(tmp_path, entry, store, stack)
 
 
 async def is_stopped(client: WireClient, tool: str = TOOL) -> bool:
