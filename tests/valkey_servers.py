@@ -13,6 +13,9 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from tests.waiting import wait_until
 
+LASTING = ("--appendonly", "yes", "--appendfsync", "always")
+"""Options with which a server that is killed knows afterwards all that it knew; else a busy disk costs it seconds."""
+
 
 class ValkeyServer:
     """A server on a free port of this machine that keeps nothing on disk; it may end and come back, empty then."""

@@ -387,11 +387,11 @@ class StoreSettings(Section):
         ),
         Expected('"memory:", "sqlite:PATH", or "valkey://USER@HOST:PORT/DB" without a password in it'),
     ] = "memory:"
-    """Where replicas keep what they share: which answers have counted, what users allow from then on, logins to other \
-servers, and how often each client has called. memory: is this process alone; sqlite:PATH is a file for several \
-processes of one machine, by an absolute path; valkey://USER@HOST:PORT/DB a Valkey or Redis server (valkeys:// over \
-TLS), for which the extra valkey is needed. Only a server on the network uses it. Without http.stateKeys it holds no \
-more than how often clients call, and which lists have changed."""
+    """Where replicas keep what they share: which answers have counted, what users allow from then on, which tools of \
+other servers people have approved, logins to these, and how often each client has called. memory: is this process \
+alone; sqlite:PATH is a file for several processes of one machine, by an absolute path; valkey://USER@HOST:PORT/DB a \
+Valkey or Redis server (valkeys:// over TLS), for which the extra valkey is needed. Only a server on the network uses \
+it. Without http.stateKeys it holds no more than how often clients call, and which lists have changed."""
     password: StorePassword = Field(default_factory=StorePassword.model_construct)
     """The password of the Valkey server."""
     replica: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$"), Expected("a name of letters, digits and ._-")] = (

@@ -198,14 +198,14 @@ class _File(_Entry):
     servers: dict[str, _Server]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Lock:
-    """What the file says now. Where there is a problem, it approves of nothing."""
+    """What is approved now: by the file, and over it. Where there is a problem, it approves of nothing."""
 
     path: str
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json])
     problem: str = ""  # why it cannot be used, as the end of a sentence
-    content: bytes | None = field(default=None, repr=False)
+    digest: str = ""  # of the content of a file that can be used
 
     def tool(self, alias: str, name: str) -> Json | None:
         """A tool as it was approved."""
@@ -230,9 +230,13 @@ def read_lock(source: LockContent | None) -> Lock | None:
     if source.content is None:
         return Lock(source.path, problem=source.problem)
     try:
-        return Lock(source.path, parse_lock(source.content), content=source.content)
+        return _lock_of(source.path, parse_lock(source.content), source.content)
     except ValueError as error:
-        return Lock(source.path, problem=str(error), content=source.content)
+        return Lock(source.path, problem=str(error))
+
+
+def _lock_of(path: str, servers: Mapping[str, Json], content: bytes) -> Lock:
+    return Lock(path, servers, digest=hashlib.sha256(content).hexdigest())
 
 
 def parse_lock(content: bytes) -> dict[str, Json]:
@@ -285,6 +289,15 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
     return text
 
 
+def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> dict[str, Json]:
+    """Servers as a lock has them, with tools as they were approved since; all else stays."""
+    after = dict(servers)
+    for alias, server in approved.items():
+        before = servers.get(alias, {"tools": {}})
+        after[alias] = {**before, "tools": {**before["tools"], **server["tools"]}}
+    return after
+
+
 def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     """Write these tools of a server into the file as approved; all else in it stays. Blocking.
 
@@ -294,11 +307,9 @@ def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     written: list[Lock] = []
 
     def changed(content: bytes) -> bytes:
-        servers = parse_lock(content)
-        server = servers.setdefault(alias, {"tools": {}})
-        server["tools"] = {**server["tools"], **tools}
+        servers = with_approved(parse_lock(content), {alias: {"tools": tools}})
         after = lock_text(servers)
-        written.append(Lock(path, servers, content=after))
+        written.append(_lock_of(path, servers, after))
         return after
 
     try:

@@ -11,25 +11,28 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.client_request import TOKEN_KEY, Exchange
+from server.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.store.replica import Replica
 from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.catalog.tools import UpstreamCall
 from server.upstreams.client_sessions import ClientSessions
 from server.upstreams.connection import Audience, SessionKey, Upstream
-from server.upstreams.lock_file import Lock
+from server.upstreams.lock_file import Lock, approve
 from server.upstreams.session.era import wanted_for
 from server.upstreams.session.listing import PROMPTS, TOOLS, Kind
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.stored_lists import StoredLists, key_of
 from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 
 if TYPE_CHECKING:
     from server.upstreams.login.connect_pages import ConnectPages
     from server.upstreams.login.login import Login
     from server.upstreams.login.login_store import LoginStore
+    from server.upstreams.shared_approvals import SharedApprovals
     from tools.shell.brokered_starter import BrokeredStarter
 
 
@@ -117,7 +120,8 @@ class UpstreamPool:
         """Entries with the names of variables in place of their values; they change with the settings, too."""
         self.is_recalling = False  # while no list is answered yet, and what servers listed in the last run is read
         self._stored: StoredLists | None = None
-        self.catalog.on_approval = self.use_lock
+        self.approvals: SharedApprovals | None = None  # what replicas share of them, where they do
+        self.catalog.write_approval = self._approve
         self._recalled: anyio.Event | None = None  # set once what servers listed in the last run is on offer
         self._on_offer = on_offer
         self._on_updated = on_updated
@@ -184,10 +188,19 @@ class UpstreamPool:
         if self._audience is not None:
             self._start(fresh.values(), tasks, self._audience)
 
-    async def use_lock(self, lock: Lock | None) -> None:
-        """Judge all tools by another state of the lock file, in turns with what else is served."""
-        before = self.catalog.lock
-        if (lock and lock.content, lock and lock.problem) == (before and before.content, before and before.problem):
+    async def use_lock(self, file: Lock | None) -> None:
+        """Judge all tools by another state of the lock file, and by what was approved over it."""
+        await (self.judge_by(file) if self.approvals is None else self.approvals.use(file))
+
+    async def _approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
+        if self.approvals is None:
+            await self.use_lock(await THREADS.run(partial(approve, lock.path, alias, tools)))
+        else:
+            await self.approvals.approve(lock, alias, tools)
+
+    async def judge_by(self, lock: Lock | None) -> None:
+        """Judge all tools by a lock, if it is another one, in turns with what else is served."""
+        if lock == self.catalog.lock:
             return
         # The call that has approved a tool may be cancelled meanwhile, and nothing would look at the rest again.
         with anyio.CancelScope(shield=True):

@@ -188,7 +188,12 @@ class Proxy:
             reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
         )
         self.pool.written = report.written
-        self.pool.catalog.use_lock(read_lock(report.lock))
+        self.pool.catalog.use_lock(lock := read_lock(report.lock))
+        if dependencies.replica.shares_secrets:
+            from server.upstreams.shared_approvals import SharedApprovals  # noqa: PLC0415 - only where there are replicas
+
+            self.pool.approvals = SharedApprovals(dependencies.replica, lock, self.pool.judge_by)
+            dependencies.bus.subscribe(self.pool.approvals.on_change)
         folder = report.state_folder
         self._stored = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
         self.relay = Relay(
@@ -207,6 +212,8 @@ class Proxy:
             return
         self._tasks = tasks
         self.watching.start(tasks)
+        if self.pool.approvals is not None:
+            tasks.start_soon(self.pool.approvals.follow, name="approvals")
         client = exchange_of(ctx, self._dependencies.key_of(ctx)) if ctx is not None else None
         is_one = self._dependencies.served_over == "stdio"
         # A command of a person, which has no client, tells what there is now.

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from server.json_rpc import Json
@@ -29,7 +28,6 @@ from server.upstreams.lock_file import (
     WATCHED,
     Difference,
     Lock,
-    approve,
     tool_differences,
     tool_entry,
 )
@@ -41,7 +39,6 @@ from tools.contract.confirmation import Channel
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import ToolResult
-from tools.contract.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
@@ -87,7 +84,8 @@ class ToolCatalog:
         self._reaches: Mapping[str, str] = {}  # by alias, a digest of how each is reached
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # what is approved of all of this, see `use_lock`; `None` where everything is
-        self.on_approval: Callable[[Lock], Awaitable[None]] | None = None  # called with the file after an approval
+        self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
+        """Writes down that tools of a server were approved over this lock, and has them judged anew."""
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
         self._told_stops: dict[str, dict[str, str]] = {}  # the same, as the log was told of them last
         self._for_apps: dict[str, dict[str, str]] = {}  # what apps of each upstream may call, with the names they use
@@ -254,20 +252,18 @@ class ToolCatalog:
         return stop is not None and stop.version == version
 
     async def approve(self, tool: StoppedMCPTool) -> None:
-        """Write a tool into the lock file as a person was shown it.
+        """Have a tool count as approved as a person was shown it.
 
         Raises:
-            ToolError: It is something else now, or the file cannot be written.
+            ToolError: It is something else now, or the approval cannot be written.
         """
         lock, outdated = self.lock, tool.why_outdated()
         if lock is None or tool.stop.closed or outdated:
             why = tool.stop.closed or f"Nothing was approved, because {outdated}. Look at what it is now."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, why)
-        entries = {tool.upstream_name: tool.stop.entry}
-        written = await THREADS.run(partial(approve, lock.path, tool.alias, entries))
+        assert self.write_approval is not None  # noqa: S101 - nothing is stopped without a pool
+        await self.write_approval(lock, tool.alias, {tool.upstream_name: tool.stop.entry})
         logger.warning("a person has approved %s as it is now", visible_line(tool.name), extra={"upstream": tool.alias})
-        if self.on_approval is not None:
-            await self.on_approval(written)
 
     async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
         """What becomes of a call of a stopped tool, after a person has agreed."""

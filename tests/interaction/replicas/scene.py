@@ -22,7 +22,7 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import ROOT, server_arguments, write_config
-from tests.valkey_servers import ValkeyServer, valkey_server
+from tests.valkey_servers import LASTING, ValkeyServer, valkey_server
 from tests.waiting import CEILING
 
 NAMES = ("r1", "r2", "r3")
@@ -162,7 +162,7 @@ def replicas(folder: Path, root: Path | None, settings: Mapping[str, Any], *, sh
         more: dict[str, Any] = {}
         if shares:
             # As in deploy/compose.yaml, it knows after a restart what it knew before.
-            store = stack.enter_context(valkey_server(folder, "--appendonly", "yes"))
+            store = stack.enter_context(valkey_server(folder, *LASTING))
             http["stateKeys"] = [{"env": "STATE_KEY"}]
             more["store"] = {"url": store.url}
         config = write_config(folder, {**settings, **more, "http": {**http, **settings.get("http", {})}})

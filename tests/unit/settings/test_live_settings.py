@@ -120,7 +120,7 @@ async def test_what_was_approved_here_counts_no_more_once_the_file_is_as_before(
     environ: dict[str, str], file: Path
 ) -> None:
     running = Running(file, environ, {})
-    await running.pool.use_lock(Lock("x", content=b"approved here"))
+    await running.pool.use_lock(Lock("x", digest="approved here"))
     async with anyio.create_task_group() as tasks:
         await running.live.apply(running.live.report, tasks)
     assert running.pool.catalog.lock is None
@@ -137,7 +137,7 @@ async def test_a_lock_file_counts_for_every_tool_where_the_call_that_wrote_it_is
     running.pool.catalog.set_listed("up", many, refusing(up))
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await running.pool.use_lock(Lock("x", content=b""))
+        await running.pool.use_lock(Lock("x"))
     assert running.pool.catalog.standings("up") == {"new": len(many)}
     assert isinstance(running.registry.get_tool("up__t1"), StoppedMCPTool)
 

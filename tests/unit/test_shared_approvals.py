@@ -1,0 +1,208 @@
+"""Approvals of tools that replicas share: over one content of the lock file, not to be forged, and none is lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Generator, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp.server.request_state import AESGCMRequestStateCodec
+
+from server.app import App
+from server.json_rpc import Json
+from server.settings import load_settings
+from server.settings.files import LOCK_NAME
+from server.settings.load import LockContent
+from server.store.contract import StoreUnavailableError
+from server.store.replica import Replica
+from server.store.valkey import ValkeyStore
+from server.upstreams.lock_file import Lock, lock_text, read_lock, tool_entry
+from server.upstreams.shared_approvals import MOST_TRIES, SharedApprovals
+from tests.harness import own_state, write_config
+from tests.interaction.replicas.scene import needs_redis
+from tests.valkey_servers import LASTING, ValkeyServer, valkey_server
+from tests.waiting import until
+from tools.contract.errors import ToolError, ToolErrorType
+
+pytestmark = [pytest.mark.anyio, needs_redis]
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+TOOL = tool_entry({"name": "find", "description": "Finds.", "inputSchema": {"type": "object"}})
+OTHER_TOOL = tool_entry({"name": "find", "description": "Something else.", "inputSchema": {"type": "object"}})
+
+
+def lock_of(servers: Json) -> Lock:
+    lock = read_lock(LockContent("/mcp.lock.json", lock_text(servers)))
+    assert lock is not None
+    return lock
+
+
+FILE = lock_of({"up": {"tools": {"find": OTHER_TOOL, "same": TOOL}}, "other": {"tools": {}}})
+NEW_FILE = lock_of({"up": {"tools": {}}})
+
+
+class Judge:
+    """A replica that remembers by which lock it judges."""
+
+    def __init__(self, store: ValkeyStore, file: Lock | None = FILE, keys: Sequence[bytes] = (KEY,)) -> None:
+        self.lock: Lock | None = None
+        self.approvals = SharedApprovals(Replica("one", store, keys), file, self.use)
+
+    async def use(self, lock: Lock | None) -> None:
+        self.lock = lock
+
+    @property
+    def finds(self) -> Json | None:
+        return None if self.lock is None else self.lock.tool("up", "find")
+
+    async def tool(self, name: str = "find") -> Json | None:
+        """What the lock has of a tool once the store was looked at."""
+        await self.approvals.look()
+        return None if self.lock is None else self.lock.tool("up", name)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Generator[ValkeyServer]:
+    with valkey_server(tmp_path, *LASTING) as running:
+        yield running
+
+
+@pytest.fixture
+async def store(server: ValkeyServer) -> AsyncGenerator[ValkeyStore]:
+    store = ValkeyStore(server.url, "")
+    yield store
+    await store.aclose()
+
+
+def row_of(lock: Lock) -> str:
+    return f"approvals:{lock.digest}"
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_an_approval_counts_over_the_content_that_it_was_given_over_alone(store: ValkeyStore) -> None:
+    one, other = Judge(store), Judge(store)
+    await one.approvals.approve(FILE, "up", {"find": TOOL})
+    assert one.finds == TOOL
+    assert await other.tool() == TOOL
+    assert await other.tool("same") == TOOL
+    assert await Judge(store, NEW_FILE).tool() is None
+    await other.approvals.use(NEW_FILE)
+    await other.approvals.approve(FILE, "up", {"late": TOOL})  # a person was asked before the file was another one
+    assert [await other.tool(name) for name in ("find", "late")] == [None, None]
+    await other.approvals.use(FILE)
+    assert [await other.tool(name) for name in ("find", "late")] == [TOOL, TOOL]
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_no_approval_counts_over_no_file_or_one_that_cannot_be_used(store: ValkeyStore) -> None:
+    damaged = read_lock(LockContent("/mcp.lock.json", b"damaged"))
+    judge = Judge(store)
+    await judge.approvals.approve(FILE, "up", {"find": TOOL})
+    for file in (damaged, None):
+        await judge.approvals.use(file)
+        assert judge.lock is file
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_what_several_replicas_approve_at_once_counts_all(store: ValkeyStore) -> None:
+    judges = [Judge(store) for _ in range(MOST_TRIES)]
+    async with anyio.create_task_group() as tasks:
+        for number, judge in enumerate(judges):
+            tasks.start_soon(judge.approvals.approve, FILE, "up", {f"t{number}": TOOL})
+    assert [await Judge(store).tool(f"t{number}") for number in range(MOST_TRIES)] == [TOOL] * MOST_TRIES
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_written_over(
+    store: ValkeyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def row(file: Lock, keys: Sequence[bytes]) -> str:
+        await Judge(store, file, keys).approvals.approve(file, "up", {"find": TOOL})
+        held = await store.get(row_of(file))
+        assert held is not None
+        await store.delete(row_of(file))
+        return held.value
+
+    of_others, of_another_file = await row(FILE, [OTHER_KEY]), await row(NEW_FILE, [KEY])
+    for_another_purpose = AESGCMRequestStateCodec(Replica("x", store, (KEY,)).keys_for("grants")).seal(
+        lock_text({"up": {"tools": {"find": TOOL}}})
+    )
+    caplog.set_level(logging.WARNING)
+    for forged in (of_others, of_another_file, for_another_purpose, lock_text({}).decode(), "", "\N{SNOWMAN}"):
+        await store.put(row_of(FILE), forged)
+        caplog.clear()
+        judge = Judge(store)
+        assert await judge.tool() == OTHER_TOOL
+        assert "not sealed with our keys; it counts for nothing" in caplog.text
+        await judge.approvals.approve(FILE, "up", {"find": TOOL})
+        assert await Judge(store).tool() == TOOL
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_a_key_is_left_out_once_each_replica_has_started_with_the_new_one_first(store: ValkeyStore) -> None:
+    await Judge(store).approvals.approve(FILE, "up", {"find": TOOL})
+    assert await Judge(store, keys=[OTHER_KEY]).tool() == OTHER_TOOL
+    assert await Judge(store, keys=[OTHER_KEY, KEY]).tool() == TOOL
+    assert await Judge(store, keys=[OTHER_KEY]).tool() == TOOL
+
+
+@pytest.mark.requirement("lock.replicas-away")
+async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_approved(
+    server: ValkeyServer, store: ValkeyStore
+) -> None:
+    knowing = Judge(store)
+    await knowing.approvals.approve(FILE, "up", {"find": TOOL})
+    server.stop()
+    assert await knowing.tool() == TOOL
+    fresh = Judge(store)
+    assert await fresh.tool() == OTHER_TOOL
+    with pytest.raises(ToolError, match="the store that the replicas of this server share cannot be used now") as error:
+        await knowing.approvals.approve(FILE, "up", {"find": OTHER_TOOL})
+    assert error.value.code is ToolErrorType.STORE_UNAVAILABLE
+    assert "Call again a little later" in error.value.message
+    assert await knowing.tool() == TOOL
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fresh.approvals.follow)
+        server.start()
+        await until(lambda: fresh.finds == TOOL)
+        tasks.cancel_scope.cancel()
+    server.command("FLUSHALL")
+    assert await knowing.tool() == OTHER_TOOL  # what the store has forgotten is asked anew
+
+
+class SilentStore(ValkeyStore):
+    """Writes, and says nothing of it."""
+
+    async def put(
+        self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
+    ) -> str | None:
+        await super().put(key, value, seconds, if_version=if_version)
+        raise StoreUnavailableError("it does not answer")
+
+
+@pytest.mark.requirement("lock.replicas-away")
+async def test_an_approval_of_which_the_store_says_nothing_counts_once_it_is_found_there(server: ValkeyServer) -> None:
+    store = SilentStore(server.url, "")
+    judge = Judge(store)
+    with pytest.raises(ToolError, match="unless it counts by then"):
+        await judge.approvals.approve(FILE, "up", {"find": TOOL})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(judge.approvals.follow)
+        await until(lambda: judge.finds == TOOL)
+        tasks.cancel_scope.cancel()
+    await store.aclose()
+
+
+@pytest.mark.requirement("lock.replicas")
+async def test_what_was_approved_is_known_before_anything_is_listed(store: ValkeyStore, tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).write_bytes(lock_text({}))
+    file = lock_of({})
+    await Judge(store, file).approvals.approve(file, "up", {"find": TOOL})
+    report = load_settings([str(write_config(tmp_path, {}))], {}, own_state())
+    app = App(report, "network", replica=Replica("one", store, (KEY,)))
+    async with app.running():
+        lock = app.pool.catalog.lock
+        assert lock is not None
+        assert lock.tool("up", "find") == TOOL
