@@ -25,6 +25,8 @@ CALL_SECONDS = 1.0
 WARMING = 100
 TIMES = 500
 
+AS_DEPLOYED = ("--appendonly", "yes")  # how deploy/compose.yaml starts the store
+
 UNASKED: dict[str, Any] = {
     "shell": {"sandbox": "off", "maxConcurrent": 64},
     "confirmation": {"whenUnavailable": "client"},
@@ -41,7 +43,7 @@ def _replicas(scene: Scene, name: str, *, shares: bool) -> Generator[tuple[Repli
     folder = scene.folder(name)
     root = folder / "workspace"
     root.mkdir()
-    with replicas(folder, root, UNASKED, shares=shares) as all_of_them:
+    with replicas(folder, root, UNASKED, shares=shares, store_options=AS_DEPLOYED) as all_of_them:
         yield all_of_them, root
 
 

@@ -80,7 +80,6 @@ def replicas(scene: Scene, tmp_path: Path) -> Generator[Replicas]:
     folder = tmp_path / "replicas"
     folder.mkdir()
     with ExitStack() as stack:
-        # What has counted is known to it after a restart, too, as in `deploy/compose.yaml`.
         store = stack.enter_context(valkey_server(folder, *LASTING))
         scene.http = {"stateKeys": [{"env": "STATE_KEY"}]}
         scene.store = {"url": store.url}

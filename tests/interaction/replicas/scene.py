@@ -140,7 +140,14 @@ def bearer(name: str) -> dict[str, str]:
 
 
 @contextmanager
-def replicas(folder: Path, root: Path | None, settings: Mapping[str, Any], *, shares: bool) -> Generator[Replicas]:
+def replicas(
+    folder: Path,
+    root: Path | None,
+    settings: Mapping[str, Any],
+    *,
+    shares: bool,
+    store_options: tuple[str, ...] = LASTING,
+) -> Generator[Replicas]:
     """All of them, until the end of the context.
 
     Args:
@@ -148,6 +155,7 @@ def replicas(folder: Path, root: Path | None, settings: Mapping[str, Any], *, sh
         root: The workspace.
         settings: Beside tokens, keys and store.
         shares: Whether there is a store.
+        store_options: How that is started.
     """
     with ExitStack() as stack:
 
@@ -161,8 +169,7 @@ def replicas(folder: Path, root: Path | None, settings: Mapping[str, Any], *, sh
         store = None
         more: dict[str, Any] = {}
         if shares:
-            # As in deploy/compose.yaml, it knows after a restart what it knew before.
-            store = stack.enter_context(valkey_server(folder, *LASTING))
+            store = stack.enter_context(valkey_server(folder, *store_options))
             http["stateKeys"] = [{"env": "STATE_KEY"}]
             more["store"] = {"url": store.url}
         config = write_config(folder, {**settings, **more, "http": {**http, **settings.get("http", {})}})
