@@ -282,7 +282,7 @@ class App:
         """Hold what outlives a request: the upstreams' owner tasks and background questions."""
         await self.replica.store.start()
         if self.pool.approvals is not None:
-            await self.pool.approvals.look()  # before anything is listed
+            await self.pool.approvals.refresh()  # before anything is listed
         async with anyio.create_task_group() as tasks:
             self._tasks, self.started = tasks, anyio.Event()
             try:

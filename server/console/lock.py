@@ -27,13 +27,13 @@ from server.upstreams.connection import Upstream
 from server.upstreams.lock_file import (
     COMMAND,
     Difference,
-    approve,
     differences,
     executable_hash,
     lock_text,
     read_lock,
     server_entry,
     tool_entry,
+    write_approved,
 )
 from server.upstreams.session.listing import TOOLS
 from tools.contract.display import visible, visible_line, without_gaps
@@ -161,7 +161,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         await THREADS.run(lambda: ask("Approve this as it is now?", "nothing was changed"))
     for alias, entries in by_alias.items():
         try:
-            await THREADS.run(lambda alias=alias, entries=entries: approve(path, alias, entries))
+            await THREADS.run(lambda alias=alias, entries=entries: write_approved(path, alias, entries))
         except ToolError as error:
             raise Failure(error.message) from None
     for name, tool in tools.items():

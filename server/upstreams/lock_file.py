@@ -298,7 +298,7 @@ def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> 
     return after
 
 
-def approve(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
+def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     """Write these tools of a server into the file as approved; all else in it stays. Blocking.
 
     Raises:

@@ -18,7 +18,7 @@ from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.catalog.tools import UpstreamCall
 from server.upstreams.client_sessions import ClientSessions
 from server.upstreams.connection import Audience, SessionKey, Upstream
-from server.upstreams.lock_file import Lock, approve
+from server.upstreams.lock_file import Lock, write_approved
 from server.upstreams.session.era import wanted_for
 from server.upstreams.session.listing import PROMPTS, TOOLS, Kind
 from server.upstreams.session.session import UpstreamSession
@@ -190,15 +190,15 @@ class UpstreamPool:
 
     async def use_lock(self, file: Lock | None) -> None:
         """Judge all tools by another state of the lock file, and by what was approved over it."""
-        await (self.judge_by(file) if self.approvals is None else self.approvals.use(file))
+        await (self.apply_lock(file) if self.approvals is None else self.approvals.use_file(file))
 
     async def _approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
         if self.approvals is None:
-            await self.use_lock(await THREADS.run(partial(approve, lock.path, alias, tools)))
+            await self.use_lock(await THREADS.run(partial(write_approved, lock.path, alias, tools)))
         else:
             await self.approvals.approve(lock, alias, tools)
 
-    async def judge_by(self, lock: Lock | None) -> None:
+    async def apply_lock(self, lock: Lock | None) -> None:
         """Judge all tools by a lock, if it is another one, in turns with what else is served."""
         if lock == self.catalog.lock:
             return

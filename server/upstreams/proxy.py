@@ -188,11 +188,13 @@ class Proxy:
             reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
         )
         self.pool.written = report.written
-        self.pool.catalog.use_lock(lock := read_lock(report.lock))
+        lock = read_lock(report.lock)
+        self.pool.catalog.use_lock(lock)
         if dependencies.replica.shares_secrets:
             from server.upstreams.shared_approvals import SharedApprovals  # noqa: PLC0415 - only where there are replicas
 
-            self.pool.approvals = SharedApprovals(dependencies.replica, lock, self.pool.judge_by)
+            self.pool.approvals = SharedApprovals(dependencies.replica, lock, self.pool.apply_lock)
+            self.pool.catalog.approves_in_file = False
             dependencies.bus.subscribe(self.pool.approvals.on_change)
         folder = report.state_folder
         self._stored = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None

@@ -17,10 +17,12 @@ from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestStat
 from mcp.shared.subscriptions import ServerEvent, ToolsListChanged
 
 from server.json_rpc import Json
+from server.settings.files import LOCK_NAME
 from server.store.contract import ABSENT, StoreUnavailableError
 from server.store.replica import Replica
-from server.upstreams.lock_file import Lock, lock_text, parse_lock, with_approved
+from server.upstreams.lock_file import COMMAND, Lock, lock_text, parse_lock, with_approved
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +37,16 @@ class SharedApprovals:
     Args:
         replica: Whose keys seal, and whose store has them.
         file: The lock file as it is at the start.
-        judge: Has all tools judged by a lock.
+        apply: Has all tools judged by a lock.
     """
 
-    def __init__(self, replica: Replica, file: Lock | None, judge: Callable[[Lock | None], Awaitable[None]]) -> None:
+    def __init__(self, replica: Replica, file: Lock | None, apply: Callable[[Lock | None], Awaitable[None]]) -> None:
         self._replica, self._store = replica, replica.store
         self._file = file
-        self._judge = judge
-        self._approved: dict[str, dict[str, Json]] = {}  # by the digests of files, as it is known last
+        self._apply = apply
+        self._approved: Mapping[str, Json] = {}  # over this file, as it is known last
+        self._version: str | None = None  # of the row that says so; `None` before it was read
+        self._is_renewed = False  # whether the row was written since this process knows the file
         self._turns = anyio.Lock()
         self._news = anyio.Event()
 
@@ -56,27 +60,32 @@ class SharedApprovals:
         while True:
             await self._news.wait()
             self._news = anyio.Event()
-            await self.look()
+            await self.refresh()
             await anyio.sleep(LOOK_SECONDS)
 
-    async def use(self, file: Lock | None) -> None:
+    async def use_file(self, file: Lock | None) -> None:
         """Judge by another state of the file."""
-        self._file = file
-        await self.look()
+        async with self._turns:
+            if _digest_of(file) != _digest_of(self._file):
+                self._approved, self._version, self._is_renewed = {}, None, False
+            self._file = file
+        await self.refresh()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Judge by the file and by what the store has over it; while that is away, by what is known of it."""
         async with self._turns:
-            if self._file is not None and (digest := self._file.digest):
+            if digest := _digest_of(self._file):
                 try:
-                    known, (approved, version) = self._approved.get(digest), await self._read(digest)
-                    self._approved[digest] = approved
-                    if known is None and approved:
+                    self._approved, self._version = await self._read(digest)
+                    if self._approved and not self._is_renewed:
                         # It lives on, and is sealed with the first key, so that another one can be left out.
-                        await self._write(digest, approved, version)
-                except StoreUnavailableError:
+                        written = await self._write(digest, self._approved, self._version)
+                        if written is None:
+                            self._news.set()  # another replica has written meanwhile
+                        self._is_renewed, self._version = written is not None, written or self._version
+                except ToolError:  # of the store, or of a machine that is short of threads
                     self._news.set()
-            await self._judge_anew()
+            await self._apply_all()
 
     async def approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
         """Have these tools of a server count as approved at all replicas with the file of this lock.
@@ -84,48 +93,65 @@ class SharedApprovals:
         Raises:
             ToolError: It cannot be written.
         """
+        why = "too many tools are approved at once"
         try:
             async with self._turns:
                 for _ in range(MOST_TRIES):
-                    before, version = await self._read(lock.digest)
+                    before, over = await self._read(lock.digest)
                     approved = with_approved(before, {alias: {"tools": tools}})
-                    if await self._write(lock.digest, approved, version) is not None:
-                        self._approved[lock.digest] = approved
-                        await self._judge_anew()
+                    if version := await self._write(lock.digest, approved, over):
+                        if lock.digest == _digest_of(self._file):
+                            self._approved, self._version = approved, version
+                        await self._apply_all()
                         return
-            why = "too many tools are approved at once"
         except StoreUnavailableError:
             why = "the store that the replicas of this server share cannot be used now"
-        except ValueError as error:
-            why = f"it cannot be written: {error}"
         finally:
             self._news.set()  # what is cancelled, or of which the store says nothing, may have been written
         raise ToolError(
             ToolErrorType.STORE_UNAVAILABLE,
-            f"The approval does not count, because {why}. Call again a little later: the user is then asked anew, "
-            "unless it counts by then. If it stays so, tell the user that the operator has to look at store.url and "
-            "the log.",
+            f"The approval does not count, because {why}. Try again a little later, unless it counts by then. If it "
+            "stays so, the operator has to look at store.url and the log.",
         )
 
-    async def _judge_anew(self) -> None:
+    async def _apply_all(self) -> None:
         lock = self._file
-        if lock is not None and (approved := self._approved.get(lock.digest)):
-            lock = replace(lock, servers=with_approved(lock.servers, approved))
-        await self._judge(lock)
+        if lock is not None and self._approved:
+            lock = replace(lock, servers=with_approved(lock.servers, self._approved))
+        await self._apply(lock)
+
+    async def _read(self, digest: str) -> tuple[Mapping[str, Json], str]:
+        """What is approved over a file, and the version of the row that says so."""
+        held = await self._store.get(_name(digest))
+        version = ABSENT if held is None else held.version
+        if digest == _digest_of(self._file) and version == self._version:
+            return self._approved, version
+        if held is None:
+            return {}, version
+        try:
+            return await THREADS.run(lambda: parse_lock(self._codec(digest).unseal(held.value))), version
+        except (InvalidRequestState, ValueError):
+            logger.warning("the store has a row of approvals that was not sealed with our keys; it counts for nothing")
+            return {}, version
+
+    async def _write(self, digest: str, approved: Mapping[str, Json], over: str) -> str | None:
+        try:
+            sealed = await THREADS.run(lambda: self._codec(digest).seal(lock_text(approved)))
+        except ValueError:
+            raise ToolError(
+                ToolErrorType.FILE_WRITE_FAILURE,
+                f"The approval does not count, because what is approved beside {LOCK_NAME} would be too large. The "
+                f"operator has to write that file anew, with `{COMMAND}`.",
+            ) from None
+        return await self._store.put(_name(digest), sealed, LIFE_SECONDS, if_version=over)
 
     def _codec(self, digest: str) -> AESGCMRequestStateCodec:
         return AESGCMRequestStateCodec(self._replica.keys_for(f"approvals {digest}"))
 
-    async def _read(self, digest: str) -> tuple[dict[str, Json], str]:
-        held = await self._store.get(f"approvals:{digest}")
-        if held is None:
-            return {}, ABSENT
-        try:
-            return parse_lock(self._codec(digest).unseal(held.value)), held.version
-        except (InvalidRequestState, ValueError):
-            logger.warning("the store has a row of approvals that was not sealed with our keys; it counts for nothing")
-            return {}, held.version
 
-    async def _write(self, digest: str, approved: Mapping[str, Json], over: str) -> str | None:
-        sealed = self._codec(digest).seal(lock_text(approved))
-        return await self._store.put(f"approvals:{digest}", sealed, LIFE_SECONDS, if_version=over)
+def _digest_of(file: Lock | None) -> str:
+    return "" if file is None else file.digest
+
+
+def _name(digest: str) -> str:
+    return f"approvals:{digest}"

@@ -12,13 +12,13 @@ from server.settings import UpstreamSettings
 from server.settings.files import LOCK_NAME
 from server.settings.load import MOST_LOCK_BYTES
 from server.upstreams.lock_file import (
-    approve,
     differences,
     executable_hash,
     lock_text,
     parse_lock,
     server_entry,
     tool_entry,
+    write_approved,
 )
 from server.upstreams.lock_file import tool_differences as compared
 from tools.contract.errors import ToolError
@@ -123,5 +123,5 @@ def test_a_file_that_would_be_too_large_to_be_read_again_is_not_written(tmp_path
     path = tmp_path / LOCK_NAME
     path.write_bytes(before := lock_text({"small": {"tools": {}}}))
     with pytest.raises(ToolError, match=r"would have more than 16,777,216 bytes, most of them for the server large\."):
-        approve(str(path), "large", {"n" * MOST_LOCK_BYTES: tool_entry(TOOL)})
+        write_approved(str(path), "large", {"n" * MOST_LOCK_BYTES: tool_entry(TOOL)})
     assert path.read_bytes() == before

@@ -59,7 +59,7 @@ class Judge:
 
     async def tool(self, name: str = "find") -> Json | None:
         """What the lock has of a tool once the store was looked at."""
-        await self.approvals.look()
+        await self.approvals.refresh()
         return None if self.lock is None else self.lock.tool("up", name)
 
 
@@ -88,10 +88,10 @@ async def test_an_approval_counts_over_the_content_that_it_was_given_over_alone(
     assert await other.tool() == TOOL
     assert await other.tool("same") == TOOL
     assert await Judge(store, NEW_FILE).tool() is None
-    await other.approvals.use(NEW_FILE)
+    await other.approvals.use_file(NEW_FILE)
     await other.approvals.approve(FILE, "up", {"late": TOOL})  # a person was asked before the file was another one
     assert [await other.tool(name) for name in ("find", "late")] == [None, None]
-    await other.approvals.use(FILE)
+    await other.approvals.use_file(FILE)
     assert [await other.tool(name) for name in ("find", "late")] == [TOOL, TOOL]
 
 
@@ -101,7 +101,7 @@ async def test_no_approval_counts_over_no_file_or_one_that_cannot_be_used(store:
     judge = Judge(store)
     await judge.approvals.approve(FILE, "up", {"find": TOOL})
     for file in (damaged, None):
-        await judge.approvals.use(file)
+        await judge.approvals.use_file(file)
         assert judge.lock is file
 
 
@@ -161,7 +161,7 @@ async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_appro
     with pytest.raises(ToolError, match="the store that the replicas of this server share cannot be used now") as error:
         await knowing.approvals.approve(FILE, "up", {"find": OTHER_TOOL})
     assert error.value.code is ToolErrorType.STORE_UNAVAILABLE
-    assert "Call again a little later" in error.value.message
+    assert "Try again a little later" in error.value.message
     assert await knowing.tool() == TOOL
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(fresh.approvals.follow)
@@ -170,6 +170,34 @@ async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_appro
         tasks.cancel_scope.cancel()
     server.command("FLUSHALL")
     assert await knowing.tool() == OTHER_TOOL  # what the store has forgotten is asked anew
+
+
+class HesitantStore(ValkeyStore):
+    """Refuses to write, once."""
+
+    has_refused = False
+
+    async def put(
+        self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
+    ) -> str | None:
+        if not self.has_refused:
+            self.has_refused = True
+            raise StoreUnavailableError("it is a copy that cannot be written")
+        return await super().put(key, value, seconds, if_version=if_version)
+
+
+@pytest.mark.requirement("lock.replicas-away")
+async def test_a_key_can_be_left_out_also_where_the_row_could_not_be_sealed_anew_at_first(
+    server: ValkeyServer, store: ValkeyStore
+) -> None:
+    await Judge(store).approvals.approve(FILE, "up", {"find": TOOL})
+    hesitant = HesitantStore(server.url, "")
+    judge = Judge(hesitant, keys=[OTHER_KEY, KEY])
+    assert await judge.tool() == TOOL
+    assert hesitant.has_refused
+    await judge.approvals.refresh()
+    assert await Judge(store, keys=[OTHER_KEY]).tool() == TOOL
+    await hesitant.aclose()
 
 
 class SilentStore(ValkeyStore):

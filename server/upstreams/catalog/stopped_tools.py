@@ -65,6 +65,7 @@ class StoppedMCPTool(DiscoveredMCPTool):
     Args:
         approve: Writes the tool into the lock file as it was shown, in place of a call.
         is_current: Whether this is still what keeps it from being called.
+        in_file: Whether approvals are written into the lock file; else that ends the others, see `shared_approvals`.
     """
 
     def __init__(
@@ -75,11 +76,14 @@ class StoppedMCPTool(DiscoveredMCPTool):
         bare_name: str,
         approve: UpstreamCall,
         is_current: Callable[[str, str, str], bool],
+        *,
+        in_file: bool = True,
     ) -> None:
         super().__init__(alias, exposed_name, stop.definition, trusted=False, call=approve, bare_name=bare_name)
         self.stop = stop
         self.version = stop.version
         self._is_current = is_current
+        self._in_file = in_file
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StoppedMCPTool) and self.version == other.version and super().__eq__(other)
@@ -110,11 +114,12 @@ class StoppedMCPTool(DiscoveredMCPTool):
         del params, context
         if self.stop.closed:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.stop.closed)
+        command = f"with `{COMMAND} --approve {shlex.quote(self.name)}` in a terminal, or " if self._in_file else ""
         return ApprovalConfirmation(
             title=f"Approve a tool of the MCP server {self.alias}",
             prompt=self.words,
-            way_out=f"The user can approve it with `{COMMAND} --approve {shlex.quote(self.name)}` in a terminal, or at "
-            "`coretools-mcp dashboard`. Nothing else replaces this question.",
+            way_out=f"The user can approve it {command}at `coretools-mcp dashboard`. Nothing else replaces this "
+            "question.",
         )
 
     @property

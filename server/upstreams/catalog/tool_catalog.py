@@ -86,6 +86,7 @@ class ToolCatalog:
         self.lock: Lock | None = None  # what is approved of all of this, see `use_lock`; `None` where everything is
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
         """Writes down that tools of a server were approved over this lock, and has them judged anew."""
+        self.approves_in_file = True  # whether into the lock file, or beside it
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
         self._told_stops: dict[str, dict[str, str]] = {}  # the same, as the log was told of them last
         self._for_apps: dict[str, dict[str, str]] = {}  # what apps of each upstream may call, with the names they use
@@ -312,7 +313,10 @@ class ToolCatalog:
                     is_same = tool is not None and (tool.name, tool.bare_name) == (called, bare_name)
                     if (stop := stops.get(name)) is not None:
                         if not (is_same and isinstance(tool, StoppedMCPTool) and tool.stop is stop):
-                            tool = StoppedMCPTool(alias, called, stop, bare_name, self._approve, self.is_stopped_as)
+                            tool = StoppedMCPTool(
+                                *(alias, called, stop, bare_name, self._approve, self.is_stopped_as),
+                                in_file=self.approves_in_file,
+                            )
                     elif tool is None or not (is_same and tool.is_of(definition, call, known, trusted=trusted)):
                         shown = self._prepared_of(alias, definition).shown
                         tool = DiscoveredMCPTool(

@@ -22,6 +22,7 @@ from tests.interaction.relay.test_lock import YOLO
 from tests.interaction.relay.watching import listening
 from tests.interaction.replicas.scene import KEY, SERVING, Program, needs_redis
 from tests.valkey_servers import LASTING, ValkeyServer, valkey_server
+from tests.waiting import CEILING
 
 pytestmark = [pytest.mark.anyio, needs_redis]
 
@@ -86,6 +87,12 @@ async def is_stopped(client: WireClient, tool: str = TOOL) -> bool:
     return "The server up has added this tool" in (await client.listed("tools"))[tool].get("description", "")
 
 
+async def until_callable(client: WireClient, tool: str = TOOL, *, is_callable: bool = True) -> None:
+    with anyio.fail_after(CEILING):
+        while await is_stopped(client, tool) is is_callable:
+            pass
+
+
 async def approve(client: WireClient, tool: str = TOOL) -> None:
     assert "approved" in said(await client.call(tool, {}))
     assert not await is_stopped(client, tool)
@@ -105,12 +112,14 @@ async def test_what_a_person_approves_at_one_replica_counts_at_the_other_whose_c
     ):
         assert await is_stopped(here)
         assert await is_stopped(there)
+        unasked = said(await there.call(TOOL, {}))
+        assert "`coretools-mcp dashboard`" in unasked
+        assert "--approve" not in unasked  # which writes the file, and so ends what is approved in the store
         await listening(there, tasks, {"toolsListChanged": True})
         there.heard.clear()
         await approve(here)
         await there.until_heard(CHANGED)
-        while await is_stopped(there):
-            pass
+        await until_callable(there)
         assert not (await there.call(TOOL, {})).get("isError")
         tasks.cancel_scope.cancel()
     await servers.restart("other")
@@ -130,8 +139,7 @@ async def test_what_was_approved_counts_over_no_other_lock_file(servers: Servers
     async with servers.client("other", "modern") as client:
         for content, counts in ((OTHER_FILE, False), (FILE, True), (OTHER_FILE, False)):
             servers.lock("other").write_bytes(content)
-            while await is_stopped(client) is counts:
-                pass
+            await until_callable(client, is_callable=counts)
 
 
 @pytest.mark.requirement("lock.replicas")
@@ -148,8 +156,7 @@ async def test_what_two_replicas_approve_at_once_counts_at_both(servers: Servers
             tasks.start_soon(approve, there, tools["other"])
         for client in (here, there):
             for tool in tools.values():
-                while await is_stopped(client, tool):
-                    pass
+                await until_callable(client, tool)
 
 
 @pytest.mark.requirement("lock.replicas-away")
@@ -164,18 +171,16 @@ async def test_while_the_store_is_away_an_approval_is_refused_in_words_and_count
         assert refused["isError"]
         assert refused["_meta"]["coretools-mcp/error"]["type"] == "store_unavailable"
         assert "The approval does not count, because the store" in refused["content"][0]["text"]
-        assert "Call again a little later" in refused["content"][0]["text"]
+        assert "Try again a little later" in refused["content"][0]["text"]
         assert await is_stopped(here)
         assert not await is_stopped(here, "up__ask")
         servers.start("late")
         async with servers.client("late", "handshake") as late:
             assert await is_stopped(late, "up__ask")
             await anyio.to_thread.run_sync(servers.store.start)
-            while await is_stopped(late, "up__ask"):
-                pass
+            await until_callable(late, "up__ask")
             await approve(here)
-            while await is_stopped(late):
-                pass
+            await until_callable(late)
     assert [servers.lock(name).read_bytes() for name in ("one", "late")] == [FILE] * 2
 
 
