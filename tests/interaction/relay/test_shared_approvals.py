@@ -68,9 +68,10 @@ class Servers:
 
     @asynccontextmanager
     async def client(self, name: str, era: str, answer: Answer | None = None) -> AsyncGenerator[WireClient]:
-        """A client of one of them, which is asked nothing unless it has an answer."""
+        """A client of one of them, which cannot be asked unless it has an answer."""
         url = (await anyio.to_thread.run_sync(self._programs[name].said, SERVING))[1]
-        async with client_on(http_transport(f"{url}/mcp"), era, {"elicitation": {}}, answer) as client:
+        capabilities: Json = {} if answer is None else {"elicitation": {}}
+        async with client_on(http_transport(f"{url}/mcp"), era, capabilities, answer) as client:
             yield client
 
 
