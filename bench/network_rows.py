@@ -24,8 +24,8 @@ CLIENTS = 200
 CALLS_OF_EACH = 20
 
 CONNECTIONS = 64
-CALLS_OF_CONNECTION = 10
-SLICES = 16
+THROUGHPUT_CALLS = 10
+THROUGHPUT_SLICES = 16
 
 SESSIONS = 10_000
 
@@ -90,15 +90,16 @@ def _throughput(*, modern: bool) -> Callable[[Scene], AbstractContextManager[Rou
     def opened(scene: Scene) -> Generator[Round]:
         cores = sorted(os.sched_getaffinity(0)) if sys.platform.startswith("linux") else []
         if len(cores) < 2:
-            raise NotRunError("servers and clients have a core each, of which there is one here")
+            raise NotRunError("it needs Linux and two cores: one for the server, one for the clients")
 
         def one_round() -> Pair:
             with listening(_ours(scene)) as ours, listening(SDK) as theirs:
-                os.sched_setaffinity(ours.pid, cores[:1])
-                os.sched_setaffinity(theirs.pid, cores[:1])
+                for server in (ours, theirs):
+                    for thread in os.listdir(f"/proc/{server.pid}/task"):
+                        os.sched_setaffinity(int(thread), cores[:1])
                 os.sched_setaffinity(0, cores[1:])
                 try:
-                    return asyncio.run(_calls_of_a_second(ours, theirs, modern=modern))
+                    return asyncio.run(_throughput_of(ours, theirs, modern=modern))
                 finally:
                     os.sched_setaffinity(0, cores)
 
@@ -107,7 +108,7 @@ def _throughput(*, modern: bool) -> Callable[[Scene], AbstractContextManager[Rou
     return opened
 
 
-async def _calls_of_a_second(ours: Listening, theirs: Listening, *, modern: bool) -> Pair:
+async def _throughput_of(ours: Listening, theirs: Listening, *, modern: bool) -> Pair:
     """How many calls one process answers in a second when all connections have one under way."""
     rates: list[list[float]] = [[], []]
     with (
@@ -115,12 +116,12 @@ async def _calls_of_a_second(ours: Listening, theirs: Listening, *, modern: bool
         _clients(theirs, CONNECTIONS, modern=modern) as to_theirs,
     ):
         sides = [[await _streams(client) for client in clients] for clients in (to_ours, to_theirs)]
-        for number in range(SLICES):
+        for number in range(THROUGHPUT_SLICES):
             for side in (0, 1) if number % 2 else (1, 0):
                 started = time.perf_counter()
-                await asyncio.gather(*(_calls_over(CALLS_OF_CONNECTION, *each) for each in sides[side]))
+                await asyncio.gather(*(_timed_calls(THROUGHPUT_CALLS, *each) for each in sides[side]))
                 seconds = time.perf_counter() - started
-                rates[side].append(CONNECTIONS * CALLS_OF_CONNECTION / seconds)
+                rates[side].append(CONNECTIONS * THROUGHPUT_CALLS / seconds)
     mine, others = (statistics.median(each[2:]) for each in rates)  # the first slices warm up
     return Pair(mine, others)
 
@@ -146,10 +147,10 @@ async def _streams(client: KeptConnection) -> _Streams:
 
 
 async def _calls(client: KeptConnection, count: int) -> list[float]:
-    return await _calls_over(count, *await _streams(client))
+    return await _timed_calls(count, *await _streams(client))
 
 
-async def _calls_over(
+async def _timed_calls(
     count: int, client: KeptConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> list[float]:
     """Milliseconds of each call."""

@@ -97,7 +97,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
                 descriptors=descriptors,
                 pages=pages.routes if pages is not None else (),
                 metrics=app.metrics,
-                refused=app.on_http_refusal,
+                on_refusal=app.on_http_refusal,
             )
 
         return anyio.run(_serve, report, transport, watchdog, replica, serve_network, stop)

@@ -13,12 +13,12 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from tests.waiting import wait_until
 
-LASTING = ("--appendonly", "yes", "--appendfsync", "always")
-"""Options with which a server that is killed knows afterwards all that it knew; else a busy disk costs it seconds."""
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
+"""Options with which all that a server has confirmed survives a kill."""
 
 
 class ValkeyServer:
-    """A server on a free port of this machine that keeps nothing on disk; it may end and come back, empty then."""
+    """A server on a free port of this machine, which may end and come back: empty then, unless options keep it."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder

@@ -152,7 +152,7 @@ class SqliteStore:
             raise OSError(errno.EBUSY, "too much waits for it")
         try:
             database = self._opened()
-            with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):  # who reads waits for no other process
+            with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):  # others may write meanwhile
                 now = time.monotonic()
                 if writes and now > self._swept + SWEEP_SECONDS:
                     self._swept = now

@@ -122,11 +122,11 @@ class Telemetry:
     Args:
         tracers: Makes spans.
         meters: Makes histograms.
-        endings: Send what is not sent yet; blocking, each in a thread of its own.
+        shutdowns: Send what is not sent yet; blocking, each in a thread of its own.
     """
 
     def __init__(
-        self, tracers: TracerProvider, meters: MeterProvider, endings: Sequence[Callable[[], None]] = ()
+        self, tracers: TracerProvider, meters: MeterProvider, shutdowns: Sequence[Callable[[], object]] = ()
     ) -> None:
         version = metadata.version("coretools-mcp")
         self._tracer = tracers.get_tracer("coretools-mcp", version)
@@ -135,7 +135,7 @@ class Telemetry:
             meter.create_histogram(f"mcp.{name}.duration", "s", explicit_bucket_boundaries_advisory=BUCKETS)
             for name in ("server.operation", "client.operation", "server.session", "client.session")
         )
-        self._endings = endings
+        self._shutdowns = shutdowns
         self._tools, self._prompts, self._codes = Names(MOST_NAMES), Names(MOST_NAMES), Names(MOST_CODES)
         # Their warnings repeat what a client says.
         for name in ("opentelemetry.baggage.propagation", "opentelemetry.trace.span", "opentelemetry.attributes"):
@@ -144,8 +144,14 @@ class Telemetry:
     async def aclose(self) -> None:
         with anyio.move_on_after(LAST_SECONDS, shield=True):
             async with anyio.create_task_group() as tasks:
-                for ending in self._endings:
-                    tasks.start_soon(THREADS.run, ending)
+                for shutdown in self._shutdowns:
+                    tasks.start_soon(self._shut_down, shutdown)
+
+    async def _shut_down(self, shutdown: Callable[[], object]) -> None:
+        try:
+            await THREADS.run(shutdown)
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the server ends, and so does the rest
+            logger.warning("what was traced or measured last may not be sent (%s)", type(error).__name__)
 
     def begin_server_span(self, operation: Operation, ctx: RequestContext) -> tuple[Span, Token[Context]]:
         """Begin the span of a request of a client, below the one that its `_meta` names, else the HTTP header."""

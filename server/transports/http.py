@@ -66,18 +66,18 @@ async def serve_http(
     descriptors: int,
     pages: Sequence[Route] = (),
     metrics: Callable[[], Awaitable[str]] | None = None,
-    refused: Callable[[int], None] = lambda _: None,
+    on_refusal: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Serve until `stopping` is set; then go on for as long as a balancer may take to see it, and end in order.
 
     Half of the `descriptors` that the system allows us are left for what requests need. `pages` are for people, who
-    show no token. `refused` is told the status of each refusal.
+    show no token. `on_refusal` is told the status of each refusal.
     """
     http = options.http
     app = OpenRequests(
         http_app(server, options, lambda: is_ready() and not stopping.is_set(), pages=pages, metrics=metrics),
         stopping,
-        refused,
+        on_refusal,
     )
     config = uvicorn.Config(
         app,
@@ -125,14 +125,14 @@ class OpenRequests:
     """An application whose open requests can be ended: streams, and calls that take long.
 
     The web server would cancel them too, but breaks their connections off and logs each as an error. Once the server
-    is `stopping`, no connection is kept for another request: whoever has it would send one into its end. `refused` is
-    told the status of each answer that is a refusal.
+    is `stopping`, no connection is kept for another request: whoever has it would send one into its end. `on_refusal`
+    is told the status of each answer that is a refusal.
     """
 
-    def __init__(self, app: ASGIApp, stopping: anyio.Event, refused: Callable[[int], None]) -> None:
+    def __init__(self, app: ASGIApp, stopping: anyio.Event, on_refusal: Callable[[int], None]) -> None:
         self._app = app
         self._stopping = stopping
-        self._refused = refused
+        self._on_refusal = on_refusal
         self._open: set[anyio.CancelScope] = set()
 
     def end(self) -> None:
@@ -149,7 +149,7 @@ class OpenRequests:
             nonlocal has_head, has_end
             # Who asks whether the server is ready is refused nothing.
             if not has_head and message["status"] >= HTTPStatus.BAD_REQUEST and scope["path"] != "/readyz":
-                self._refused(message["status"])
+                self._on_refusal(message["status"])
             has_head = True
             has_end = message["type"] == "http.response.body" and not message.get("more_body", False)
             if message["type"] == "http.response.start" and self._stopping.is_set():

@@ -22,7 +22,7 @@ from server.upstreams.lock_file import Lock, lock_text, read_lock, tool_entry
 from server.upstreams.shared_approvals import MOST_TRIES, SharedApprovals
 from tests.harness import own_state, write_config
 from tests.interaction.replicas.scene import needs_redis
-from tests.valkey_servers import LASTING, ValkeyServer, valkey_server
+from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
 from tests.waiting import until
 from tools.contract.errors import ToolError, ToolErrorType
 
@@ -65,7 +65,7 @@ class Judge:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Generator[ValkeyServer]:
-    with valkey_server(tmp_path, *LASTING) as running:
+    with valkey_server(tmp_path, *DURABLE) as running:
         yield running
 
 

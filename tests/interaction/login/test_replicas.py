@@ -27,7 +27,7 @@ from tests.interaction.network.wires import connection, modern, modern_headers, 
 from tests.interaction.raw_clients import wait_until_past
 from tests.interaction.relay.clients import http_transport
 from tests.interaction.replicas.scene import KEY, SERVING, Program
-from tests.valkey_servers import LASTING, ValkeyServer, valkey_server
+from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
 from tests.waiting import CEILING, until
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ def replicas(scene: Scene, tmp_path: Path) -> Generator[Replicas]:
     folder = tmp_path / "replicas"
     folder.mkdir()
     with ExitStack() as stack:
-        store = stack.enter_context(valkey_server(folder, *LASTING))
+        store = stack.enter_context(valkey_server(folder, *DURABLE))
         scene.http = {"stateKeys": [{"env": "STATE_KEY"}]}
         scene.store = {"url": store.url}
         scene.variables = {"STATE_KEY": KEY, "XDG_STATE_HOME": str(folder / "terminal")}

@@ -21,7 +21,7 @@ from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.test_lock import YOLO, error_of
 from tests.interaction.relay.watching import listening
 from tests.interaction.replicas.scene import KEY, SERVING, Program, needs_redis
-from tests.valkey_servers import LASTING, ValkeyServer, valkey_server
+from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
 from tests.waiting import CEILING
 
 pytestmark = [pytest.mark.anyio, needs_redis]
@@ -80,7 +80,7 @@ async def servers(remote: Entry, tmp_path: Path) -> AsyncGenerator[Servers]:
     entry = remote("modern")
     async with client_on(http_transport(entry["httpUrl"]), "modern"):
         pass  # the room of the upstream is made by the first who comes
-    with valkey_server(tmp_path, *LASTING) as store, ExitStack() as stack:
+    with valkey_server(tmp_path, *DURABLE) as store, ExitStack() as stack:
         yield Servers(tmp_path, entry, store, stack)
 
 

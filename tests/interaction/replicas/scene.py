@@ -22,7 +22,7 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import ROOT, server_arguments, write_config
-from tests.valkey_servers import LASTING, ValkeyServer, valkey_server
+from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
 from tests.waiting import CEILING
 
 NAMES = ("r1", "r2", "r3")
@@ -146,7 +146,7 @@ def replicas(
     settings: Mapping[str, Any],
     *,
     shares: bool,
-    store_options: tuple[str, ...] = LASTING,
+    store_options: tuple[str, ...] = DURABLE,
 ) -> Generator[Replicas]:
     """All of them, until the end of the context.
 

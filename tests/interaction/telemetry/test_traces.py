@@ -281,8 +281,12 @@ async def test_the_four_histograms_of_the_conventions_are_recorded(root: Path, t
 async def test_traces_that_cannot_be_sent_at_the_end_keep_no_measurement_from_being_sent() -> None:
     is_measured = Event()
     traced: list[bool] = []
-    endings = (lambda: traced.append(is_measured.wait(CEILING)), is_measured.set)
-    await Telemetry(TracerProvider(), MeterProvider(), endings).aclose()
+
+    def fail() -> None:
+        raise RuntimeError("the collector is gone")
+
+    shutdowns = (fail, lambda: traced.append(is_measured.wait(CEILING)), is_measured.set)
+    await Telemetry(TracerProvider(), MeterProvider(), shutdowns).aclose()
     assert traced == [True]
 
 
