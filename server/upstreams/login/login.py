@@ -38,6 +38,7 @@ from server.upstreams.login.login_store import FileLogins, LoginsAwayError, Logi
 from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError, key_of
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
+from tools.contract.errors import ExhaustedError
 
 if TYPE_CHECKING:
     from server.upstreams.login.connect_pages import ConnectPages
@@ -157,6 +158,7 @@ class Login:
         self._stamp: object | None = None
         self._looked = time.monotonic()
         self._is_read = False
+        self._is_made_anew = False  # by another process, since a person was last asked
         self._writes = 0  # of this process
         self._turn, self._beginning = anyio.Lock(), anyio.Lock()
         self._renewed = float("-inf")  # when a token came last, in seconds of the monotonic clock
@@ -284,7 +286,7 @@ class Login:
         """Whether another process has written since this one has read, as far as that is known."""
         try:
             return await self._store.stamp(self._resource, self.principal) != self._stamp
-        except LoginsAwayError:
+        except (LoginsAwayError, ExhaustedError):
             return False
 
     def give_up(self, why: str) -> None:
@@ -340,6 +342,7 @@ class Login:
                 if _header_of(record) not in (None, had):
                     task_status.started(None)  # another process was faster
                     return
+                self._is_made_anew = False
                 server = await self._servers.discover(self.challenge)
                 self._servers.check_pkce(server)
                 self._check_issuer(server, record)
@@ -471,12 +474,15 @@ class Login:
         return header is not None and _has_all(record)
 
     async def _is_made_elsewhere(self, had: str | None) -> bool:
-        """Whether another process has written a login with all that is wanted; not one that it has just renewed."""
-        with suppress(LoginStoreUnavailableError):
-            if await self.has_changed():
-                record = await self._read_usable()
-                return _header_of(record) not in (None, had) and _has_all(record)
-        return False
+        """Whether another process has written another token than was had, for all that is wanted.
+
+        Any call may have been the one that has read it. A token that this process itself has renewed ends no login.
+        """
+        if await self.has_changed():
+            with suppress(LoginStoreUnavailableError, ExhaustedError):
+                await self._read_usable()
+        record = self._record
+        return self._is_made_anew and _header_of(record) not in (None, had) and _has_all(record)
 
     async def end(self) -> bool:
         """Forget the login, whether or not it can be read; whether there was one.
@@ -558,7 +564,7 @@ class Login:
         writes = self._writes
         try:
             record = await self._stored(self._store.read(self._resource, self.principal))
-        except LoginStoreUnavailableError:
+        except (LoginStoreUnavailableError, ExhaustedError, anyio.get_cancelled_exc_class()):
             self._stamp = object()  # it is looked at again
             raise
         if writes != self._writes:
@@ -575,6 +581,8 @@ class Login:
         configured = self.oauth.client_id
         if record is not None and configured is not None and record.client.get("client_id") != configured:
             record = None  # it was made for another client, whose tokens these are
+        if _header_of(record) not in (None, _header_of(self._record)):
+            self._is_made_anew = True
         self._record = record
         return record
 
