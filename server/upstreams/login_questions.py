@@ -104,7 +104,7 @@ class LoginQuestions:
             )
         asked |= {"url": address, "message": self._message(login, attempt, address)}
         if not exchange.can_be_asked("elicitation/create", asked):
-            attempt.give_up()
+            _give_up_unless_wanted(attempt)
             raise _failed(login, "its authorization server has an address that cannot be shown to a person as it is")
         if exchange.is_modern:
             self._attempts[attempt.name] = attempt
@@ -114,18 +114,21 @@ class LoginQuestions:
                 "inputRequests": {LOGIN_KEY: request},
                 "requestState": seal({"login": attempt.name}),
             }
-        if attempt.questions:  # another call of the client has the question
+        if attempt.questions and attempt.asked == address:  # another call has the question
             await _wait_for(login, attempt, exchange)
             return None
         identity = secrets.token_hex(12)
         attempt.questions += 1
+        attempt.asked = address
         try:
             answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self._seconds)
         except NotAskedError:
-            attempt.give_up()
-            raise needed from None
+            answer = None
         finally:
             attempt.questions -= 1
+        if answer is None:
+            _give_up_unless_wanted(attempt)
+            raise needed
         try:
             await self._until_done(login, attempt, answer.get("action"), exchange)
         finally:
@@ -143,8 +146,7 @@ class LoginQuestions:
 
     async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
         if action != "accept" and not attempt.done.is_set():
-            if not attempt.questions:  # else somebody else has agreed to it
-                attempt.give_up()
+            _give_up_unless_wanted(attempt)
             what_next = f"Go on without it, or ask them to run `{login.command}` in a terminal."
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED, f"The user did not log in to the server {login.alias}. {what_next}"
@@ -154,6 +156,11 @@ class LoginQuestions:
             await _wait_for(login, attempt, exchange)
         finally:
             attempt.questions -= 1
+
+
+def _give_up_unless_wanted(attempt: LoginAttempt) -> None:
+    if not attempt.questions:  # else another call has agreed to it, or may still be
+        attempt.give_up()
 
 
 async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> None:

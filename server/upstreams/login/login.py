@@ -80,7 +80,8 @@ class LoginAttempt:
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = _ENDED  # why it has failed, once it is done; empty where it has not
     is_forgotten: bool = False  # whether that is because the authorization server does not know us any more
-    questions: int = 0  # that a person has now, or has agreed to while the call waits
+    questions: int = 0  # how many calls have it before a person, or wait after a yes
+    asked: str = ""  # the address in the last of them
     ended: float | None = None  # when it was done, in seconds of the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 

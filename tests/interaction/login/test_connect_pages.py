@@ -327,6 +327,49 @@ async def test_who_has_lost_the_browser_gets_another_link_and_the_lost_one_count
             assert (await found.get(each)).status_code == 404
 
 
+@pytest.mark.requirement("login.connect-anew")
+async def test_who_has_lost_the_browser_is_shown_another_link_while_the_first_call_waits(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours, browser() as lost:
+        person, results = Shown(), list[types.CallToolResult]()
+        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, scene, client, results)
+            await until(lambda: bool(person.links))
+            await lost.get(person.links[0])
+            assert (await go_on(lost, person.links[0])).status_code == 303
+            tasks.start_soon(called, scene, client, results)
+            await until(lambda: len(person.links) == 2)
+            assert person.links[0] != person.links[1]
+            assert results == []
+            assert "You are logged in" in await log_in(person.links[1], ours.base)
+        assert [text_of(each) for each in results] == ["hello"] * 2
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_a_client_that_cannot_be_asked_does_not_end_the_login_that_another_one_waits_for(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async def fail(context: Any, params: types.ElicitRequestParams) -> types.ErrorData:
+        del context, params
+        return types.ErrorData(code=-32603, message="there is no window")
+
+    async with served(scene, tmp_path) as ours, browser() as ada:
+        person, results = Shown(), list[types.CallToolResult]()
+        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+        other = await ours.client("ada", HANDSHAKE, elicitation_callback=fail)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, scene, client, results)
+            await until(lambda: bool(person.links))
+            await ada.get(person.links[0])
+            answer = await to_the_end(ada, await go_on(ada, person.links[0]), ours.base)
+            assert "A person has to log in" in text_of(await scene.call(other))
+            assert results == []
+            assert "You are logged in" in (await ada.get(answer)).text
+        assert [text_of(each) for each in results] == ["hello"]
+
+
 async def told(scene: Scene, client: Client) -> str:
     """The link that a call tells a client that cannot show it."""
     found = re.search(r"http://\S+/connect/\S+", text_of(await scene.call(client)))
