@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,15 +10,22 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
+from server.settings import UpstreamSettings
 from server.settings.models import OAuthSettings
+from server.store.replica import lone_replica
 from server.upstreams.login.connect_pages import ConnectPages
 from server.upstreams.login.login import Login, LoginAttempt
 from server.upstreams.login.login_store import FileLogins
 from server.upstreams.login.token_store import TokenStore
+from server.upstreams.pool import LoginOptions, UpstreamPool
+from server.upstreams.wire.peer import LoginError
+from tests.pools import refusing
 from tests.scripted_issuer import METADATA, ScriptedIssuer, scripted_issuer
 from tests.unit.test_token_store import LOGIN
 from tests.waiting import CEILING, until
+from tools.call.registry import ToolRegistry
 from tools.contract.errors import ExhaustedError
 
 pytestmark = pytest.mark.anyio
@@ -103,3 +111,48 @@ async def test_an_open_login_outlasts_a_moment_without_threads(issuer: ScriptedI
             log_in_elsewhere(files, issuer)
             await attempt.done.wait()
             assert attempt.problem == ""
+
+
+@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.parametrize("place", [METADATA, REGISTER])
+async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
+    place: str, issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    go_on = issuer.held[place] = threading.Event()
+    login = login_at(issuer, FileLogins(TokenStore(str(tmp_path))))
+    told: list[str] = []
+
+    async def begin(tasks: TaskGroup) -> None:
+        try:
+            await login.begin(tasks)
+        except LoginError as error:
+            told.append(error.why)
+
+    with anyio.fail_after(CEILING):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(begin, tasks)
+            await until(issuer.is_waiting.is_set)
+            login.close("its server is gone")
+            go_on.set()
+            await until(lambda: told)
+            assert told == ["its server is gone"]
+            with pytest.raises(LoginError, match="its server is gone"):
+                await login.begin(tasks)
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_no_login_to_a_server_that_is_not_in_the_settings_any_more_is_opened(
+    issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    entry = UpstreamSettings(http_url=f"{issuer.base}/mcp")
+    options = LoginOptions(lone_replica(), str(tmp_path), pages=ConnectPages("http://127.0.0.1:1"))
+    pool = UpstreamPool({"up": entry}, ToolRegistry(), 0, 48, refusing, logins=options)
+    (upstream,) = pool.upstreams
+    known = upstream.login_of("ada")
+    async with anyio.create_task_group() as tasks:
+        pool.change({}, tasks)
+        for login in (known, upstream.login_of("bob")):
+            assert login is not None
+            with pytest.raises(LoginError, match="not in the settings any more"):
+                await login.begin(tasks)
+    assert not issuer.asked

@@ -164,6 +164,7 @@ class Login:
         self._turn, self._beginning = anyio.Lock(), anyio.Lock()
         self._renewed = float("-inf")  # when a token came last, in seconds of the monotonic clock
         self._attempt: LoginAttempt | None = None
+        self._closed = ""  # why no login is opened any more
 
     @property
     def needs_person(self) -> bool:
@@ -290,10 +291,15 @@ class Login:
         except (LoginsAwayError, ExhaustedError):
             return False
 
-    def give_up(self, why: str) -> None:
-        """End the login that is open, if one is."""
+    def close(self, why: str) -> None:
+        """End the login that is open or being prepared, if one is, and open none from now on."""
+        self._closed = why
         if self._attempt is not None:
             self._attempt.give_up(why)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LoginError(self._closed)
 
     async def begin(
         self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, known_as: str = ""
@@ -312,6 +318,7 @@ class Login:
             had = _header_of(await self._read_usable())
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
+                self._check_open()
                 try:
                     self._attempt = await tasks.start(self._run, had, known_as, name=f"login to {self.alias}")
                 except PortTakenError as error:
@@ -355,6 +362,7 @@ class Login:
                 if client is None and record is not None and record.client:
                     known = OAuthClientInformationFull.model_validate(record.client)
                     client = known if may_be_reused(known, listener.uri, scopes) else None
+                self._check_open()
                 if client is None:
                     client = await self._servers.register(server, listener.uri, scopes)
                     client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
@@ -366,7 +374,8 @@ class Login:
                     await self._write(record)
                 redirect = Redirect(self.digest, request.url, self.alias, self.principal, known_as)
                 async with listener.expect(redirect, request.state) as address:
-                    attempt = LoginAttempt(request, redirect, address)
+                    self._check_open()
+                    self._attempt = attempt = LoginAttempt(request, redirect, address)
                     task_status.started(attempt)
                     with attempt.scope:
                         attempt.problem = await self._finish(attempt, server, client, record, had)
