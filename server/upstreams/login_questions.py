@@ -81,7 +81,7 @@ class LoginQuestions:
                 _pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}"
             )
             try:
-                attempt = await login.begin(tasks, waiting.append, exchange.known_as)
+                attempt = await login.begin(tasks, waiting.append, exchange.readable_name)
             except LoginError as error:  # here, since a task group would raise it in a group
                 problem = error.why
             pulse.cancel_scope.cancel()

@@ -302,12 +302,12 @@ class Login:
             raise LoginError(self._closed)
 
     async def begin(
-        self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, known_as: str = ""
+        self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, readable_name: str = ""
     ) -> LoginAttempt | None:
         """Open a login for a person; `None` where another process has logged in meanwhile.
 
-        While others log in at the same port it is waited for; `on_wait` is told so. `known_as` is what people call the
-        principal.
+        While others log in at the same port it is waited for; `on_wait` is told so. `readable_name` is what people call
+        the principal.
 
         Raises:
             LoginError: It cannot be opened.
@@ -320,7 +320,7 @@ class Login:
             while True:
                 self._check_open()
                 try:
-                    self._attempt = await tasks.start(self._run, had, known_as, name=f"login to {self.alias}")
+                    self._attempt = await tasks.start(self._run, had, readable_name, name=f"login to {self.alias}")
                 except PortTakenError as error:
                     if error.logins is None:
                         raise LoginError(
@@ -339,7 +339,7 @@ class Login:
                 if await self.has_changed() and _header_of(await self._read_usable()) not in (None, had):
                     return None
 
-    async def _run(self, had: str | None, known_as: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
+    async def _run(self, had: str | None, readable_name: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
         """Wait, at the port or our own pages, until the person has come back, or the time is over."""
         attempt: LoginAttempt | None = None
         record: StoredLogin | None = None
@@ -372,7 +372,7 @@ class Login:
                 # A login that there is counts until this one is done, with the registration that it belongs to.
                 if before is None or before.token is None:
                     await self._write(record)
-                redirect = Redirect(self.digest, request.url, self.alias, self.principal, known_as)
+                redirect = Redirect(self.digest, request.url, self.alias, self.principal, readable_name)
                 async with listener.expect(redirect, request.state) as address:
                     self._check_open()
                     self._attempt = attempt = LoginAttempt(request, redirect, address)

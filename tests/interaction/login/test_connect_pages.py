@@ -11,7 +11,10 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
+from starlette.applications import Starlette
 
+from server.upstreams.login.callback import Redirect
+from server.upstreams.login.connect_pages import ConnectPages
 from server.upstreams.login_questions import MOST_ATTEMPTS
 from tests.harness import MODERN
 from tests.interaction.login.pages import TOKENS, Shown, browser, called, go_on, log_in, served, to_the_end, told
@@ -298,3 +301,22 @@ async def test_who_declines_many_logins_takes_no_place_from_others(scene: Scene,
             tasks.start_soon(called, scene, ada, list[types.CallToolResult]())
             await until(lambda: bool(person.links))
             tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("login.connect-link")
+async def test_where_all_share_a_login_the_page_says_so_and_an_answer_before_the_button_is_sent_back_to_it() -> None:
+    pages = ConnectPages("http://tools.example")
+    redirect = Redirect("login", "https://as.example/authorize", ALIAS, "")
+    asgi = httpx2.ASGITransport(app=Starlette(routes=pages.routes))
+    async with (
+        pages.expect(redirect, "secret") as address,
+        httpx2.AsyncClient(transport=asgi, base_url="http://tools.example") as person,
+    ):
+        assert "everybody who may use coretools-mcp at tools.example" in (await person.get(address())).text
+        early = await person.get("/oauth/callback?state=secret&code=x")
+        assert (early.status_code, "the button on the login page" in early.text) == (403, True)
+        assert (await go_on(person, address())).status_code == 303
+        async with httpx2.AsyncClient(transport=asgi, base_url="http://tools.example") as other:
+            elsewhere = await other.get("/oauth/callback?state=secret&code=x")
+        assert (elsewhere.status_code, "in another browser" in elsewhere.text) == (403, True)
+        assert not redirect.arrived.is_set()
