@@ -94,7 +94,7 @@ class LoginQuestions:
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MOST_ATTEMPTS
         if exchange.is_modern and is_full and not self._has_pages:
             raise needed
-        address = attempt.address()
+        address = attempt.current_address()
         if not can_show or (exchange.is_modern and is_full):  # it stays open, for the person who is told of it in words
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,

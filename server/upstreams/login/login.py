@@ -34,7 +34,7 @@ from server.upstreams.login.authorization_server import (
     wanted_scopes,
 )
 from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
-from server.upstreams.login.login_store import FileLogins, LoginsAwayError, LoginStore, Release
+from server.upstreams.login.login_store import FileLogins, LoginStore, LoginsUnavailableError, Release
 from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError, key_of
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
@@ -59,7 +59,7 @@ _ENDED = "this server has ended"
 _FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that say this of a client
 
 
-class LoginStoreUnavailableError(AuthorizationServerDownError):
+class LoginStoreUnavailableError(LoginError):
     """The store that keeps the login cannot be used now: nothing is known of it, and nothing is done with it."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class LoginAttempt:
 
     request: AuthorizationRequest
     redirect: Redirect
-    address: Callable[[], str]  # where the person begins
+    current_address: Callable[[], str]  # where the person begins
     name: str = field(default_factory=lambda: secrets.token_hex(12))  # nobody else's
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = _ENDED  # why it has failed, once it is done; empty where it has not
@@ -288,7 +288,7 @@ class Login:
         """Whether another process has written since this one has read, as far as that is known."""
         try:
             return await self._store.stamp(self._resource, self.principal) != self._stamp
-        except (LoginsAwayError, ExhaustedError):
+        except (LoginsUnavailableError, ExhaustedError):
             return False
 
     def close(self, why: str) -> None:
@@ -506,7 +506,7 @@ class Login:
             record = await self._read_usable()
             try:
                 is_removed = await self._store.remove(self._resource, self.principal)
-            except LoginsAwayError:
+            except LoginsUnavailableError:
                 raise LoginStoreUnavailableError from None
         if record is not None and record.token is not None:
             server = _server_of(record)
@@ -547,7 +547,7 @@ class Login:
         deadline = anyio.current_time() + TURN_SECONDS
         while (release := await self._try_lock()) is None:
             if anyio.current_time() > deadline:
-                raise AuthorizationServerDownError("another process renews this login, and does not come to an end")
+                raise LoginError("another process renews this login, and does not come to an end")
             await anyio.sleep(POLL_SECONDS)
         try:
             yield
@@ -559,7 +559,7 @@ class Login:
         try:
             with anyio.CancelScope(shield=True):  # else it would be held by nobody
                 return await self._store.lock(self._resource, self.principal)
-        except LoginsAwayError:
+        except LoginsUnavailableError:
             raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
             # Without a place for locks, such as in a container that is read-only, nothing is shared.
@@ -619,20 +619,20 @@ class Login:
                 with suppress(LoginError):
                     await self._read()
                 return
-        except LoginsAwayError:
+        except LoginsUnavailableError:
             self.is_unsaved = True
             logger.warning("the login to %s is written down once the store (store.url) can be used", self.alias)
             return
         except TokenStoreError as error:
             self.is_unsaved = True
             logger.error("the login to %s counts until this server ends: %s", self.alias, error)  # noqa: TRY400
-        with suppress(LoginsAwayError):
+        with suppress(LoginsUnavailableError):
             self._stamp = await self._store.stamp(self._resource, self.principal)
 
     async def _stored(self, work: Awaitable[StoredT]) -> StoredT:
         try:
             return await work
-        except LoginsAwayError:
+        except LoginsUnavailableError:
             raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
             raise LoginError(str(error).rstrip(".").replace("ALIAS", self.alias)) from None
