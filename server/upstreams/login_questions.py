@@ -21,7 +21,7 @@ from server.upstreams.connection import LoginNeededError
 from server.upstreams.login.login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.peer import LoginError
 from tools.contract.display import visible_line
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.errors import ExhaustedError, ToolError, ToolErrorType
 
 MOST_ATTEMPTS = 64  # of which clients may still have the question
 ELSEWHERE_SECONDS = 60.0  # how long a login is waited for that another replica has asked for (ours)
@@ -75,7 +75,7 @@ class LoginQuestions:
         can_show = exchange.can_be_asked("elicitation/create", asked)
         if not (self._has_pages or (self._is_local and can_show)):
             raise needed
-        waiting, problem = list[str](), ""
+        waiting, refusal = list[str](), None
         async with anyio.create_task_group() as pulse:
             pulse.start_soon(
                 _pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}"
@@ -83,10 +83,12 @@ class LoginQuestions:
             try:
                 attempt = await login.begin(tasks, waiting.append, exchange.readable_name)
             except LoginError as error:  # here, since a task group would raise it in a group
-                problem = error.why
+                refusal = _failed(login, error.why)
+            except ExhaustedError as error:
+                refusal = error
             pulse.cancel_scope.cancel()
-        if problem:
-            raise _failed(login, problem)
+        if refusal is not None:
+            raise refusal
         if attempt is None:
             return None
         # A login that has failed has its answer in the next one: whoever begins many takes no place from others.

@@ -7,18 +7,23 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 from anyio.abc import TaskGroup
 
+from server.client_request import Exchange
+from server.sdk_seams import Outbound
 from server.settings import UpstreamSettings
 from server.settings.models import OAuthSettings
 from server.store.replica import lone_replica
+from server.upstreams.connection import LoginNeededError
 from server.upstreams.login.connect_pages import ConnectPages
 from server.upstreams.login.login import Login, LoginAttempt
 from server.upstreams.login.login_store import FileLogins
 from server.upstreams.login.token_store import TokenStore
+from server.upstreams.login_questions import LoginQuestions
 from server.upstreams.pool import LoginOptions, UpstreamPool
 from server.upstreams.wire.peer import LoginError
 from tests.pools import refusing
@@ -111,6 +116,20 @@ async def test_an_open_login_outlasts_a_moment_without_threads(issuer: ScriptedI
             log_in_elsewhere(files, issuer)
             await attempt.done.wait()
             assert attempt.problem == ""
+
+
+@pytest.mark.requirement("scarcity.refused")
+async def test_a_call_that_cannot_begin_a_login_without_threads_is_told_so(
+    issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    logins = ScarceLogins(TokenStore(str(tmp_path)))
+    logins.is_short = True
+    needed = LoginNeededError(login_at(issuer, logins))
+    questions = LoginQuestions(1, is_local=True, has_pages=True, has_replicas=False)
+    exchange = Exchange(cast("Outbound", None), {}, "2025-11-25", {}, "", None)  # nothing is sent to its client
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(ExhaustedError, match="there are no threads"):
+            await questions.ask(needed, exchange, tasks, str)
 
 
 @pytest.mark.requirement("login.connect-anew")
