@@ -59,7 +59,7 @@ class Exchange:
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
     is_resumed: bool = False  # whether this request goes on with an earlier one, whose consent holds
     rights: Rights = ALL_RIGHTS  # what its token gives
-    known_as: str = ""  # what people call whose token it is, where the issuer says that
+    readable_name: str = ""  # what people call whose token it is, where the issuer says that
 
     @property
     def is_modern(self) -> bool:
@@ -209,5 +209,5 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
         client_key=client_key,
         connection=None if is_modern else connection,
         rights=rights_of(ctx),
-        known_as="" if principal is None else principal.known_as,
+        readable_name="" if principal is None else principal.readable_name,
     )

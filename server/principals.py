@@ -23,7 +23,7 @@ class Principal(AuthenticatedUser):
     Args:
         name: Nobody else's.
         rights: What the token gives that came with this request.
-        known_as: What people call it, which the issuer says; others may be called so, too.
+        readable_name: What people call it, which the issuer says; others may be called so, too.
         client_id: The program that uses it, as its issuer knows it; sessions are of one program.
         ends: When its token counts no more, in seconds since the epoch.
     """
@@ -36,7 +36,7 @@ class Principal(AuthenticatedUser):
         client_id: str = "",
         issuer: str | None = None,
         subject: str | None = None,
-        known_as: str = "",
+        readable_name: str = "",
         ends: float = math.inf,
     ) -> None:
         # The token itself goes no further.
@@ -44,7 +44,7 @@ class Principal(AuthenticatedUser):
         super().__init__(AccessToken(token="", client_id=client_id or name, scopes=[], subject=subject, claims=claims))
         self.username = name
         self.rights = rights
-        self.known_as = known_as
+        self.readable_name = readable_name  # the SDK tells users apart by `display_name`, which is the username
         self._ends = ends
 
     @property

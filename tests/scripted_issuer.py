@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from jwt.algorithms import ECAlgorithm
@@ -23,7 +23,9 @@ class ScriptedIssuer:
     def __init__(self) -> None:
         self.said: dict[str, Any] = {}
         self.asked: list[str] = []  # what was posted
-        script, asked = self.said, self.asked
+        self.held: dict[str, Event] = {}  # at which paths it answers once the test says so
+        self.is_waiting = Event()  # set once it has been asked at one of them
+        script, asked, held, is_waiting = self.said, self.asked, self.held, self.is_waiting
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the library
@@ -32,6 +34,9 @@ class ScriptedIssuer:
             def _answer(self) -> None:
                 posted = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
                 asked.extend([posted] if posted else ())
+                if (go := held.get(self.path)) is not None:
+                    is_waiting.set()
+                    go.wait()
                 content = json.dumps(script[self.path]).encode() if self.path in script else b""
                 self.send_response(200 if content else 404)
                 self.send_header("Content-Length", str(len(content)))

@@ -29,7 +29,7 @@ from server.settings.upstream_entries import UpstreamEntry
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connection import Upstream, UpstreamState
 from server.upstreams.login.login import Login, LoginAttempt, LoginStoreUnavailableError, login_store
-from server.upstreams.login.login_store import LoginsAwayError, LoginStore
+from server.upstreams.login.login_store import LoginStore, LoginsUnavailableError
 from server.upstreams.login.token_store import StoredLogin, TokenStoreError
 from server.upstreams.wire.peer import LoginError
 from tools.contract.display import visible_line
@@ -144,7 +144,7 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
     """Bring the person to the authorization server, and wait until they have come back."""
     callback = attempt.request.redirect_uri
     show(f"To log in to {login.alias}, open this address in a browser:", stream=sys.stderr)
-    address = attempt.address()
+    address = attempt.current_address()
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     folder: tempfile.TemporaryDirectory[str] | None = None
@@ -246,7 +246,7 @@ def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awa
     async def run() -> int:
         try:
             return await work(login_store(replica, report.state_folder, report.settings.proxy.token_storage))
-        except LoginsAwayError as error:
+        except LoginsUnavailableError as error:
             raise Failure(str(error)) from None
         finally:
             await replica.store.aclose()

@@ -33,7 +33,6 @@ from server.principals import Principal, TokenRefusedError
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
 from server.transports.credentials import digest_of, read_secret, rights_for
-from tools.contract.display import visible_line
 from tools.permissions.rights import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ PLACE_SECONDS = 5.0  # how long a token waits to be asked about (ours)
 LEEWAY_SECONDS = 60  # that clocks may differ
 LAST_TIME = 1e12  # a later end of a token is none: 30,000 years (ours)
 TOKEN_CHARS = 16_384  # a longer token is not looked at; headers as a whole are not much longer (ours)
-KNOWN_AS_CHARS = 200  # a longer name of somebody is not shown (ours)
+MOST_READABLE_NAME_CHARS = 200  # a longer name of somebody is not shown (ours)
 SUBJECT_CHARS = 1_000  # of who is named in a token; OpenID Connect allows 255
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")
@@ -352,17 +351,20 @@ class Issuer:
             client_id=client or name,
             issuer=settings.issuer,
             subject=subject,
-            known_as=_known_as(claims),
+            readable_name=_readable_name(claims),
             ends=float(min(claims["exp"] + LEEWAY_SECONDS, LAST_TIME)),
         )
 
 
-def _known_as(claims: Json) -> str:
+def _readable_name(claims: Json) -> str:
     """What people call somebody, in the words of OpenID Connect and RFC 7662; first what few can choose themselves."""
-    for name in ("email", "preferred_username", "username", "name"):
+    verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
+    if verified is True or verified == "true":  # some issuers say it by a text
+        names.insert(0, "email")
+    for name in names:
         said = claims.get(name)
-        if isinstance(said, str) and 0 < len(said) <= KNOWN_AS_CHARS and claims.get(f"{name}_verified") is not False:
-            return visible_line(said)
+        if isinstance(said, str) and 0 < len(said.strip()) <= MOST_READABLE_NAME_CHARS:
+            return said.strip()
     return ""
 
 

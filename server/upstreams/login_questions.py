@@ -21,7 +21,7 @@ from server.upstreams.connection import LoginNeededError
 from server.upstreams.login.login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.peer import LoginError
 from tools.contract.display import visible_line
-from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.errors import ExhaustedError, ToolError, ToolErrorType
 
 MOST_ATTEMPTS = 64  # of which clients may still have the question
 ELSEWHERE_SECONDS = 60.0  # how long a login is waited for that another replica has asked for (ours)
@@ -75,18 +75,20 @@ class LoginQuestions:
         can_show = exchange.can_be_asked("elicitation/create", asked)
         if not (self._has_pages or (self._is_local and can_show)):
             raise needed
-        waiting, problem = list[str](), ""
+        waiting, refusal = list[str](), None
         async with anyio.create_task_group() as pulse:
             pulse.start_soon(
                 _pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}"
             )
             try:
-                attempt = await login.begin(tasks, waiting.append, exchange.known_as)
+                attempt = await login.begin(tasks, waiting.append, exchange.readable_name)
             except LoginError as error:  # here, since a task group would raise it in a group
-                problem = error.why
+                refusal = _failed(login, error.why)
+            except ExhaustedError as error:
+                refusal = error
             pulse.cancel_scope.cancel()
-        if problem:
-            raise _failed(login, problem)
+        if refusal is not None:
+            raise refusal
         if attempt is None:
             return None
         # A login that has failed has its answer in the next one: whoever begins many takes no place from others.
@@ -94,7 +96,7 @@ class LoginQuestions:
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MOST_ATTEMPTS
         if exchange.is_modern and is_full and not self._has_pages:
             raise needed
-        address = attempt.address()
+        address = attempt.current_address()
         if not can_show or (exchange.is_modern and is_full):  # it stays open, for the person who is told of it in words
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
@@ -104,7 +106,7 @@ class LoginQuestions:
             )
         asked |= {"url": address, "message": self._message(login, attempt, address)}
         if not exchange.can_be_asked("elicitation/create", asked):
-            attempt.give_up()
+            _give_up_unless_wanted(attempt)
             raise _failed(login, "its authorization server has an address that cannot be shown to a person as it is")
         if exchange.is_modern:
             self._attempts[attempt.name] = attempt
@@ -114,18 +116,21 @@ class LoginQuestions:
                 "inputRequests": {LOGIN_KEY: request},
                 "requestState": seal({"login": attempt.name}),
             }
-        if attempt.questions:  # another call of the client has the question
+        if attempt.questions and attempt.asked == address:  # another call has the question
             await _wait_for(login, attempt, exchange)
             return None
         identity = secrets.token_hex(12)
         attempt.questions += 1
+        attempt.asked = address
         try:
             answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self._seconds)
         except NotAskedError:
-            attempt.give_up()
-            raise needed from None
+            answer = None
         finally:
             attempt.questions -= 1
+        if answer is None:
+            _give_up_unless_wanted(attempt)
+            raise needed
         try:
             await self._until_done(login, attempt, answer.get("action"), exchange)
         finally:
@@ -143,8 +148,7 @@ class LoginQuestions:
 
     async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
         if action != "accept" and not attempt.done.is_set():
-            if not attempt.questions:  # else somebody else has agreed to it
-                attempt.give_up()
+            _give_up_unless_wanted(attempt)
             what_next = f"Go on without it, or ask them to run `{login.command}` in a terminal."
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED, f"The user did not log in to the server {login.alias}. {what_next}"
@@ -154,6 +158,11 @@ class LoginQuestions:
             await _wait_for(login, attempt, exchange)
         finally:
             attempt.questions -= 1
+
+
+def _give_up_unless_wanted(attempt: LoginAttempt) -> None:
+    if not attempt.questions:  # else another call has agreed to it, or may still be
+        attempt.give_up()
 
 
 async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -83,6 +83,20 @@ class LoginOptions:
     pages: ConnectPages | None = None  # to which it leads back instead, wherever the browser is
 
 
+@dataclass(eq=False, slots=True)
+class _Logins:
+    """The logins to one upstream."""
+
+    by_principal: dict[str, Login | None] = field(default_factory=dict[str, "Login | None"])
+    closed: str = ""  # why none is opened any more
+
+    def close(self, why: str) -> None:
+        self.closed = why
+        for login in self.by_principal.values():
+            if login is not None:
+                login.close(why)
+
+
 class UpstreamPool:
     """Starts the upstreams and publishes their tools.
 
@@ -137,8 +151,8 @@ class UpstreamPool:
         self._running = 0
         self._all_ended = anyio.Event()
         self._calls: dict[Upstream, UpstreamCall] = {}
-        self._logins: dict[Upstream, dict[str, Login | None]] = {}
-        self.upstreams = [self._made(alias, entry) for alias, entry in entries.items()]
+        self._logins: dict[Upstream, _Logins] = {}
+        self.upstreams = [self._make_upstream(alias, entry) for alias, entry in entries.items()]
         self.by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
 
@@ -166,16 +180,16 @@ class UpstreamPool:
                 owner.cancel()
             if (sessions := self.sessions.pop(upstream, None)) is not None:
                 sessions.end()
-            for login in self._logins.pop(upstream).values():
-                if login is not None:
-                    login.give_up("the server is not in the settings any more, or is reached in another way now")
+            self._logins.pop(upstream).close(
+                "the server is not in the settings any more, or is reached in another way now"
+            )
             upstream.settle()
             upstream.connected.set()
         edited = [(each, each.entry) for each in kept.values() if each.entry != entries[each.alias]]
         for upstream, _ in edited:
             upstream.entry = entries[upstream.alias]
         self._entries = dict(entries)
-        fresh = {alias: self._made(alias, entry) for alias, entry in entries.items() if alias not in kept}
+        fresh = {alias: self._make_upstream(alias, entry) for alias, entry in entries.items() if alias not in kept}
         self.upstreams = [kept.get(alias) or fresh[alias] for alias in entries]
         self.by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
@@ -210,17 +224,19 @@ class UpstreamPool:
                     await self.catalog.prepare(upstream.alias, upstream.offer.of(TOOLS))
                     self._changed(upstream, TOOLS, True)
 
-    def _made(self, alias: str, entry: UpstreamSettings) -> Upstream:
+    def _make_upstream(self, alias: str, entry: UpstreamSettings) -> Upstream:
         async def prepare(upstream: Upstream, kind: Kind, items: list[dict[str, Any]]) -> None:
             if kind is TOOLS:
                 await self.catalog.prepare(upstream.alias, items)
 
-        logins: dict[str, Login | None] = {}  # by principal
+        logins = _Logins()
 
         def login_of(principal: str) -> Login | None:
-            if principal not in logins:
-                logins[principal] = self._login_of(alias, entry, principal)
-            return logins[principal]
+            if principal not in logins.by_principal:
+                login = logins.by_principal[principal] = self._login_of(alias, entry, principal)
+                if login is not None and logins.closed:
+                    login.close(logins.closed)
+            return logins.by_principal[principal]
 
         upstream = Upstream(alias, entry, self._changed, self._on_updated, prepare, self._store, login_of)
         self._logins[upstream] = logins

@@ -60,7 +60,7 @@ class Redirect:
     url: str  # the address of the authorization server
     alias: str
     principal: str  # whose login it is; empty where people are not told apart
-    known_as: str = ""  # what people call the principal
+    readable_name: str = ""  # what people call the principal
     parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)  # the code among them
     arrived: anyio.Event = field(default_factory=anyio.Event)
     page: str = "The login is not finished."  # what the person reads in the browser at the end

@@ -34,16 +34,16 @@ CALLBACK, CONNECT = "/oauth/callback", "/connect"
 COOKIE_SECONDS = 600  # longer than a person has at the authorization server
 
 _NOT_OPEN = (
-    "This login is not open any more: it is done, its time is over, or the server was restarted. If your client still "
-    "asks for it, repeat the call there to get a new link."
+    "This login is no longer open: it was completed, cancelled or timed out, or the server was restarted. If your "
+    "client still asks for it, repeat the call to get a new link."
 )
 _ELSEWHERE = (
     "This login goes on in another browser. Continue there, or repeat the call in your client and open the new link in "
     "this browser."
 )
 _NO_COOKIE = (
-    "This login goes on by the button on its page alone, in a browser that keeps cookies. Open the link anew, or "
-    "repeat the call in your client to get a new one."
+    "Continue with the button on the login page, in a browser that accepts cookies. Open the link again, or repeat the "
+    "call to get a new one."
 )
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # as we make them
 # No `form-action`: browsers hold it against the whole way that the form leads, and where an authorization server sends
@@ -90,9 +90,9 @@ class ConnectPages:
         self.uri = f"{self._base}{CALLBACK}"
         # A proxy that serves us below a path of its own takes that away.
         self.routes = [
-            Route(f"{CONNECT}/{{token}}", self._ask, methods=["GET"]),
-            Route(f"{CONNECT}/{{token}}", self._go_on, methods=["POST"]),
-            Route(CALLBACK, self._come_back, methods=["GET"]),
+            Route(f"{CONNECT}/{{token}}", self._show_page, methods=["GET"]),
+            Route(f"{CONNECT}/{{token}}", self._start_login, methods=["POST"]),
+            Route(CALLBACK, self._take_callback, methods=["GET"]),
         ]
 
     @asynccontextmanager
@@ -118,29 +118,30 @@ class ConnectPages:
             self._states.pop(state, None)
             redirect.is_over.set()
 
-    async def _ask(self, request: Request) -> Response:
+    async def _show_page(self, request: Request) -> Response:
         """Show whose login it would be. Nothing is done by it: programs that look at links come here, too."""
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:
-            return _shown(404, _NOT_OPEN)
+            return _page_response(404, _NOT_OPEN)
         if link.browser is not None and (browser is None or not hmac.compare_digest(link.browser, _digest(browser))):
-            return _shown(403, _ELSEWHERE)
+            return _page_response(403, _ELSEWHERE)
         redirect = link.login.redirect
-        where, whose = urlsplit(redirect.url).netloc, redirect.known_as or redirect.principal
+        where, whose = urlsplit(redirect.url).netloc, redirect.readable_name or redirect.principal
+        ours = f"coretools-mcp at {self._host}"
         about = {
             "Server": redirect.alias,
             "You log in at": where,
-            "Your account is then used for the calls of": whose or "everybody who may use coretools-mcp there",
+            "Your account is then used for the calls of": whose or f"everybody who may use {ours}",
         }
-        if redirect.known_as:
+        if redirect.readable_name:
             about["Known to coretools-mcp as"] = redirect.principal
-        about["These calls go through"] = f"coretools-mcp at {self._host}"
+        about["These calls go through"] = ours
         # `bdi`: no name turns the direction of what stands beside it.
         listed = "".join(
             f"<dt>{name}</dt><dd><bdi>{html.escape(visible_line(said))}</bdi></dd>" for name, said in about.items()
         )
-        response = _shown(
+        response = _page_response(
             200,
             "An MCP server that is used by coretools-mcp needs a login.",
             f"<dl>{listed}</dl><p>Continue only if you have asked for this just now"
@@ -151,40 +152,43 @@ class ConnectPages:
         self._keep_cookie(response, browser or secrets.token_urlsafe(32))
         return response
 
-    async def _go_on(self, request: Request) -> Response:
-        """Send a browser that has shown the page on to the authorization server, and no other one after it."""
+    async def _start_login(self, request: Request) -> Response:
+        """Send a browser that has shown the page on to the authorization server; by this link no other one after it."""
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:
-            return _shown(404, _NOT_OPEN)
+            return _page_response(404, _NOT_OPEN)
         if browser is None or request.headers.get("origin") != self._origin:  # or a page elsewhere has sent the form
-            return _shown(403, _NO_COOKIE)
+            return _page_response(403, _NO_COOKIE)
         if link.browser is None:
             link.browser = _digest(browser)
         elif not hmac.compare_digest(link.browser, _digest(browser)):
-            return _shown(403, _ELSEWHERE)
+            return _page_response(403, _ELSEWHERE)
         link.login.browser = link.browser
         response = RedirectResponse(link.login.redirect.url, 303, _HEADERS)
         self._keep_cookie(response, browser)
         return response
 
-    async def _come_back(self, request: Request) -> Response:
+    async def _take_callback(self, request: Request) -> Response:
         """Take an answer in, from the browser that has gone on alone; another one ends nothing."""
         parameters = dict(request.query_params)
         state, browser = parameters.get("state", ""), self._browser_of(request)
         login = self._states.get(state)
         if login is None:
-            return _shown(400, _NOT_OPEN)
+            return _page_response(400, _NOT_OPEN)
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
-            logger.warning("the answer to a login to %s came by another browser, and was not taken", redirect.alias)
-            return _shown(403, _ELSEWHERE)
+            logger.warning(
+                "the answer to a login to %s came from another browser than it was begun in, and was not taken",
+                redirect.alias,
+            )
+            return _page_response(403, _NO_COOKIE if login.browser is None else _ELSEWHERE)
         del self._states[state]
         redirect.parameters = parameters
         redirect.arrived.set()
         with anyio.move_on_after(PAGE_SECONDS):
             await redirect.is_over.wait()
-        return _shown(200, redirect.page)
+        return _page_response(200, redirect.page)
 
     def _browser_of(self, request: Request) -> str | None:
         cookie = request.cookies.get(self._cookie, "")
@@ -197,7 +201,7 @@ class ConnectPages:
         )
 
 
-def _shown(status: int, text: str, form: str = "") -> HTMLResponse:
+def _page_response(status: int, text: str, form: str = "") -> HTMLResponse:
     return HTMLResponse(page(text, form), status, _HEADERS)
 
 

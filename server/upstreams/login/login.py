@@ -34,10 +34,11 @@ from server.upstreams.login.authorization_server import (
     wanted_scopes,
 )
 from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
-from server.upstreams.login.login_store import FileLogins, LoginsAwayError, LoginStore, Release
+from server.upstreams.login.login_store import FileLogins, LoginStore, LoginsUnavailableError, Release
 from server.upstreams.login.token_store import StoredLogin, TokenStore, TokenStoreError, key_of
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
+from tools.contract.errors import ExhaustedError
 
 if TYPE_CHECKING:
     from server.upstreams.login.connect_pages import ConnectPages
@@ -58,7 +59,7 @@ _ENDED = "this server has ended"
 _FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors of RFC 6749, 5.2, that say this of a client
 
 
-class LoginStoreUnavailableError(AuthorizationServerDownError):
+class LoginStoreUnavailableError(LoginError):
     """The store that keeps the login cannot be used now: nothing is known of it, and nothing is done with it."""
 
     def __init__(self) -> None:
@@ -74,12 +75,13 @@ class LoginAttempt:
 
     request: AuthorizationRequest
     redirect: Redirect
-    address: Callable[[], str]  # where the person begins
+    current_address: Callable[[], str]  # where the person begins
     name: str = field(default_factory=lambda: secrets.token_hex(12))  # nobody else's
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = _ENDED  # why it has failed, once it is done; empty where it has not
     is_forgotten: bool = False  # whether that is because the authorization server does not know us any more
-    questions: int = 0  # that a person has now, or has agreed to while the call waits
+    questions: int = 0  # how many calls have it before a person, or wait after a yes
+    asked: str = ""  # the address in the last of them
     ended: float | None = None  # when it was done, in seconds of the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -157,10 +159,12 @@ class Login:
         self._stamp: object | None = None
         self._looked = time.monotonic()
         self._is_read = False
+        self._is_made_anew = False  # by another process, since a person was last asked
         self._writes = 0  # of this process
         self._turn, self._beginning = anyio.Lock(), anyio.Lock()
         self._renewed = float("-inf")  # when a token came last, in seconds of the monotonic clock
         self._attempt: LoginAttempt | None = None
+        self._closed = ""  # why no login is opened any more
 
     @property
     def needs_person(self) -> bool:
@@ -284,21 +288,26 @@ class Login:
         """Whether another process has written since this one has read, as far as that is known."""
         try:
             return await self._store.stamp(self._resource, self.principal) != self._stamp
-        except LoginsAwayError:
+        except (LoginsUnavailableError, ExhaustedError):
             return False
 
-    def give_up(self, why: str) -> None:
-        """End the login that is open, if one is."""
+    def close(self, why: str) -> None:
+        """End the login that is open or being prepared, if one is, and open none from now on."""
+        self._closed = why
         if self._attempt is not None:
             self._attempt.give_up(why)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LoginError(self._closed)
+
     async def begin(
-        self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, known_as: str = ""
+        self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, readable_name: str = ""
     ) -> LoginAttempt | None:
         """Open a login for a person; `None` where another process has logged in meanwhile.
 
-        While others log in at the same port it is waited for; `on_wait` is told so. `known_as` is what people call the
-        principal.
+        While others log in at the same port it is waited for; `on_wait` is told so. `readable_name` is what people call
+        the principal.
 
         Raises:
             LoginError: It cannot be opened.
@@ -309,8 +318,9 @@ class Login:
             had = _header_of(await self._read_usable())
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
+                self._check_open()
                 try:
-                    self._attempt = await tasks.start(self._run, had, known_as, name=f"login to {self.alias}")
+                    self._attempt = await tasks.start(self._run, had, readable_name, name=f"login to {self.alias}")
                 except PortTakenError as error:
                     if error.logins is None:
                         raise LoginError(
@@ -329,7 +339,7 @@ class Login:
                 if await self.has_changed() and _header_of(await self._read_usable()) not in (None, had):
                     return None
 
-    async def _run(self, had: str | None, known_as: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
+    async def _run(self, had: str | None, readable_name: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
         """Wait, at the port or our own pages, until the person has come back, or the time is over."""
         attempt: LoginAttempt | None = None
         record: StoredLogin | None = None
@@ -340,6 +350,7 @@ class Login:
                 if _header_of(record) not in (None, had):
                     task_status.started(None)  # another process was faster
                     return
+                self._is_made_anew = False
                 server = await self._servers.discover(self.challenge)
                 self._servers.check_pkce(server)
                 self._check_issuer(server, record)
@@ -351,6 +362,7 @@ class Login:
                 if client is None and record is not None and record.client:
                     known = OAuthClientInformationFull.model_validate(record.client)
                     client = known if may_be_reused(known, listener.uri, scopes) else None
+                self._check_open()
                 if client is None:
                     client = await self._servers.register(server, listener.uri, scopes)
                     client.redirect_uris = client.redirect_uris or [AnyUrl(listener.uri)]
@@ -360,9 +372,10 @@ class Login:
                 # A login that there is counts until this one is done, with the registration that it belongs to.
                 if before is None or before.token is None:
                     await self._write(record)
-                redirect = Redirect(self.digest, request.url, self.alias, self.principal, known_as)
+                redirect = Redirect(self.digest, request.url, self.alias, self.principal, readable_name)
                 async with listener.expect(redirect, request.state) as address:
-                    attempt = LoginAttempt(request, redirect, address)
+                    self._check_open()
+                    self._attempt = attempt = LoginAttempt(request, redirect, address)
                     task_status.started(attempt)
                     with attempt.scope:
                         attempt.problem = await self._finish(attempt, server, client, record, had)
@@ -471,12 +484,15 @@ class Login:
         return header is not None and _has_all(record)
 
     async def _is_made_elsewhere(self, had: str | None) -> bool:
-        """Whether another process has written a login with all that is wanted; not one that it has just renewed."""
-        with suppress(LoginStoreUnavailableError):
-            if await self.has_changed():
-                record = await self._read_usable()
-                return _header_of(record) not in (None, had) and _has_all(record)
-        return False
+        """Whether another process has written another token than was had, for all that is wanted.
+
+        Any call may have been the one that has read it. A token that this process itself has renewed ends no login.
+        """
+        if await self.has_changed():
+            with suppress(LoginStoreUnavailableError, ExhaustedError):
+                await self._read_usable()
+        record = self._record
+        return self._is_made_anew and _header_of(record) not in (None, had) and _has_all(record)
 
     async def end(self) -> bool:
         """Forget the login, whether or not it can be read; whether there was one.
@@ -490,7 +506,7 @@ class Login:
             record = await self._read_usable()
             try:
                 is_removed = await self._store.remove(self._resource, self.principal)
-            except LoginsAwayError:
+            except LoginsUnavailableError:
                 raise LoginStoreUnavailableError from None
         if record is not None and record.token is not None:
             server = _server_of(record)
@@ -531,7 +547,7 @@ class Login:
         deadline = anyio.current_time() + TURN_SECONDS
         while (release := await self._try_lock()) is None:
             if anyio.current_time() > deadline:
-                raise AuthorizationServerDownError("another process renews this login, and does not come to an end")
+                raise LoginError("another process renews this login, and does not come to an end")
             await anyio.sleep(POLL_SECONDS)
         try:
             yield
@@ -543,7 +559,7 @@ class Login:
         try:
             with anyio.CancelScope(shield=True):  # else it would be held by nobody
                 return await self._store.lock(self._resource, self.principal)
-        except LoginsAwayError:
+        except LoginsUnavailableError:
             raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
             # Without a place for locks, such as in a container that is read-only, nothing is shared.
@@ -558,7 +574,7 @@ class Login:
         writes = self._writes
         try:
             record = await self._stored(self._store.read(self._resource, self.principal))
-        except LoginStoreUnavailableError:
+        except (LoginStoreUnavailableError, ExhaustedError, anyio.get_cancelled_exc_class()):
             self._stamp = object()  # it is looked at again
             raise
         if writes != self._writes:
@@ -575,6 +591,8 @@ class Login:
         configured = self.oauth.client_id
         if record is not None and configured is not None and record.client.get("client_id") != configured:
             record = None  # it was made for another client, whose tokens these are
+        if _header_of(record) not in (None, _header_of(self._record)):
+            self._is_made_anew = True
         self._record = record
         return record
 
@@ -601,20 +619,20 @@ class Login:
                 with suppress(LoginError):
                     await self._read()
                 return
-        except LoginsAwayError:
+        except LoginsUnavailableError:
             self.is_unsaved = True
             logger.warning("the login to %s is written down once the store (store.url) can be used", self.alias)
             return
         except TokenStoreError as error:
             self.is_unsaved = True
             logger.error("the login to %s counts until this server ends: %s", self.alias, error)  # noqa: TRY400
-        with suppress(LoginsAwayError):
+        with suppress(LoginsUnavailableError):
             self._stamp = await self._store.stamp(self._resource, self.principal)
 
     async def _stored(self, work: Awaitable[StoredT]) -> StoredT:
         try:
             return await work
-        except LoginsAwayError:
+        except LoginsUnavailableError:
             raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
             raise LoginError(str(error).rstrip(".").replace("ALIAS", self.alias)) from None

@@ -12,7 +12,7 @@ from tools.contract.threads import THREADS
 Release = Callable[[], Awaitable[None]]
 
 
-class LoginsAwayError(TokenStoreError):
+class LoginsUnavailableError(TokenStoreError):
     """The store that replicas share cannot be used now, so nothing is known of a login that it keeps."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class LoginsAwayError(TokenStoreError):
 
 
 class LoginStore(Protocol):
-    """Any of it may raise `TokenStoreError`; a `LoginsAwayError` where that may pass by itself."""
+    """Any of it may raise `TokenStoreError`; a `LoginsUnavailableError` where that may pass by itself."""
 
     async def run(self) -> None:
         """Do what goes on beside calls, until it is cancelled."""

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from server.store.contract import ABSENT, StoreUnavailableError, Versioned
 from server.store.replica import Replica
-from server.upstreams.login.login_store import LoginsAwayError, Release
+from server.upstreams.login.login_store import LoginsUnavailableError, Release
 from server.upstreams.login.token_store import StoredLogin, TokenStoreError, key_of
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class SharedLogins:
     async def run(self) -> None:
         is_sealed_anew = False
         while True:
-            with suppress(LoginsAwayError):
+            with suppress(LoginsUnavailableError):
                 for key, login in tuple(self._unsaved.items()):
                     await self._save(key, login)
                 for key, version in tuple(self._unreleased.items()):
@@ -116,7 +116,7 @@ class SharedLogins:
             held = await self._do(self._store.get(_name(key)), key)
             look = self._looks[key] = (now, ABSENT if held is None else held.version)
         if look[1] is None:
-            raise LoginsAwayError
+            raise LoginsUnavailableError
         return look[1] or None
 
     async def lock(self, resource: str, principal: str) -> Release | None:
@@ -151,7 +151,7 @@ class SharedLogins:
         """Let others at a login; not before it is written, which is gone on with by `run`."""
         self._unreleased[key] = version
         if key not in self._unsaved:
-            with suppress(LoginsAwayError):
+            with suppress(LoginsUnavailableError):
                 await self._do(self._store.delete(_lock_name(key), if_version=version))
                 if self._unreleased.get(key) == version:
                     del self._unreleased[key]
@@ -163,7 +163,7 @@ class SharedLogins:
         if version is None:
             return None
         self._looks[key] = (time.monotonic(), version)
-        with suppress(LoginsAwayError):  # then it is listed when it is written the next time
+        with suppress(LoginsUnavailableError):  # then it is listed when it is written the next time
             await self._list(key, is_there=True)
         return replace(login, version=version)
 
@@ -199,7 +199,7 @@ class SharedLogins:
                     await self._do(
                         self._store.put(_name(key), self._sealed(self._opened(key, held)), if_version=held.version)
                     )
-            except LoginsAwayError:
+            except LoginsUnavailableError:
                 raise
             except TokenStoreError:
                 logger.warning("a login in the store cannot be opened with http.stateKeys, so it is of no use here")
@@ -239,7 +239,7 @@ class SharedLogins:
             self._watched.clear()  # an owner may have had no way to write
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)
-            raise LoginsAwayError from None
+            raise LoginsUnavailableError from None
 
 
 @cache

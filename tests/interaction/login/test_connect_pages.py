@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -14,116 +11,17 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
-from mcp.client import Client
+from starlette.applications import Starlette
 
-from tests.conformance.login_client import free_port
-from tests.fork_server import forked
-from tests.harness import MODERN, listening, server_arguments, speaking, write_config
-from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, Scene, text_of
-from tests.interaction.relay.clients import http_transport
-from tests.waiting import CEILING, until
+from server.upstreams.login.callback import Redirect
+from server.upstreams.login.connect_pages import ConnectPages
+from server.upstreams.login_questions import MOST_ATTEMPTS
+from tests.harness import MODERN
+from tests.interaction.login.pages import TOKENS, Shown, browser, called, go_on, log_in, served, to_the_end, told
+from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene, text_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-TOKENS = {"ada": "a" * 24, "bob": "b" * 24}
-
-
-def browser() -> httpx2.AsyncClient:
-    """A browser of its own: nobody else has its cookies. It shows redirects."""
-    return httpx2.AsyncClient(timeout=CEILING)
-
-
-async def go_on(person: httpx2.AsyncClient, link: str, **headers: str) -> httpx2.Response:
-    """Press the button of the page."""
-    parts = urlsplit(link)
-    return await person.post(link, headers={"Origin": f"{parts.scheme}://{parts.netloc}", **headers})
-
-
-async def to_the_end(person: httpx2.AsyncClient, response: httpx2.Response, base: str) -> str:
-    """Follow the authorization server up to the address of ours that it sends the browser to, which is not opened."""
-    while True:
-        url = str(response.url.join(response.headers["Location"]))
-        if url.startswith(base):
-            return url
-        response = await person.get(url)
-
-
-async def log_in(link: str, base: str) -> str:
-    """Log in as a person does; the page at the end."""
-    async with browser() as person:
-        assert (await person.get(link)).status_code == 200
-        return (await person.get(await to_the_end(person, await go_on(person, link), base))).text
-
-
-class Shown:
-    """Somebody who accepts every address, and opens it when the test does."""
-
-    def __init__(self) -> None:
-        self.links: list[str] = []
-        self.texts: list[str] = []
-
-    async def look(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        """Be shown one."""
-        del context
-        assert isinstance(params, types.ElicitRequestURLParams)
-        self.links.append(params.url)
-        self.texts.append(params.message)
-        return types.ElicitResult(action="accept")
-
-
-class Served:
-    """A server of ours over HTTP that has the login with which tools are listed, and clients of it."""
-
-    def __init__(self, base: str, stack: AsyncExitStack, folder: Path, settings: Mapping[str, Any]) -> None:
-        self.base = base
-        self._stack, self._folder, self._settings = stack, folder, settings
-
-    def write(self, servers: Mapping[str, Any]) -> None:
-        """Have the settings name other servers."""
-        write_config(self._folder, {**self._settings, "mcpServers": servers})
-
-    async def client(self, name: str, revision: str, **callbacks: Any) -> Client:
-        """A client with somebody's token."""
-        return await self.client_with(TOKENS[name], revision, **callbacks)
-
-    async def client_with(self, token: str, revision: str, **callbacks: Any) -> Client:
-        """A client with a token."""
-        wire = http_transport(f"{self.base}/mcp", token)
-        client = await self._stack.enter_async_context(speaking(revision, wire, **callbacks))
-        with anyio.fail_after(CEILING):
-            while ECHO not in {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110 - as asked for
-                await anyio.sleep(0.05)
-        return client
-
-
-@asynccontextmanager
-async def served(
-    scene: Scene, tmp_path: Path, http: Mapping[str, Any] | None = None, **oauth: Any
-) -> AsyncGenerator[Served]:
-    """Start it."""
-    await scene.log_in()
-    port = free_port()
-    base = f"http://127.0.0.1:{port}"
-    tokens = {name: {"env": f"TOKEN_{name}"} for name in TOKENS}
-    settings = {
-        "mcpServers": {ALIAS: {**scene.entry, **({"oauth": oauth} if oauth else {})}},
-        "http": {"tokens": tokens, "publicUrl": base, **(http or {})},
-    }
-    folder = tmp_path / "served"
-    folder.mkdir()
-    options = server_arguments(None, write_config(folder, settings), "--transport", "http", "--port", str(port))
-    variables = [f"TOKEN_{name}={token}" for name, token in TOKENS.items()]
-    async with (
-        listening(["env", *variables, sys.executable, *forked(options)], r"serving MCP at (http://\S+?),") as url,
-        AsyncExitStack() as stack,
-    ):
-        assert url == base
-        yield Served(base, stack, folder, settings)
-
-
-async def called(scene: Scene, client: Client, results: list[types.CallToolResult]) -> None:
-    """Call, beside the test."""
-    results.append(await scene.call(client))
 
 
 @pytest.mark.requirement("login.connect")
@@ -327,8 +225,98 @@ async def test_who_has_lost_the_browser_gets_another_link_and_the_lost_one_count
             assert (await found.get(each)).status_code == 404
 
 
-async def told(scene: Scene, client: Client) -> str:
-    """The link that a call tells a client that cannot show it."""
-    found = re.search(r"http://\S+/connect/\S+", text_of(await scene.call(client)))
-    assert found is not None
-    return found[0]
+@pytest.mark.requirement("login.connect-anew")
+async def test_who_has_lost_the_browser_is_shown_another_link_while_the_first_call_waits(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours, browser() as lost:
+        person, results = Shown(), list[types.CallToolResult]()
+        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, scene, client, results)
+            await until(lambda: bool(person.links))
+            await lost.get(person.links[0])
+            assert (await go_on(lost, person.links[0])).status_code == 303
+            tasks.start_soon(called, scene, client, results)
+            await until(lambda: len(person.links) == 2)
+            assert person.links[0] != person.links[1]
+            assert results == []
+            assert "You are logged in" in await log_in(person.links[1], ours.base)
+        assert [text_of(each) for each in results] == ["hello"] * 2
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_a_client_that_cannot_be_asked_does_not_end_the_login_that_another_one_waits_for(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async def fail(context: Any, params: types.ElicitRequestParams) -> types.ErrorData:
+        del context, params
+        return types.ErrorData(code=-32603, message="there is no window")
+
+    async with served(scene, tmp_path) as ours, browser() as ada:
+        person, results = Shown(), list[types.CallToolResult]()
+        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+        other = await ours.client("ada", HANDSHAKE, elicitation_callback=fail)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, scene, client, results)
+            await until(lambda: bool(person.links))
+            await ada.get(person.links[0])
+            answer = await to_the_end(ada, await go_on(ada, person.links[0]), ours.base)
+            assert "A person has to log in" in text_of(await scene.call(other))
+            assert results == []
+            assert "You are logged in" in (await ada.get(answer)).text
+        assert [text_of(each) for each in results] == ["hello"]
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_a_call_that_was_given_up_while_the_login_was_open_leaves_the_next_one_its_question(
+    scene: Scene, tmp_path: Path
+) -> None:
+    async with served(scene, tmp_path) as ours:
+        person, results = Shown(), list[types.CallToolResult]()
+        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+        for count in (1, 2, 3):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(called, scene, client, results)
+                await until(lambda count=count: len(person.links) == count)
+                tasks.cancel_scope.cancel()
+        assert results == []
+        assert len(set(person.links)) == 1
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_who_declines_many_logins_takes_no_place_from_others(scene: Scene, tmp_path: Path) -> None:
+    async with served(scene, tmp_path) as ours:
+
+        async def decline(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+            del context, params
+            return types.ElicitResult(action="decline")
+
+        bob = await ours.client("bob", MODERN, elicitation_callback=decline)
+        for _ in range(MOST_ATTEMPTS + 1):
+            assert "did not log in" in text_of(await scene.call(bob))
+        person = Shown()
+        ada = await ours.client("ada", MODERN, elicitation_callback=person.look)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(called, scene, ada, list[types.CallToolResult]())
+            await until(lambda: bool(person.links))
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("login.connect-link")
+async def test_where_all_share_a_login_the_page_says_so_and_an_answer_before_the_button_is_sent_back_to_it() -> None:
+    pages = ConnectPages("http://tools.example")
+    redirect = Redirect("login", "https://as.example/authorize", ALIAS, "")
+    asgi = httpx2.ASGITransport(app=Starlette(routes=pages.routes))
+    async with (
+        pages.expect(redirect, "secret") as address,
+        httpx2.AsyncClient(transport=asgi, base_url="http://tools.example") as person,
+    ):
+        assert "everybody who may use coretools-mcp at tools.example" in (await person.get(address())).text
+        early = await person.get("/oauth/callback?state=secret&code=x")
+        assert (early.status_code, "the button on the login page" in early.text) == (403, True)
+        assert (await go_on(person, address())).status_code == 303
+        async with httpx2.AsyncClient(transport=asgi, base_url="http://tools.example") as other:
+            elsewhere = await other.get("/oauth/callback?state=secret&code=x")
+        assert (elsewhere.status_code, "in another browser" in elsewhere.text) == (403, True)
+        assert not redirect.arrived.is_set()

@@ -21,8 +21,8 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.conformance.login_client import free_port
 from tests.fork_server import forked
 from tests.harness import server_arguments, speaking
+from tests.interaction.login.pages import TOKENS, Shown, called, log_in
 from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, Scene, text_of, visit
-from tests.interaction.login.test_connect_pages import TOKENS, Shown, called, log_in
 from tests.interaction.network.wires import connection, modern, modern_headers, post
 from tests.interaction.raw_clients import wait_until_past
 from tests.interaction.relay.clients import http_transport
@@ -258,9 +258,9 @@ async def test_a_call_that_is_answered_at_another_replica_goes_on_with_the_login
     assert [each["content"][0]["text"] for each in results] == ["hello"]
     assert scene.server.grants("authorization_code") == 2  # one is that of the operator
     missed = await visit(f"{second}{link.removeprefix(first)}")
-    assert (missed.status_code, "repeat the call there to get a new link" in missed.text) == (404, True)
+    assert (missed.status_code, "repeat the call to get a new link" in missed.text) == (404, True)
     missed = await visit(f"{second}/oauth/callback?code=x&state=r1~y")
-    assert (missed.status_code, "not open any more" in missed.text) == (400, True)
+    assert (missed.status_code, "no longer open" in missed.text) == (400, True)
 
 
 @pytest.mark.requirement("login.replicas-links")

@@ -1,0 +1,177 @@
+"""Logins that are open for a person, while other calls and other processes go on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from server.client_request import Exchange
+from server.sdk_seams import Outbound
+from server.settings import UpstreamSettings
+from server.settings.models import OAuthSettings
+from server.store.replica import lone_replica
+from server.upstreams.connection import LoginNeededError
+from server.upstreams.login.connect_pages import ConnectPages
+from server.upstreams.login.login import Login, LoginAttempt
+from server.upstreams.login.login_store import FileLogins
+from server.upstreams.login.token_store import TokenStore
+from server.upstreams.login_questions import LoginQuestions
+from server.upstreams.pool import LoginOptions, UpstreamPool
+from server.upstreams.wire.peer import LoginError
+from tests.pools import refusing
+from tests.scripted_issuer import METADATA, ScriptedIssuer, scripted_issuer
+from tests.unit.test_token_store import LOGIN
+from tests.waiting import CEILING, until
+from tools.call.registry import ToolRegistry
+from tools.contract.errors import ExhaustedError
+
+pytestmark = pytest.mark.anyio
+
+REGISTER = "/register"
+TOKEN = {"access_token": "made-elsewhere", "token_type": "Bearer"}
+
+
+class ScarceLogins(FileLogins):
+    """Logins in files, of which nothing is told while threads are short."""
+
+    is_short = False
+    refusals = 0
+
+    async def stamp(self, resource: str, principal: str) -> object | None:
+        if self.is_short:
+            self.refusals += 1
+            raise ExhaustedError("there are no threads")
+        return await super().stamp(resource, principal)
+
+
+@pytest.fixture
+def issuer() -> Generator[ScriptedIssuer]:
+    """An authorization server that registers programs; the server that wants logins is at the same origin."""
+    with scripted_issuer() as scripted:
+        scripted.said[METADATA] = {
+            "issuer": scripted.base,
+            "authorization_endpoint": f"{scripted.base}/authorize",
+            "token_endpoint": f"{scripted.base}/token",
+            "registration_endpoint": f"{scripted.base}{REGISTER}",
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+        }
+        scripted.said[REGISTER] = {"client_id": "us", "redirect_uris": ["http://127.0.0.1:1/oauth/callback"]}
+        yield scripted
+
+
+def login_at(issuer: ScriptedIssuer, logins: FileLogins) -> Login:
+    pages = ConnectPages("http://127.0.0.1:1")
+    return Login(logins, "up", f"{issuer.base}/mcp", OAuthSettings(), "", 0, pages=pages)
+
+
+@asynccontextmanager
+async def opened(login: Login) -> AsyncGenerator[LoginAttempt]:
+    async with anyio.create_task_group() as tasks:
+        attempt = await login.begin(tasks)
+        assert attempt is not None
+        yield attempt
+        tasks.cancel_scope.cancel()
+
+
+def log_in_elsewhere(files: TokenStore, issuer: ScriptedIssuer) -> None:
+    before = files.read(f"{issuer.base}/mcp", "")
+    files.write(replace(before or LOGIN, token=TOKEN, expires_at=None, scopes=None))
+
+
+@pytest.mark.requirement("login.live")
+async def test_an_open_login_is_done_by_one_made_elsewhere_that_another_call_has_read_first(
+    issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    files = TokenStore(str(tmp_path))
+    login = login_at(issuer, FileLogins(files))
+    with anyio.fail_after(CEILING):
+        async with opened(login) as attempt:
+            log_in_elsewhere(files, issuer)
+            assert await login.header() == "Bearer made-elsewhere"
+            assert not await login.has_changed()
+            await attempt.done.wait()
+            assert attempt.problem == ""
+
+
+@pytest.mark.requirement("login.live")
+async def test_an_open_login_outlasts_a_moment_without_threads(issuer: ScriptedIssuer, tmp_path: Path) -> None:
+    files = TokenStore(str(tmp_path))
+    logins = ScarceLogins(files)
+    login = login_at(issuer, logins)
+    with anyio.fail_after(CEILING):
+        async with opened(login) as attempt:
+            logins.is_short = True
+            await until(lambda: logins.refusals or attempt.done.is_set())
+            assert not attempt.done.is_set()
+            logins.is_short = False
+            log_in_elsewhere(files, issuer)
+            await attempt.done.wait()
+            assert attempt.problem == ""
+
+
+@pytest.mark.requirement("scarcity.refused")
+async def test_a_call_that_cannot_begin_a_login_without_threads_is_told_so(
+    issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    logins = ScarceLogins(TokenStore(str(tmp_path)))
+    logins.is_short = True
+    needed = LoginNeededError(login_at(issuer, logins))
+    questions = LoginQuestions(1, is_local=True, has_pages=True, has_replicas=False)
+    exchange = Exchange(cast("Outbound", None), {}, "2025-11-25", {}, "", None)  # nothing is sent to its client
+    async with anyio.create_task_group() as tasks:
+        with pytest.raises(ExhaustedError, match="there are no threads"):
+            await questions.ask(needed, exchange, tasks, str)
+
+
+@pytest.mark.requirement("login.connect-anew")
+@pytest.mark.parametrize("place", [METADATA, REGISTER])
+async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
+    place: str, issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    go_on = issuer.held[place] = threading.Event()
+    login = login_at(issuer, FileLogins(TokenStore(str(tmp_path))))
+    told: list[str] = []
+
+    async def begin(tasks: TaskGroup) -> None:
+        try:
+            await login.begin(tasks)
+        except LoginError as error:
+            told.append(error.why)
+
+    with anyio.fail_after(CEILING):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(begin, tasks)
+            await until(issuer.is_waiting.is_set)
+            login.close("its server is gone")
+            go_on.set()
+            await until(lambda: told)
+            assert told == ["its server is gone"]
+            with pytest.raises(LoginError, match="its server is gone"):
+                await login.begin(tasks)
+
+
+@pytest.mark.requirement("login.connect-anew")
+async def test_no_login_to_a_server_that_is_not_in_the_settings_any_more_is_opened(
+    issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    entry = UpstreamSettings(http_url=f"{issuer.base}/mcp")
+    options = LoginOptions(lone_replica(), str(tmp_path), pages=ConnectPages("http://127.0.0.1:1"))
+    pool = UpstreamPool({"up": entry}, ToolRegistry(), 0, 48, refusing, logins=options)
+    (upstream,) = pool.upstreams
+    known = upstream.login_of("ada")
+    async with anyio.create_task_group() as tasks:
+        pool.change({}, tasks)
+        for login in (known, upstream.login_of("bob")):
+            assert login is not None
+            with pytest.raises(LoginError, match="not in the settings any more"):
+                await login.begin(tasks)
+    assert not issuer.asked
