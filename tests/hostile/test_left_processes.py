@@ -87,6 +87,14 @@ async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[BrokeredStart
 
 
 @pytest.fixture
+async def services() -> AsyncGenerator[Services]:
+    """One with a supervisor for all."""
+    started = Services()
+    yield started
+    await started.aclose()
+
+
+@pytest.fixture
 def mark() -> str:
     """By this, what a test has started is known."""
     return uuid4().hex
@@ -357,10 +365,9 @@ async def test_a_command_that_stops_its_supervisor_is_ended(broker: BrokeredStar
 
 
 @pytest.mark.requirement("process.shared-supervisor")
-async def test_services_share_one_supervisor_and_each_ends_without_the_others() -> None:
-    broker = Services()
+async def test_services_share_one_supervisor_and_each_ends_without_the_others(services: Services) -> None:
     marks = [uuid4().hex for _ in STAYING]
-    processes = [await up(broker, command, mark) for command, mark in zip(STAYING.values(), marks, strict=True)]
+    processes = [await up(services, command, mark) for command, mark in zip(STAYING.values(), marks, strict=True)]
     assert len(supervisors()) == 1
     for process, ended in zip(processes, marks, strict=True):
         with anyio.fail_after(CEILING):
@@ -370,35 +377,34 @@ async def test_services_share_one_supervisor_and_each_ends_without_the_others() 
         process.close()
         for other in processes[marks.index(ended) + 1 :]:
             assert await other.left_running() != ()
-    await broker.aclose()
 
 
 @pytest.mark.requirement("process.shared-supervisor")
 @pytest.mark.parametrize(
     "leaving", ["sleep 600 &", "(setsid sleep 600 &);", "(setsid setsid env -u MARK sleep 600 &);"]
 )
-async def test_what_a_service_leaves_is_ended_after_its_own_end_and_not_that_of_another(leaving: str) -> None:
-    broker = Services()
-    other = await up(broker, "(setsid sleep 600 &); echo up; exec sleep 600")
-    process = await up(broker, f"{leaving} echo up")
+async def test_what_a_service_leaves_is_ended_after_its_own_end_and_not_that_of_another(
+    services: Services, leaving: str
+) -> None:
+    other = await up(services, "(setsid sleep 600 &); echo up; exec sleep 600")
+    process = await up(services, f"{leaving} echo up")
     with anyio.fail_after(CEILING):
         assert await process.wait() == ExitStatus(0, None)
-        (left,) = await process.left_running()
+        while len(left := await process.left_running()) > 1:
+            pass  # the shells between come to their end
         await process.end(0)
-    assert not is_running(left)
+    assert not is_running(*left)
     process.close()
     assert len(await other.left_running()) == 2
     await other.end(0)
     other.close()
-    await broker.aclose()
 
 
 @pytest.mark.requirement("process.shared-supervisor")
 @pytest.mark.parametrize("ending", ["in order", "the broker is killed", "the supervisor is killed"])
-async def test_what_hides_whose_it_is_ends_with_the_supervisor(ending: str, mark: str) -> None:
-    broker = Services()
+async def test_what_hides_whose_it_is_ends_with_the_supervisor(services: Services, ending: str, mark: str) -> None:
     hiding = "(setsid setsid env -i MARK=$MARK bash -c 'echo up; exec sleep 600' &)"
-    process = await up(broker, hiding, mark)
+    process = await up(services, hiding, mark)
     with anyio.fail_after(CEILING):
         await process.wait()
         await process.end(0)
@@ -408,18 +414,17 @@ async def test_what_hides_whose_it_is_ends_with_the_supervisor(ending: str, mark
         (guard,) = brokers_of(os.getpid()) if "broker" in ending else supervisors()
         os.kill(guard, signal.SIGKILL)
         await until_none_carries(mark)
-        assert (await run(broker, bash("echo on")))[1] == "on\n"
-    await broker.aclose()
+        assert (await run(services, bash("echo on")))[1] == "on\n"
+    await services.aclose()
     assert carrying(mark) == []
 
 
 @pytest.mark.requirement("process.shared-supervisor")
-async def test_services_that_come_and_go_leave_no_descriptors_in_the_broker() -> None:
-    broker = Services()
-    held = [await up(broker, "echo up; exec sleep 600") for _ in range(MOST_IDLE)]
+async def test_services_that_come_and_go_leave_no_descriptors_in_the_broker(services: Services) -> None:
+    held = [await up(services, "echo up; exec sleep 600") for _ in range(MOST_IDLE)]
     counts: list[int] = []
     for _ in range(3):
-        more = [await up(broker, "echo up; exec sleep 600") for _ in range(3 * MOST_IDLE)]
+        more = [await up(services, "echo up; exec sleep 600") for _ in range(3 * MOST_IDLE)]
         (parent,) = brokers_of(os.getpid())
         counts.append(len(os.listdir(f"/proc/{parent}/fd")))
         for process in more:
@@ -429,7 +434,6 @@ async def test_services_that_come_and_go_leave_no_descriptors_in_the_broker() ->
     for process in held:
         await process.end(0)
         process.close()
-    await broker.aclose()
 
 
 @pytest.mark.requirement("process.broker-killed")

@@ -72,11 +72,6 @@ def _environment(pid: int) -> bytes:
     return b""
 
 
-def is_a_child_unknown() -> bool:
-    """Whether a child shows no environment: it may be one that another program takes the place of at this moment."""
-    return any(_runs(pid) and not _environment(pid) for pid in _children()(os.getpid()))
-
-
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
     """Signal processes; those that are gone, or not ours to signal, are passed over."""
     for pid in pids:
@@ -87,6 +82,8 @@ def send_signals(pids: Iterable[int], *numbers: int) -> None:
 
 class Descendants:
     """All processes below this one, a sub-reaper, but for children that are spared with all that is below them."""
+
+    is_sure = True  # whether each child has shown whose it is in the last look
 
     def __init__(self, spared: Iterable[int] = ()) -> None:
         self._spared = spared
@@ -145,15 +142,23 @@ class Share(Descendants):
 
     def _is_own(self, pid: int) -> bool:
         with suppress(OSError):
-            return os.getsid(pid) == self._program or self._mark in _environment(pid).split(b"\0")
+            if os.getsid(pid) == self._program:
+                return True
+            environment = _environment(pid)
+            if not environment and _runs(pid):  # another program takes its place at this moment
+                self.is_sure = False
+            return self._mark in environment.split(b"\0")
         return False
 
     def is_left(self, has_children: bool) -> bool:
+        self.is_sure = True
         return has_children and bool(self.pids())
 
 
 class Group:
     """The group of a program, of which only the leader is known by its id."""
+
+    is_sure = True
 
     def __init__(self, leader: int) -> None:
         self._leader = leader

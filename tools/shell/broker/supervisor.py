@@ -295,11 +295,10 @@ class Supervisor:
         gone = [channel for channel in self._channels.values() if self._is_gone(channel)]
         # Who starts another one and ends while we look is seen as little as the other one. But it was our child.
         is_sure = not gone or not self._wait_for_children()
-        if gone and self._is_shared and not self._by_group:  # without the kernel's help /proc may not be there
-            is_sure = is_sure and not descendants.is_a_child_unknown()
         for channel in gone:
             # It may have been of another program, though, which may go on like that for ever.
-            if not is_sure and channel.unsure_looks < MOST_UNSURE_LOOKS:
+            is_known = is_sure and channel.followed is not None and channel.followed.is_sure
+            if not is_known and channel.unsure_looks < MOST_UNSURE_LOOKS:
                 channel.unsure_looks += 1
                 channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
             else:
