@@ -81,7 +81,8 @@ def _p99(taken: list[float]) -> float:
 async def _at_once(server: Listening) -> list[float]:
     """Milliseconds of each call of many clients with a session each, all at once."""
     with _clients(server, CLIENTS, modern=False) as clients:
-        taken = await asyncio.gather(*(_calls(client, CALLS_OF_EACH) for client in clients))
+        streams = [await _streams(client) for client in clients]
+        taken = await asyncio.gather(*(_timed_calls(CALLS_OF_EACH, *each) for each in streams))
     return [one for times in taken for one in times]
 
 
@@ -144,10 +145,6 @@ _Streams = tuple[KeptConnection, asyncio.StreamReader, asyncio.StreamWriter]
 
 async def _streams(client: KeptConnection) -> _Streams:
     return client, *await asyncio.open_connection(sock=client.socket)
-
-
-async def _calls(client: KeptConnection, count: int) -> list[float]:
-    return await _timed_calls(count, *await _streams(client))
 
 
 async def _timed_calls(

@@ -200,7 +200,7 @@ class App:
         # People's rules are saved in the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
         flow = Flow(self.registry, policy, saved_rules, self._audit if self._audit.is_read else None)
-        if replica.store.is_shared and replica.seal_keys:
+        if replica.shares_secrets:
             from server.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
 
             flow.shared_grants = SharedGrants(

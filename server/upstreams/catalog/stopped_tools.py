@@ -63,9 +63,9 @@ class StoppedMCPTool(DiscoveredMCPTool):
     """Stands for a tool that nobody has approved as it is now: a call of it asks for that, and reaches no server.
 
     Args:
-        approve: Writes the tool into the lock file as it was shown, in place of a call.
+        approve: Has the tool count as approved as it was shown, in place of a call.
         is_current: Whether this is still what keeps it from being called.
-        in_file: Whether approvals are written into the lock file; else that ends the others, see `shared_approvals`.
+        in_file: Whether approvals stand in the lock file; where they stand beside it, a change of the file ends them.
     """
 
     def __init__(

@@ -218,14 +218,20 @@ async def test_a_token_that_came_while_the_store_was_away_is_used_by_all_once_it
     assert len(scene.tabs) == 1
 
 
+def address_for_people(scene: Scene) -> int:
+    """Have the replicas lead people to pages at a port, which is returned, with a token for each of two clients."""
+    port = free_port()
+    scene.http |= {"publicUrl": f"http://127.0.0.1:{port}", "tokens": {name: {"env": name} for name in TOKENS}}
+    scene.variables |= TOKENS
+    return port
+
+
 @pytest.mark.requirement("login.replicas-links")
 async def test_a_call_that_is_answered_at_another_replica_goes_on_with_the_login_that_was_begun_at_the_first(
     scene: Scene, replicas: Replicas
 ) -> None:
-    port = free_port()
-    scene.http |= {"publicUrl": f"http://127.0.0.1:{port}", "tokens": {name: {"env": name} for name in TOKENS}}
+    port = address_for_people(scene)
     scene.store |= {"replica": "r1"}
-    scene.variables |= TOKENS
     await scene.log_in()  # with it tools are listed
     replicas.start("r1", port)
     replicas.start("r2")
@@ -267,9 +273,7 @@ async def test_a_call_that_is_answered_at_another_replica_goes_on_with_the_login
 async def test_calls_at_two_replicas_that_have_both_asked_go_on_with_the_one_login_that_was_made(
     scene: Scene, replicas: Replicas
 ) -> None:
-    port = free_port()
-    scene.http |= {"publicUrl": f"http://127.0.0.1:{port}", "tokens": {name: {"env": name} for name in TOKENS}}
-    scene.variables |= TOKENS
+    port = address_for_people(scene)
     await scene.log_in()  # with it tools are listed
     replicas.start("r1", port)
     replicas.start("r2")

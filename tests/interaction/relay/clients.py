@@ -268,6 +268,13 @@ def in_its_way(settings: Json) -> Json:
     return {**settings, "mcpServers": servers, "proxy": {"search": "on", **settings.get("proxy", {})}}
 
 
+def refusal_of(result: Json) -> str:
+    """What a call that was denied is told."""
+    assert result["isError"]
+    assert result["_meta"]["coretools-mcp/error"]["type"] == "execution_denied"
+    return result["content"][0]["text"]
+
+
 def said(result: Json) -> Any:
     """The text of a result, read as JSON where it is some."""
     text = result["content"][0]["text"]

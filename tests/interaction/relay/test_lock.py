@@ -14,7 +14,7 @@ from server.settings.files import LOCK_NAME
 from server.upstreams.lock_file import lock_text, parse_lock
 from tests.harness import HANDSHAKE, command_line, connected, write_config
 from tests.interaction.relay.changing import Person, change
-from tests.interaction.relay.clients import Json, listing, proxied
+from tests.interaction.relay.clients import Json, listing, proxied, refusal_of
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era_each_way
 from tests.interaction.relay.questions import FORM, suspended
@@ -34,12 +34,6 @@ async def locked(folder: Path, servers: Json) -> Path:
     return folder / LOCK_NAME
 
 
-def error_of(result: Json) -> str:
-    assert result["isError"]
-    assert result["_meta"]["coretools-mcp/error"]["type"] == "execution_denied"
-    return result["content"][0]["text"]
-
-
 @pytest.mark.requirement("lock.stops")
 @by_era_each_way
 async def test_a_changed_tool_is_listed_in_our_words_and_runs_after_the_person_has_approved_it(
@@ -57,7 +51,7 @@ async def test_a_changed_tool_is_listed_in_our_words_and_runs_after_the_person_h
         assert "The server up has changed this tool (description) since it was approved" in listed["description"]
         assert listed["inputSchema"] == {"type": "object", "properties": {}}
         before = path.read_bytes()
-        assert "refused" in error_of(await client.call("up__content", {"any": 1}))
+        assert "refused" in refusal_of(await client.call("up__content", {"any": 1}))
         assert EVIL in person.messages[0]
         assert path.read_bytes() == before
         person.decision = "approve"
@@ -96,7 +90,7 @@ async def test_no_dialog_of_a_client_approves_a_tool_and_the_refusal_says_how_a_
     settings = {**YOLO, "confirmation": {"whenUnavailable": "client"}}
     async with proxied(tmp_path, servers, "handshake", settings=settings, capabilities={}) as client:
         await change(client, "up", description=EVIL)
-        said = error_of(await client.call("up__content", {}))
+        said = refusal_of(await client.call("up__content", {}))
         assert "coretools-mcp lock --approve up__content" in said
         assert "coretools-mcp dashboard" in said
         assert EVIL not in said
@@ -111,7 +105,7 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
         await change(client, "up", description=f"{'Harmless. ' * 4_000}{EVIL}")
         refused = await client.call("up__content", {})
         assert refused["_meta"]["coretools-mcp/error"]["type"] == "execution_denied"
-        assert "coretools-mcp lock --approve up__content" in error_of(refused)
+        assert "coretools-mcp lock --approve up__content" in refusal_of(refused)
     assert (person.messages, path.read_bytes()) == ([], before)
 
 
@@ -216,7 +210,7 @@ async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entr
 
     async with proxied(tmp_path, servers, "handshake", settings=YOLO, answer=answer) as client:
         await change(client, "up", description=EVIL)
-        said = error_of(await client.call("up__content", {}))
+        said = refusal_of(await client.call("up__content", {}))
         assert "the server up has changed this tool since" in said
     assert path.read_bytes() == before
 
@@ -237,7 +231,7 @@ async def test_a_yes_to_a_call_counts_no_more_where_the_tool_was_stopped_meanwhi
 
     async with proxied(tmp_path, servers, "handshake", answer=answer) as client:
         before = await client.listed("tools")
-        assert f"it is not approved in {LOCK_NAME} any more" in error_of(await client.call("up__content", {}))
+        assert f"it is not approved in {LOCK_NAME} any more" in refusal_of(await client.call("up__content", {}))
 
 
 @pytest.mark.requirement("lock.person")
@@ -253,7 +247,7 @@ async def test_an_answer_to_an_earlier_round_approves_no_tool_that_has_changed_m
         answers = await client.answers_to(result)
         await change(client, "up", description=EVIL)
         again = await client.request("tools/call", {**params, **answers})
-        assert "Nothing was sent" in error_of(again)
+        assert "Nothing was sent" in refusal_of(again)
     assert path.read_bytes() == before
 
 

@@ -16,9 +16,9 @@ from server.upstreams.lock_file import lock_text, parse_lock
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.changing import Person
-from tests.interaction.relay.clients import Answer, Json, WireClient, client_on, http_transport, said
+from tests.interaction.relay.clients import Answer, Json, WireClient, client_on, http_transport, refusal_of, said
 from tests.interaction.relay.conftest import Entry
-from tests.interaction.relay.test_lock import YOLO, error_of
+from tests.interaction.relay.test_lock import YOLO
 from tests.interaction.relay.watching import listening
 from tests.interaction.replicas.scene import KEY, SERVING, Program, needs_redis
 from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
@@ -113,7 +113,7 @@ async def test_what_a_person_approves_at_one_replica_counts_at_the_other_whose_c
     ):
         assert await is_stopped(here)
         assert await is_stopped(there)
-        unasked = error_of(await there.call(TOOL, {}))
+        unasked = refusal_of(await there.call(TOOL, {}))
         assert "`coretools-mcp dashboard`" in unasked
         assert "--approve" not in unasked  # which writes the file, and so ends what is approved in the store
         await listening(there, tasks, {"toolsListChanged": True})
