@@ -16,9 +16,10 @@ from fnmatch import translate
 from tools.contract.errors import ToolError
 from tools.files import ignore_files
 from tools.files.ignore_files import HiddenBy, PresentNames, scope_of, shown_below
-from tools.files.opener import open_regular, real_path
+from tools.files.opener import real_path
 from tools.files.workspace import Location, Workspace, contains
 from tools.permissions.auto_run_files import FETCHED_FOLDERS, REPOSITORY, REPOSITORY_WITHOUT_CONTENTS, folded
+from tools.permissions.repositories import TrackedFiles, work_tree_above
 from tools.permissions.rules import Rule
 from tools.permissions.shell.command_analysis import Effect
 from tools.permissions.shell.expansion import with_home
@@ -104,15 +105,6 @@ def repository_stored_at(path: str) -> str | None:
     return (os.sep.join(parts[:place]) or os.sep) if is_store else None
 
 
-def work_tree_above(folder: str) -> str | None:
-    """The top of the work tree that an absolute folder is in, as git finds it; `None` if it is in none."""
-    while not os.path.lexists(os.path.join(folder, REPOSITORY)):
-        if (above := os.path.dirname(folder)) == folder:
-            return None
-        folder = above
-    return folder
-
-
 def _top_of_repository(folder: str) -> str:
     """The top of the work tree that a folder is in, links resolved; the folder itself if it is in none."""
     try:
@@ -125,9 +117,6 @@ MAX_ENTRIES = 10_000  # entries of a folder that are looked at for one question;
 LOOK_SECONDS = 1.0  # how long agent-ignore files are looked for below one folder; a shell command waits for it
 _ENTRIES_PER_LOOK = 500  # entries between two looks at the clock
 _SOME_FILE = "an agent-ignore file"  # what one is called where it is not known whether there is any
-MAX_INDEX_BYTES = 64 * 1024 * 1024
-_LINK_BYTES = 8 * 1024  # of a file that says where the repository is
-_LONGEST_TOLD = 0xFFF  # of a longer name the index does not tell how long it is
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -290,30 +279,3 @@ def first_taken(
     except (OSError, ToolError, ValueError):
         return folder, "it is not known what is in it"
     return None
-
-
-class TrackedFiles:
-    """What repositories track, by their indexes, each of which is read once."""
-
-    def __init__(self) -> None:
-        self._indexes: dict[str, bytes] = {}
-
-    def has(self, path: str) -> bool:
-        """Whether the index of the repository has a file; an index of a newer form counts as empty."""
-        top = work_tree_above(os.path.dirname(path))
-        if top is None:
-            return False
-        if top not in self._indexes:
-            own = os.path.join(top, REPOSITORY)
-            try:
-                # Of a worktree or a submodule it is elsewhere.
-                if os.path.isfile(own):
-                    with open_regular(own, through_links=True) as link:
-                        place = os.fsdecode(link.head(_LINK_BYTES)).removeprefix("gitdir: ").rstrip("\r\n")
-                    own = os.path.join(top, place)
-                with open_regular(os.path.join(own, "index"), through_links=True) as index:
-                    self._indexes[top] = index.head(MAX_INDEX_BYTES)
-            except (OSError, ValueError):
-                self._indexes[top] = b""
-        name = os.fsencode(os.path.relpath(path, top))
-        return min(len(name), _LONGEST_TOLD).to_bytes(2) + name + b"\0" in self._indexes[top]

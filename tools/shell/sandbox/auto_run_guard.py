@@ -29,8 +29,7 @@ from tools.files.opener import BLOCK_BYTES, open_link_free, open_regular, real_p
 from tools.files.workspace import contains, is_inside
 from tools.permissions import auto_run_files
 from tools.permissions.auto_run_files import REPOSITORY, folded
-from tools.permissions.command_paths import TrackedFiles
-from tools.permissions.shell.knowledge.git import settings_that_run
+from tools.permissions.repositories import TrackedFiles, settings_that_run
 from tools.shell.process import SandboxChanges
 
 DEPTH = 6  # folders below a root that are looked into

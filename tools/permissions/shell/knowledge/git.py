@@ -8,98 +8,21 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tools.contract.permission_subjects import Access
 from tools.permissions.auto_run_files import auto_run_names
+from tools.permissions.repositories import HARMLESS_SETTING
 from tools.permissions.shell.knowledge import program_files
 from tools.permissions.shell.knowledge.program_files import TOP_OF_REPOSITORY, F, R, Reach, Targets, W
 from tools.permissions.shell.syntax.parser import joined
 from tools.permissions.shell.syntax.words import GIT_WILD, Arguments, Word, literal, names, parse
-
-# A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`). One
-# with a value is harmless with that value.
-HARMLESS_SETTING = re.compile(
-    r"""
-    user\.(?:name|email|useconfigonly) | (?:author|committer)\.(?:name|email) | init\.defaultbranch | color\.\S+
-    | advice\.\w+ | column\.\w+ | versionsort\.suffix | http\.postbuffer
-    | protocol\.(?:version|(?:file|git|https?|ssh)\.allow)
-    | core\.(?:abbrev|autocrlf|bigfilethreshold|checkstat|commentchar|compression|eol|filemode|ignorecase
-        |logallrefupdates|longpaths|packedgitlimit|precomposeunicode|preloadindex|quotepath|safecrlf|symlinks
-        |trustctime|untrackedcache|warnambiguousrefs|whitespace)
-    | (?:add|am|apply|branch|checkout|clone|commit|fetch|gc|index|log|merge|pack|pull|push|rebase|rerere|stash|status
-        |switch|tag)\.
-      (?:abbrevcommit|auto|autosetupmerge|autosetuprebase|autosquash|autostash|autoupdate|conflictstyle|date|decorate
-        |defaultremotename|enabled|excludedecoration|ff|follow|followtags|guess|ignoreerrors|ignorewhitespace
-        |keepcr|mailmap|parallel|prune|prunetags|rebase|renamelimit|renames|relativepaths|short|showbranch|showpatch
-        |showroot|showstash|showstat|showuntrackedfiles|sort|stat|submodulesummary|threads|updaterefs|verbose|version
-        |whitespace|windowmemory|workers|writecommitgraph|commitgraph|autosetupremote|usebitmaps)
-    | push\.default
-    | diff\.(?:algorithm|colormoved|colormovedws|context|dirstat|ignoresubmodules|indentheuristic|interhunkcontext
-        |mnemonicprefix|noprefix|renamelimit|renames|relative|statgraphwidth|submodule|suppressblankempty
-        |wordregex|wserrorhighlight)
-    | grep\.(?:column|extendedregexp|fallbacktonoindex|fullname|linenumber|patterntype|threads)
-    | branch\.\S+\.(?:description|rebase)
-    | (?:core|sequence)\.editor=(?:true|:)
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
 
 
 def is_harmless_setting(setting: str) -> bool:
     """Whether a setting runs nothing, and leads git to no other file or host."""
     key = setting.partition("=")[0]
     return (HARMLESS_SETTING.fullmatch(key) or HARMLESS_SETTING.fullmatch(setting)) is not None
-
-
-# What `git init`, `clone`, `worktree`, `submodule`, `sparse-checkout`, `remote` and `push -u` write
-_MADE_BY_GIT = re.compile(
-    r"""
-    core\.(?:repositoryformatversion|bare|sharedrepository|sparsecheckout(?:cone)?) | index\.sparse
-    | extensions\.(?:objectformat|refstorage|worktreeconfig|partialclone)
-    | remote\.[^\n]+\.(?:url|pushurl|fetch|tagopt|promisor|partialclonefilter) | remote\.pushdefault
-    | branch\.[^\n]+\.(?:remote|merge|rebase|pushremote|vscode-merge-base|gh-merge-base)
-    | submodule\.[^\n]+\.(?:url|active) | submodule\.active | lfs\.repositoryformatversion
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\["\\])*)")?\s*\](.*)')
-_SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
-
-
-def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
-    """What in a file of settings may make git run something or work elsewhere, each with its section.
-
-    From what is not understood, all the rest of the file is one of them.
-
-    Args:
-        text: The file's content.
-        is_work_tree: Whether the repository that the file belongs to may name a folder as its work tree.
-    """
-    # Git ends a line at a line feed only, whatever else passes for an end.
-    if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
-        return [text]
-    running: list[str] = []
-    section: str | None = None
-    lines = text.split("\n")
-    for at, line in enumerate(lines):
-        rest = line.strip()
-        while found := _SECTION.fullmatch(rest):
-            section = found[1] if found[2] is None else f"{found[1]}.{found[2]}"
-            rest = found[3].strip()
-        if not rest or rest[0] in "#;":
-            continue
-        setting = _SETTING.fullmatch(rest)
-        if section is None or setting is None or rest.endswith("\\"):
-            return [*running, "\n".join(lines[at:])]
-        key, value = f"{section}.{setting[1]}", setting[2] or ""
-        is_known = HARMLESS_SETTING.fullmatch(key) or _MADE_BY_GIT.fullmatch(key)
-        if key.lower() == "core.worktree":
-            is_known = is_work_tree(value)
-        # An address may begin with the name of a program.
-        if not is_known or re.match(r"\s*[\w-]*::", value.replace('"', "")):
-            running.append(f"{key}={value}")
-    return running
 
 
 _GLOBAL_FLAGS = names("--no-pager -P --no-optional-locks --literal-pathspecs --no-replace-objects")

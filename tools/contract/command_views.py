@@ -1,0 +1,81 @@
+"""What a command will be able to see and to change: the view of the machine that its verdict decided on.
+
+Words decide which rule a command is under; the view holds whatever the words turn out to mean. The policy makes a view,
+a question shows it, an answer is bound to it, and what runs the command makes exactly this view or refuses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Engine(StrEnum):
+    """What holds a command in its view."""
+
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock"  # for the reading view alone
+    NONE = "none"
+
+
+class ViewKind(StrEnum):
+    READING = "reading"  # nothing but `/tmp` can be written, and nothing outside the workspace and the system is seen
+    WORKING = "working"  # the workspace can be written
+    OPEN = "open"  # everything this server's user may: the command runs without a sandbox
+
+
+class Network(StrEnum):
+    """What a command can connect to."""
+
+    OWN_LOOPBACK = "own loopback"  # itself alone
+    SESSION_LOOPBACK = "session loopback"  # what other commands of the session listen on
+    HOST = "host"  # all that this machine reaches
+
+
+@dataclass(frozen=True, slots=True)
+class FileRestrictions:
+    """What rules about files keep from a command, as the disk is now. All paths are real and absolute."""
+
+    masked: tuple[str, ...] = ()  # files and folders that cannot be opened
+    read_only: tuple[str, ...] = ()  # files and folders that stay as they are
+    # Folders on the way to those of these that a rule gives by path: a rename of one would take the mount away
+    pinned: tuple[str, ...] = ()
+    # Whether a file that was not there before the command has to be moved out of the workspace afterwards, by its path
+    takes_out: Callable[[str], bool] | None = field(default=None, compare=False, repr=False)
+
+
+NO_RESTRICTIONS = FileRestrictions()
+
+
+def no_restrictions() -> FileRestrictions:
+    return NO_RESTRICTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class CommandView:
+    """The view in which a command may run."""
+
+    engine: Engine
+    kind: ViewKind
+    network: Network
+    seen: tuple[str, ...] = ()  # real paths outside the view, and hidden files, that the question named: can be read
+    writable: tuple[
+        str, ...
+    ] = ()  # real paths outside the workspace, and auto-run files, that it named: can be written
+    is_git: bool = False  # whether nothing but git changes anything: the repository's own files are writable to it
+    is_asked: bool = False  # whether somebody was asked about this very command
+    is_plan: bool = False  # whether it runs in plan mode, which has a `/tmp` of its own
+    # Looks at what rules about files keep from it, now. Blocking. A `ToolError` where that cannot be kept from it.
+    look: Callable[[], FileRestrictions] = field(default=no_restrictions, compare=False, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Binds an answer to this view, but for what `look` finds."""
+        parts = (self.engine, self.kind, self.network, self.seen, self.writable, self.is_git, self.is_plan)
+        return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+UNCONFINED = CommandView(Engine.NONE, ViewKind.OPEN, Network.HOST)
+"""Of a command that nothing holds."""

@@ -1,0 +1,125 @@
+"""What of a git repository matters to permissions: settings that make git run something, and what git tracks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+from tools.files.opener import open_regular
+from tools.permissions.auto_run_files import REPOSITORY
+
+MAX_INDEX_BYTES = 64 * 1024 * 1024
+_LINK_BYTES = 8 * 1024  # of a file that says where the repository is
+_LONGEST_TOLD = 0xFFF  # of a longer name the index does not tell how long it is
+# A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`). One
+# with a value is harmless with that value.
+HARMLESS_SETTING = re.compile(
+    r"""
+    user\.(?:name|email|useconfigonly) | (?:author|committer)\.(?:name|email) | init\.defaultbranch | color\.\S+
+    | advice\.\w+ | column\.\w+ | versionsort\.suffix | http\.postbuffer
+    | protocol\.(?:version|(?:file|git|https?|ssh)\.allow)
+    | core\.(?:abbrev|autocrlf|bigfilethreshold|checkstat|commentchar|compression|eol|filemode|ignorecase
+        |logallrefupdates|longpaths|packedgitlimit|precomposeunicode|preloadindex|quotepath|safecrlf|symlinks
+        |trustctime|untrackedcache|warnambiguousrefs|whitespace)
+    | (?:add|am|apply|branch|checkout|clone|commit|fetch|gc|index|log|merge|pack|pull|push|rebase|rerere|stash|status
+        |switch|tag)\.
+      (?:abbrevcommit|auto|autosetupmerge|autosetuprebase|autosquash|autostash|autoupdate|conflictstyle|date|decorate
+        |defaultremotename|enabled|excludedecoration|ff|follow|followtags|guess|ignoreerrors|ignorewhitespace
+        |keepcr|mailmap|parallel|prune|prunetags|rebase|renamelimit|renames|relativepaths|short|showbranch|showpatch
+        |showroot|showstash|showstat|showuntrackedfiles|sort|stat|submodulesummary|threads|updaterefs|verbose|version
+        |whitespace|windowmemory|workers|writecommitgraph|commitgraph|autosetupremote|usebitmaps)
+    | push\.default
+    | diff\.(?:algorithm|colormoved|colormovedws|context|dirstat|ignoresubmodules|indentheuristic|interhunkcontext
+        |mnemonicprefix|noprefix|renamelimit|renames|relative|statgraphwidth|submodule|suppressblankempty
+        |wordregex|wserrorhighlight)
+    | grep\.(?:column|extendedregexp|fallbacktonoindex|fullname|linenumber|patterntype|threads)
+    | branch\.\S+\.(?:description|rebase)
+    | (?:core|sequence)\.editor=(?:true|:)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# What `git init`, `clone`, `worktree`, `submodule`, `sparse-checkout`, `remote` and `push -u` write
+_MADE_BY_GIT = re.compile(
+    r"""
+    core\.(?:repositoryformatversion|bare|sharedrepository|sparsecheckout(?:cone)?) | index\.sparse
+    | extensions\.(?:objectformat|refstorage|worktreeconfig|partialclone)
+    | remote\.[^\n]+\.(?:url|pushurl|fetch|tagopt|promisor|partialclonefilter) | remote\.pushdefault
+    | branch\.[^\n]+\.(?:remote|merge|rebase|pushremote|vscode-merge-base|gh-merge-base)
+    | submodule\.[^\n]+\.(?:url|active) | submodule\.active | lfs\.repositoryformatversion
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\["\\])*)")?\s*\](.*)')
+_SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
+
+
+def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
+    """What in a file of settings may make git run something or work elsewhere, each with its section.
+
+    From what is not understood, all the rest of the file is one of them.
+
+    Args:
+        text: The file's content.
+        is_work_tree: Whether the repository that the file belongs to may name a folder as its work tree.
+    """
+    # Git ends a line at a line feed only, whatever else passes for an end.
+    if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
+        return [text]
+    running: list[str] = []
+    section: str | None = None
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        rest = line.strip()
+        while found := _SECTION.fullmatch(rest):
+            section = found[1] if found[2] is None else f"{found[1]}.{found[2]}"
+            rest = found[3].strip()
+        if not rest or rest[0] in "#;":
+            continue
+        setting = _SETTING.fullmatch(rest)
+        if section is None or setting is None or rest.endswith("\\"):
+            return [*running, "\n".join(lines[at:])]
+        key, value = f"{section}.{setting[1]}", setting[2] or ""
+        is_known = HARMLESS_SETTING.fullmatch(key) or _MADE_BY_GIT.fullmatch(key)
+        if key.lower() == "core.worktree":
+            is_known = is_work_tree(value)
+        # An address may begin with the name of a program.
+        if not is_known or re.match(r"\s*[\w-]*::", value.replace('"', "")):
+            running.append(f"{key}={value}")
+    return running
+
+
+def work_tree_above(folder: str) -> str | None:
+    """The top of the work tree that an absolute folder is in, as git finds it; `None` if it is in none."""
+    while not os.path.lexists(os.path.join(folder, REPOSITORY)):
+        if (above := os.path.dirname(folder)) == folder:
+            return None
+        folder = above
+    return folder
+
+
+class TrackedFiles:
+    """What repositories track, by their indexes, each of which is read once."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, bytes] = {}
+
+    def has(self, path: str) -> bool:
+        """Whether the index of the repository has a file; an index of a newer form counts as empty."""
+        top = work_tree_above(os.path.dirname(path))
+        if top is None:
+            return False
+        if top not in self._indexes:
+            own = os.path.join(top, REPOSITORY)
+            try:
+                # Of a worktree or a submodule it is elsewhere.
+                if os.path.isfile(own):
+                    with open_regular(own, through_links=True) as link:
+                        place = os.fsdecode(link.head(_LINK_BYTES)).removeprefix("gitdir: ").rstrip("\r\n")
+                    own = os.path.join(top, place)
+                with open_regular(os.path.join(own, "index"), through_links=True) as index:
+                    self._indexes[top] = index.head(MAX_INDEX_BYTES)
+            except (OSError, ValueError):
+                self._indexes[top] = b""
+        name = os.fsencode(os.path.relpath(path, top))
+        return min(len(name), _LONGEST_TOLD).to_bytes(2) + name + b"\0" in self._indexes[top]
