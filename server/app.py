@@ -157,6 +157,7 @@ class App:
             settings.approval_mode,
             settings.http.session_idle / 1000,
             self.commands.output_folder,
+            self.commands.scratch,
             on_new=self.start_upstreams,
             on_forget=self._forget,
             replica=replica.name if replica.store.is_shared else "",
@@ -211,7 +212,9 @@ class App:
         contexts = clients.Contexts(
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
-            services=Services(self.commands.runner, self.commands.consented, self._journal.open),
+            services=Services(
+                self.commands.runner, self.commands.consented, self._journal.open, self.commands.folders.forget_plan
+            ),
             media=settings.media,
         )
         self.search = ToolSearch(settings.proxy.search, self.registry, policy, self.pool)

@@ -161,6 +161,7 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         "arguments": arguments,
         "verdict": permission.verdict.value,
         "reason": redact(permission.reason[:MAX_REASON_CHARS]),
+        **({"view": dict(permission.view.facts)} if permission.view is not None else {}),
     }
     if principal := principal_in(entry.client):
         record["principal"] = visible_line(principal)

@@ -27,6 +27,7 @@ from server.workspaces import RootsState, WorkspacePolicy, ask_roots
 from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
+from tools.files.workspace import Scratch
 from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.shell.jobs import JobTable
 
@@ -53,6 +54,7 @@ class Client:
     name: str = ""  # and version, as it says; empty where it does not
     version: str = ""  # of the protocol, in its first request
     readable: tuple[str, ...] = ()  # folders whose files it may read beside its workspace
+    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp`, and that of plan mode; or why it has none
     folders: RootsState = field(default_factory=RootsState)  # that it works in
     # How it is notified outside of its requests, in eras that have connections.
     sessions: dict[Connection, ServerSession] = field(default_factory=dict[Connection, ServerSession])
@@ -79,6 +81,7 @@ class ClientTable:
     approval_mode: ApprovalMode
     idle_seconds: float
     readable: Callable[[str], tuple[str, ...]]  # folders whose files a client may read besides, by its key
+    scratch: Callable[[str], tuple[Scratch | str, Scratch | str]]  # its `/tmp`, and that of plan mode, by its key
     on_new: Callable[[RequestContext], None]  # called with the first request of a client
     on_forget: Callable[[ClientState], None]
     replica: str = ""  # the name of this process, where others serve the same clients
@@ -91,13 +94,13 @@ class ClientTable:
         if client is None:
             self.on_new(ctx)
         if key is None:
-            return Client(ClientState("", self.approval_mode))
+            return Client(ClientState("", self.approval_mode), scratch=self.scratch(""))
         if client is None:
             self._forget_silent()
             if key != STDIO_KEY:
                 self._look_later(self.idle_seconds)
             state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica))
-            client = Client(state, client_name(ctx), ctx.protocol_version, self.readable(key))
+            client = Client(state, client_name(ctx), ctx.protocol_version, self.readable(key), self.scratch(key))
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
                 # From its first request on: it may never say that it is initialized.
@@ -186,8 +189,9 @@ class Contexts:
         roots, rights = client.folders.roots, rights_of(ctx)
         if roots is None and self.workspaces.asks_for_roots:
             roots = await ask_roots(client.folders, ctx, related=True)
+        plans = client.state.approval_mode is ApprovalMode.PLAN
         return ToolContext(
-            workspace=self.workspaces.workspace(roots, client.readable, rights),
+            workspace=self.workspaces.workspace(roots, client.readable, rights, client.scratch[plans]),
             limits=self.limits,
             client=client.state,
             services=self.services,

@@ -30,8 +30,8 @@ _ASKED: Mapping[ApprovalMode, str] = {
 }
 _REFUSED = "A refused call had no effect and should not be repeated unchanged."
 _CONFINED = (
-    "change nothing outside the workspace but their own /tmp, which lasts as long as this session, and do not see "
-    "secrets."
+    "change nothing outside the workspace but /tmp (this session's own, also for file tools), see no secrets, and have "
+    "no network unless the user gives it: what reads runs unasked, and needs asks for more."
 )
 
 

@@ -150,5 +150,7 @@ class Oversight:
     async def judge(self, call: FunctionCall) -> Judgement:
         """What would be decided on a call of a client over stdio that names no roots. Nothing is run."""
         state = ClientState(STDIO_KEY, self.clients.approval_mode)
-        context = ToolContext(self.contexts.workspaces.workspace(ClientRoots()), self.contexts.limits, state)
+        scratch = self.clients.scratch(STDIO_KEY)[state.approval_mode is ApprovalMode.PLAN]
+        workspace = self.contexts.workspaces.workspace(ClientRoots(), scratch=scratch)
+        context = ToolContext(workspace, self.contexts.limits, state, self.contexts.services)
         return await self.flow.judge(self.live.registry.get_tool(call.name), call.arguments, context)

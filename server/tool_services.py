@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -21,6 +22,7 @@ from server.settings.section import dotted
 from server.settings.tool_models import WebSettings
 from server.settings.trust import trust_file
 from tools.call.registry import ToolRegistry
+from tools.files.workspace import SCRATCH_NAME, Scratch
 from tools.memory.memory_files import is_memory_name
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.policy import PermissionPolicy
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from tools.builtin.discovered_tools import Discovery
     from tools.files.change.journal import Journal
     from tools.shell.brokered_starter import BrokeredStarter
+    from tools.shell.loopback import SessionLoopbacks
     from tools.shell.runner import CommandRunner, ProgramRunner, StartQueue
     from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
     from tools.web.page_fetcher import PageFetcher
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}  # options that replace lists of rules
+_NO_SESSION = "This client has no session, so each of its commands has a /tmp of its own, and tools have none."
 CLOSE_SECONDS = 5.0  # how long the end of the server waits for commands to end; the broker ends what is left
 
 
@@ -145,7 +149,8 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
     rules = replace(rules, profile=report.settings.tools.profile)
-    policy = PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report))
+    is_sandboxed = report.settings.permissions.sandboxed_commands == "allow"
+    policy = PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report), is_sandboxed)
     for rights in rules_of_principals(report.settings):
         warnings += policy.read_rules_of(rights)[1]
     for warning in warnings:
@@ -179,6 +184,12 @@ class Commands:
         return BrokeredStarter()
 
     @cached_property
+    def _loopbacks(self) -> SessionLoopbacks:
+        from tools.shell.loopback import SessionLoopbacks  # noqa: PLC0415 - with the first command
+
+        return SessionLoopbacks(self._starter)
+
+    @cached_property
     def _queue(self) -> StartQueue:
         from tools.shell.runner import StartQueue  # noqa: PLC0415 - with the first program
 
@@ -188,8 +199,8 @@ class Commands:
         """The sandbox that commands get, as the settings were at the start."""
         if self._confinement is not None:
             return self._confinement
-        from tools.shell.process import NetworkAccess  # noqa: PLC0415 - with the first command
-        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415
+        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - for commands
+        from tools.shell.sandbox.landlock import LandlockConfinement  # noqa: PLC0415
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
 
         report, shell = self._report, self._report.settings.shell
@@ -198,14 +209,25 @@ class Commands:
                 os.makedirs(report.state_folder, 0o700, exist_ok=True)
         site = Site(
             report.home,
-            hidden=(*filter(None, (report.own_folder, report.state_folder)), *runtime_folders(os.environ)),
+            hidden=(
+                *filter(None, (report.own_folder, report.state_folder)),
+                *runtime_folders(os.environ),
+                self.folders.path,
+            ),
             read_only=tuple(real_path(path) for path in (*report.files, *([report.lock.path] if report.lock else ()))),
             readable=shell.readable,
             writable=shell.writable,
         )
-        mode, network = SandboxMode(shell.sandbox), NetworkAccess(shell.network)
         path = os.environ.get("PATH", os.defpath)
-        self._confinement = BubblewrapConfinement(mode, network, site, path, consented=self.consented)
+        self._confinement = BubblewrapConfinement(
+            SandboxMode(shell.sandbox),
+            site,
+            path,
+            consented=self.consented,
+            folders=self.folders,
+            loopbacks=self._loopbacks,
+            landlock=LandlockConfinement(self._starter),
+        )
         return self._confinement
 
     async def are_confined(self, roots: Sequence[str]) -> bool:
@@ -225,6 +247,7 @@ class Commands:
             timeout_seconds=shell.timeout / 1000,
             silence_seconds=shell.silence_timeout / 1000,
             max_concurrent=shell.max_concurrent,
+            has_network=shell.network == "host",
         )
         self._runner = CommandRunner(self._starter, self.confinement(), options, self.folders, self._queue)
         return self._runner
@@ -239,9 +262,22 @@ class Commands:
         folder = self.folders.path_of(client_key)
         return (folder,) if folder is not None else ()
 
+    def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
+        """The folder that is `/tmp` to a client's commands, so to its tools, and that of plan mode; or why not."""
+
+        def of(path: str | None) -> Scratch | str:
+            return _NO_SESSION if path is None else Scratch(path, partial(self.folders.make_scratch, path))
+
+        if sys.platform != "linux" or self._shell.sandbox == "off" or os.path.realpath(SCRATCH_NAME) != SCRATCH_NAME:
+            return "", ""  # commands see that of the machine
+        own, plans = (self.folders.scratch_of(client_key, is_plan=is_plan) for is_plan in (False, True))
+        return of(own), of(plans)
+
     async def forget(self, client_key: str, jobs: JobTable | None) -> None:
         if jobs is not None:
             await jobs.aclose()
+        if "_loopbacks" in self.__dict__:
+            self._loopbacks.forget(client_key)
         self.folders.forget(client_key)
 
     async def aclose(self, tables: Iterable[JobTable]) -> None:
@@ -251,6 +287,8 @@ class Commands:
                 async with anyio.create_task_group() as group:
                     for jobs in tables:
                         group.start_soon(jobs.aclose)
+            if "_loopbacks" in self.__dict__:
+                self._loopbacks.close()
             if "_starter" in self.__dict__:
                 await self._starter.aclose()
             with anyio.move_on_after(CLOSE_SECONDS):

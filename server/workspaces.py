@@ -25,7 +25,7 @@ from server.settings.files import real_path
 from server.settings.models import WorkspaceSettings
 from tools.contract.errors import ExhaustedError
 from tools.contract.threads import THREADS
-from tools.files.workspace import Forbidden, Workspace, contains
+from tools.files.workspace import Forbidden, Scratch, Workspace, contains
 from tools.permissions.rights import ALL_RIGHTS, Rights
 
 logger = logging.getLogger(__name__)
@@ -74,13 +74,17 @@ class WorkspacePolicy:
         self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
         self.asks_for_roots = self._intersect or not self._operator_roots
         # Each is made when a call first needs it.
-        self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights], Workspace] = {}
+        self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights, Scratch | str], Workspace] = {}
 
     def workspace(
-        self, client_roots: ClientRoots | None, readable: tuple[str, ...] = (), rights: Rights = ALL_RIGHTS
+        self,
+        client_roots: ClientRoots | None,
+        readable: tuple[str, ...] = (),
+        rights: Rights = ALL_RIGHTS,
+        scratch: Scratch | str = "",
     ) -> Workspace:
         """The workspace for a client; its roots are `None` if it has some and has not told them."""
-        key = (client_roots, readable, rights)
+        key = (client_roots, readable, rights, scratch)
         if key not in self.built:
             if len(self.built) >= MAX_KEPT_WORKSPACES:
                 self.built.clear()
@@ -93,6 +97,7 @@ class WorkspacePolicy:
                 readable=readable,
                 forbidden=self._hidden(folders, rights),
                 private=self._private,
+                scratch=scratch,
             )
         return self.built[key]
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from tests.waiting import CEILING
+from tools.contract.command_views import UNHELD, CommandSite
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process import ConfinedCommand, ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
 
@@ -29,6 +30,11 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no
 
 class Plain:
     """No sandbox: every command runs as it is."""
+
+    def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
+        """Tell that there is none."""
+        del workspace_roots, search_path
+        return UNHELD
 
     async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str], *terms: object) -> ConfinedCommand:
         """Leave the command as it is."""

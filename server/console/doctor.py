@@ -208,15 +208,19 @@ async def check_sandbox(app: App, found: Findings) -> None:
     if shell.sandbox == "off":
         found.absent("sandbox", "switched off by shell.sandbox")
         return
-    status = await app.commands.confinement().status(report.settings.workspace.roots)
+    confinement = app.commands.confinement()
+    status = await confinement.status(report.settings.workspace.roots)
     is_linux = sys.platform == "linux"
     remedy = "apt install bubblewrap; in a container, allow user namespaces" if is_linux else ""
     if status.failure is None:
-        found.ok("sandbox", f"{status.program} works: commands run confined")
+        found.ok("sandbox", f"{status.program} works: commands run in the reading and the working view")
+    elif not await confinement.landlock_failure():
+        rest = "no other one runs" if shell.sandbox == "required" else "others are asked about, and run unconfined"
+        found.absent("sandbox", f"{status.failure}; Landlock holds commands that only read, {rest}", remedy)
     elif shell.sandbox == "required":
         found.broken("sandbox", f"{status.failure}; no command runs", remedy)
     else:
-        found.absent("sandbox", f"{status.failure}; commands run unconfined", remedy)
+        found.absent("sandbox", f"{status.failure}; commands run unconfined, all but a few are asked about", remedy)
 
 
 async def check_git(app: App, found: Findings) -> None:

@@ -80,6 +80,7 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
         whole = {
             "verdict": permission.verdict.value,
             "reason": permission.reason,
+            "view": dict(permission.view.facts) if permission.view is not None else None,
             "parts": [
                 {"part": part.source, "verdict": part.verdict.value, "reason": part.reason} for part in permission.parts
             ],
@@ -104,6 +105,11 @@ def _as_text(judged: Judgement) -> str:
         lines.append("")
         for source, part in zip(shown, permission.parts, strict=True):
             lines.append(f"  {part.verdict:<5}  {source:<{width}}  {visible_line(part.reason)}")
+    if permission.view is not None:
+        lines.append("")
+        for name, value in permission.view.facts.items():
+            told = value if isinstance(value, str) else ", ".join(value)
+            lines.append(f"  {name + ':':<9}{visible_line(told)}")
     if judged.choices:
         width = max(len(choice.decision) for choice in judged.choices)
         lines += ["", "The answers offered, and the rules that they would add:"]

@@ -177,7 +177,7 @@ def jobs(oversight: Oversight) -> dict[str, Any]:
                 "started": _clock(time.time() - time.monotonic() + job.running.started_at),
                 "lasted": f"; it ran for {job.seconds:,.0f} s" if job.ended is not None else "",
                 "command": job.request.command,
-                "folder": job.request.folder,
+                "folder": job.request.folder_name or job.request.folder,
                 "output": newest_text(job.running.output),
             }
             for name, table in tables

@@ -212,6 +212,14 @@ class PermissionSettings(Section):
     """Calls that never run."""
 
 
+class ClientPermissionSettings(PermissionSettings):
+    """`permissions`: rules in the form `Name` or `Name(specifier)`, and what needs none."""
+
+    sandboxed_commands: Literal["ask", "allow"] = "ask"
+    """Whether a shell command that changes files is asked about where the sandbox holds it to the workspace and gives \
+it no network; what needs more is asked about in either case. A workspace's settings cannot set it."""
+
+
 class ConfirmationSettings(Section):
     when_unavailable: Literal["client", "page", "deny"] | None = None
     """Who decides for a client that cannot be asked: its own approval dialog, the person at the page that \
@@ -418,7 +426,7 @@ class Settings(Section):
     ] = ApprovalMode.DEFAULT
     """How much may happen without a question: plan changes nothing, auto-edit edits files, fetches and searches the \
 web unasked."""
-    permissions: PermissionSettings = Field(default_factory=PermissionSettings.model_construct)
+    permissions: ClientPermissionSettings = Field(default_factory=ClientPermissionSettings.model_construct)
     """Rules for single calls."""
     confirmation: ConfirmationSettings = Field(default_factory=ConfirmationSettings.model_construct)
     """How a person is asked."""

@@ -321,7 +321,7 @@ def test_explain_tells_what_would_be_decided_part_by_part_and_runs_nothing(root:
 @pytest.mark.parametrize(
     ("call", "more", "answers"),
     [
-        (["Bash(git push origin main)"], [], {"always": ["Bash(git push *)"]}),
+        (["Bash(git push origin main)"], [], {"always": ["Bash(git push *)"], "always_sandboxed": ["Sandboxed"]}),
         (["Edit(a.txt)"], [], {"always": ["Edit(/ROOT)"]}),
         (["demo__echo", "text=x"], [], {"always": ["demo__echo"], "always_server": ["demo__*"]}),
         (["exit_plan_mode", "plan=x"], ["--approval-mode", "plan"], {"always": []}),

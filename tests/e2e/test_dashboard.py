@@ -821,7 +821,8 @@ async def test_a_command_in_the_sandbox_may_reach_the_port_and_gets_nothing_ther
         )
         (root / "probe.py").write_text(program)
         told = await client.call_tool(
-            "run_shell_command", {"command": "python3 probe.py; coretools-mcp dashboard; ls /run"}
+            "run_shell_command",
+            {"command": "python3 probe.py; coretools-mcp dashboard; ls /run", "needs": "network"},
         )
         said = text_of(told)
         if "bubblewrap" in said and "/tools" not in said:

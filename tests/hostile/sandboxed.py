@@ -1,10 +1,10 @@
 """Runs commands in the real sandbox, for tests: in this process, or as a program that gives up root's rights before.
 
-python sandboxed.py ROOT HOME NETWORK COMMAND [ROOT]...
+python sandboxed.py ROOT HOME VIEW COMMAND [ROOT]...
 
 prints one JSON object. With the variable KEEP_RIGHTS it stays who it is; the shell command in MEANWHILE runs between
-the look at the workspace and the mounts. The interpreter and the checkout may lie where a user without rights may not
-look, so everything is imported before.
+the look at the workspace and the mounts; MASKED and READ_ONLY are what rules keep from it, with colons between. The
+interpreter and the checkout may lie where a user without rights may not look, so everything is imported before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import thread
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -28,13 +28,15 @@ if __name__ == "__main__":
 import anyio
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
+from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.errors import ToolError
-from tools.contract.permission_subjects import NO_WAIVER, Waiver
-from tools.shell.process import NetworkAccess, ProcessSpec, SandboxChanges, command_environment
+from tools.shell.process import ProcessSpec, SandboxChanges, command_environment
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.visible_file_system import PreparedView, Site
 
 NOBODY = 65534
+WORKING = CommandView(Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK)
+READING = CommandView(Engine.BUBBLEWRAP, ViewKind.READING, Network.OWN_LOOPBACK)
 KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ
 USED_LATER = (_asyncio, ctypes, resource, thread)
 
@@ -111,32 +113,35 @@ async def run(
     environment: Mapping[str, str] | None = None,
     before_mounts: Callable[[], None] = lambda: None,
     *,
-    waiver: Waiver = NO_WAIVER,
+    view: CommandView = WORKING,
     private_folder: Callable[[], str] | None = None,
+    folder: str | None = None,
 ) -> Ran:
     """Run a shell command in the sandbox, to its end."""
     base = command_environment({}, os.environ) if environment is None else environment
-    spec = ProcessSpec(("/bin/bash", "-c", command), roots[0], base)
-    confined = await confinement.confine(spec, roots, waiver, private_folder)
+    spec = ProcessSpec(("/bin/bash", "-c", command), folder or roots[0], base)
+    confined = await confinement.confine(spec, roots, view, private_folder)
     assert isinstance(confined, SandboxedCommand)
-    assert confined.sandbox == "bwrap"
+    assert confined.engine is Engine.BUBBLEWRAP
     code, output = await run_confined(confined, before_mounts=before_mounts)
     return Ran(code, output, await confined.release())
 
 
 async def main() -> None:
-    root, home, network, command, *others = sys.argv[1:]
+    root, home, kind, command, *others = sys.argv[1:]
     meanwhile = os.environ.get("MEANWHILE", "true")
     # Root itself needs a control group for the stricter mode.
     mode = SandboxMode.AUTO if KEEPS_RIGHTS else SandboxMode.REQUIRED
-    confinement = BubblewrapConfinement(mode, NetworkAccess(network), Site(home=home))
+    confinement = BubblewrapConfinement(mode, Site(home=home))
+    masked, read_only = (tuple(filter(None, os.environ.get(n, "").split(":"))) for n in ("MASKED", "READ_ONLY"))
+    view = replace(WORKING, kind=ViewKind(kind), look=lambda: FileRestrictions(masked, read_only))
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
 
     def change() -> None:
         subprocess.run(["/bin/bash", "-ec", meanwhile], check=True)
 
     try:
-        ended = asdict(await run(confinement, command, [root, *others], environment, change))
+        ended = asdict(await run(confinement, command, [root, *others], environment, change, view=view))
     except ToolError as error:
         ended = {"refused": error.message}
     print(json.dumps(ended))  # noqa: T201 - read by the test

@@ -16,8 +16,6 @@ from mcp.shared.exceptions import MCPError
 from server.file_uris import FILE_TEMPLATE
 from tests.harness import HANDSHAKE, in_memory, write_config
 from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refused, readers_of
-from tests.unit.permissions.test_policy import flow_with, of_command
-from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.walk import Everything, Filters, Walk
@@ -30,10 +28,7 @@ from tools.files.ignore_files import (
     is_hidden_target,
     scope_of,
 )
-from tools.files.workspace import Location, Workspace
-from tools.permissions import command_paths
-from tools.permissions.command_paths import agent_ignore_file_below
-from tools.permissions.verdict import Verdict
+from tools.files.workspace import Workspace
 
 
 def make(root: Path, *paths: str, content: str = MARKER) -> None:
@@ -45,11 +40,6 @@ def make(root: Path, *paths: str, content: str = MARKER) -> None:
 def hidden_by(root: Path, path: str) -> str | None:
     workspace = Workspace([str(root)])
     return agent_ignore_file(workspace, workspace.locate(path))
-
-
-def below(root: Path, folder: str = ".", *others: Path) -> str | None:
-    workspace = Workspace([str(root), *map(str, others)])
-    return agent_ignore_file_below(workspace, workspace.locate(folder))
 
 
 def walked(root: Path, *, git: bool = True) -> tuple[set[str], Walk]:
@@ -253,7 +243,6 @@ def test_a_file_that_cannot_be_understood_hides_all_of_its_folder_and_nothing_el
     with pytest.raises(ToolError, match="not known what it hides"):
         scope_of(workspace, workspace.locate(f"{level}/beneath"), git=True, agent=True)
     assert is_hidden_target(workspace, workspace.locate(f"{level}/a.txt"), agent=True)
-    assert below(root) is not None
 
 
 @pytest.mark.anyio
@@ -313,72 +302,3 @@ def test_where_a_name_would_be_too_long_to_look_for_nothing_is_read(root: Path) 
     os.close(descriptor)
     with pytest.raises(ToolError, match="not known what it hides"):
         hidden_by(root, f"{path}/a")
-
-
-@pytest.mark.requirement("ignore.beneath")
-@pytest.mark.parametrize("name", AGENT_IGNORE_FILES)
-@pytest.mark.parametrize("level", ["sub", "sub/deep", "sub/deep/a/b"])
-def test_of_a_folder_it_is_known_whether_a_file_above_or_beneath_may_hide_something_in_it(
-    name: str, level: str, root: Path
-) -> None:
-    make(root, "sub/deep/a/b/c/x.txt", "other/x.txt", ".git/hooks/.qwenignore")
-    assert below(root) is None
-    (root / level / name).write_text("")
-    (root / "other" / name).write_text("# nothing\n\n")
-    assert below(root) is None, "a file without rules hides nothing"
-    (root / level / name).write_text("x.txt\n")
-    for folder in (".", "sub", level, f"{level}/../{os.path.basename(level)}", "sub/deep/a/b/c"):
-        assert below(root, folder) == f"{level}/{name}", folder
-    assert below(root, "other") is None
-    assert agent_ignore_file_below(Workspace([str(root)], respect_agent_ignore=False), location(root)) is None
-
-
-def location(root: Path) -> Location:
-    return Workspace([str(root)]).locate(".")
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("rules.hidden_reads")
-@pytest.mark.parametrize("level", ["sub", "sub/deep"])
-async def test_no_rule_lets_a_command_read_what_a_file_in_a_folder_hides(
-    level: str, root: Path, context: ToolContext
-) -> None:
-    make(root, f"{level}/.env", f"{level}/open", "other/.env")
-    make(root, f"{level}/.coretoolsignore", content=".env")
-    flow = flow_with(permissions_allow=["Read", "Bash(cat *)", "Bash(grep *)"])
-    for command in (
-        f"cat {level}/.env",
-        f"cd {level} && cat .env",
-        "grep -r x .",
-        "grep -r x sub",
-        f"grep -r x {level}",
-    ):
-        assert (await of_command(flow, context, command)).verdict is Verdict.ASK, command
-    for command in (f"cat {level}/open", "cat other/.env", "grep -r x other", f"ls -la {level}"):
-        assert (await of_command(flow, context, command)).verdict is Verdict.ALLOW, command
-
-
-@pytest.mark.requirement("ignore.beneath")
-@pytest.mark.parametrize("target", ["private", "private/deep", "private/deep/pin.txt"])
-def test_a_link_in_a_folder_counts_as_what_it_leads_to(target: str, root: Path) -> None:
-    make(root, "private/deep/pin.txt", "docs/x.md", "plain/x.md")
-    make(root, "private/deep/.qwenignore", content="pin.txt")
-    (root / "docs" / "round").symlink_to("..")
-    (root / "docs" / "out").symlink_to("/")
-    assert below(root, "docs") == "private/deep/.qwenignore", "the folder around leads there"
-    (root / "docs" / "round").unlink()
-    (root / "docs" / "self").symlink_to(".")
-    (root / "docs" / "plain").symlink_to("../plain")
-    (root / "plain" / "back").symlink_to("../docs")
-    assert below(root, "docs") is None
-    (root / "plain" / "way").symlink_to(root / target)
-    assert below(root, "docs") == "private/deep/.qwenignore"
-
-
-@pytest.mark.requirement("ignore.beneath")
-def test_where_there_is_no_time_to_look_a_folder_may_hold_something(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make(root, "sub/x.txt")
-    monkeypatch.setattr(command_paths, "LOOK_SECONDS", -1.0)
-    assert below(root) == "an agent-ignore file"

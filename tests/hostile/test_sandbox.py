@@ -23,14 +23,14 @@ import mcp_types as types
 import pytest
 
 from tests.harness import write_config
-from tests.hostile.sandboxed import NOBODY, Ran, run, run_confined
+from tests.hostile.sandboxed import NOBODY, WORKING, Ran, run, run_confined
 from tests.interaction.test_own_files import Person, served
 from tests.waiting import until
+from tools.contract.command_views import Network
 from tools.contract.errors import ToolError
-from tools.contract.permission_subjects import Waiver
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import NetworkAccess, ProcessSpec, SandboxChanges, command_environment
+from tools.shell.process import ProcessSpec, SandboxChanges, command_environment
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
 from tools.shell.result_text import sandbox_notes
 from tools.shell.sandbox.auto_run_guard import COPIED_ENTRIES, AutoRunLookout, is_harmless
@@ -38,6 +38,7 @@ from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedComma
 from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
+GIT = replace(WORKING, is_git=True, is_asked=True)
 
 if sys.platform != "linux":
     pytest.skip("not run: bubblewrap is Linux only", allow_module_level=True)
@@ -59,22 +60,22 @@ def home(tmp_path: Path) -> Path:
 
 async def confinement(
     home: Path,
-    network: NetworkAccess = NetworkAccess.NONE,
     settings: Sequence[Path] = (),
     writable: tuple[str, ...] = (),
     consented: Mapping[str, float] = MappingProxyType({}),
 ) -> BubblewrapConfinement:
     site = Site(home=str(home), read_only=tuple(map(str, settings)), writable=writable)
-    made = BubblewrapConfinement(SandboxMode.AUTO, network, site, consented=consented)
+    made = BubblewrapConfinement(SandboxMode.AUTO, site, consented=consented)
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     return made
 
 
-async def ran(home: Path, command: str, *roots: Path, network: NetworkAccess = NetworkAccess.NONE) -> Ran:
-    sandbox = await confinement(home, network)
+async def ran(home: Path, command: str, *roots: Path, network: Network = Network.OWN_LOOPBACK) -> Ran:
+    sandbox = await confinement(home)
     try:
-        return await run(sandbox, command, [str(root) for root in roots], environment_of(home))
+        view = replace(WORKING, network=network)
+        return await run(sandbox, command, [str(root) for root in roots], environment_of(home), view=view)
     finally:
         sandbox.close()
 
@@ -159,9 +160,9 @@ CONNECT = "import socket; socket.socket(socket.AF_UNIX).connect({address!r})"
 
 
 @pytest.mark.requirement("sandbox.network")
-@pytest.mark.parametrize("network", NetworkAccess)
+@pytest.mark.parametrize("network", [Network.OWN_LOOPBACK, Network.HOST])
 @pytest.mark.parametrize("place", ["beside", "home", "workspace", "abstract"])
-async def test_no_local_socket_outside_is_reached(root: Path, home: Path, place: str, network: NetworkAccess) -> None:
+async def test_no_local_socket_outside_is_reached(root: Path, home: Path, place: str, network: Network) -> None:
     folder = {"beside": root.parent, "home": home, "workspace": root}.get(place)
     with socket.socket(socket.AF_UNIX) as server:
         if folder is None:
@@ -222,14 +223,14 @@ for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
 
 
 @pytest.mark.requirement("sandbox.network")
-@pytest.mark.parametrize("network", NetworkAccess)
+@pytest.mark.parametrize("network", [Network.OWN_LOOPBACK, Network.HOST])
 async def test_a_server_of_this_machine_is_reached_only_with_its_network(
-    root: Path, home: Path, network: NetworkAccess
+    root: Path, home: Path, network: Network
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5); print('reached')"
         result = await ran(home, python(code), root, network=network)
-    assert ("reached" in result.output.splitlines()) == (network is NetworkAccess.HOST)
+    assert ("reached" in result.output.splitlines()) == (network is Network.HOST)
 
 
 @pytest.mark.requirement("sandbox.kernel")
@@ -280,7 +281,7 @@ async def test_what_a_command_leaves_running_goes_on_and_can_be_ended(root: Path
     )
     sandbox = await confinement(home)
     spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
-    confined = await sandbox.confine(spec, [str(root)])
+    confined = await sandbox.confine(spec, [str(root)], WORKING)
     broker = BrokeredStarter()
     try:
         process = await broker.start(confined.spec)
@@ -497,12 +498,11 @@ async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, 
             consented[str(root / ".vscode" / name)] = time.monotonic()
 
     async def by_git() -> None:
-        waiver = Waiver(is_git=True)
         command = "git checkout -q settings && git init -q x"
-        await run(sandbox, command, [str(root)], environment, waiver=waiver)
+        await run(sandbox, command, [str(root)], environment, view=GIT)
 
     spec = ProcessSpec(("/bin/bash", "-c", "until [ -e end ]; do sleep 0.01; done"), str(root), environment)
-    confined = await sandbox.confine(spec, [str(root)])
+    confined = await sandbox.confine(spec, [str(root)], WORKING)
     assert isinstance(confined, SandboxedCommand)
     async with anyio.create_task_group() as group:
         group.start_soon(run_confined, confined, 30, meanwhile)
@@ -522,19 +522,17 @@ async def test_what_a_hook_or_a_job_makes_while_git_is_at_work_is_told_or_moved(
     hook.chmod(0o755)
     sandbox = await confinement(home)
     environment, git = environment_of(home), "git -c user.name=t -c user.email=t@example.org"
-    by_hook = await run(
-        sandbox, f"{git} commit -qm x --allow-empty", [str(root)], environment, waiver=Waiver(is_git=True)
-    )
+    by_hook = await run(sandbox, f"{git} commit -qm x --allow-empty", [str(root)], environment, view=GIT)
     assert set(by_hook.changes.changed) == {str(root / ".mcp.json"), str(root / ".git" / "config")}
     hook.unlink()
 
     async def by_git() -> None:
-        await run(sandbox, "git branch x", [str(root)], environment, waiver=Waiver(is_git=True))
+        await run(sandbox, "git branch x", [str(root)], environment, view=GIT)
 
     spec = ProcessSpec(
         ("/bin/bash", "-c", "mkdir .qwen; until [ -e end ]; do sleep 0.01; done"), str(root), environment
     )
-    confined = await sandbox.confine(spec, [str(root)])
+    confined = await sandbox.confine(spec, [str(root)], WORKING)
     assert isinstance(confined, SandboxedCommand)
     async with anyio.create_task_group() as group:
         group.start_soon(run_confined, confined)
@@ -574,9 +572,7 @@ async def test_commands_of_git_alone_do_what_they_do_outside(root: Path, home: P
     await anyio.run_process(["bash", "-ec", prepare], cwd=root)
     work = root / "work"
     sandbox = await confinement(home)
-    result = await run(
-        sandbox, command, [str(work), str(root / "bare")], environment_of(home), waiver=Waiver(is_git=True)
-    )
+    result = await run(sandbox, command, [str(work), str(root / "bare")], environment_of(home), view=GIT)
     assert (result.code, result.changes) == (0, SandboxChanges()), result.output
     assert "resource busy" not in result.output
     status = await anyio.run_process(["git", "fsck"], cwd=work)
@@ -612,7 +608,7 @@ async def test_what_hooks_of_another_repository_or_a_list_of_steps_write_is_told
     )
     await anyio.run_process(["bash", "-c", prepare], cwd=root)
     sandbox = await confinement(home)
-    result = await run(sandbox, command, [str(root)], environment_of(home), waiver=Waiver(is_git=True))
+    result = await run(sandbox, command, [str(root)], environment_of(home), view=GIT)
     assert (root / ".envrc").exists(), result.output
     assert result.changes == SandboxChanges(changed=tuple(str(root / n) for n in (".envrc", ".git/config", ".vscode")))
 
@@ -642,20 +638,21 @@ async def test_commands_of_git_alone_tell_nothing_of_what_is_tracked_or_was_ther
     """
     await anyio.run_process(["bash", "-ec", prepare], cwd=root)
     sandbox = await confinement(home)
-    result = await run(sandbox, command, [str(root)], environment_of(home), waiver=Waiver(is_git=True))
+    result = await run(sandbox, command, [str(root)], environment_of(home), view=GIT)
     assert (result.code, result.changes) == (0, SandboxChanges()), result.output
 
 
 @pytest.mark.requirement("sandbox.consent")
 async def test_what_a_person_has_allowed_is_written_and_nothing_else(auto_run_root: Path, home: Path) -> None:
     sandbox = await confinement(home)
-    waiver = Waiver((str(auto_run_root / "present" / ".vscode" / "settings.json"), str(auto_run_root / ".mcp.json")))
+    opened = (str(auto_run_root / "present" / ".vscode" / "settings.json"), str(auto_run_root / ".mcp.json"))
+    view = replace(WORKING, writable=opened)
     command = (
         "echo new > present/.vscode/settings.json; echo {} > .mcp.json; echo x > .envrc;"
         " sed -i s/new/newer/ present/.vscode/settings.json; echo x > present/.vscode/tasks.json;"
         " echo x > .git/hooks/pre-commit"
     )
-    result = await run(sandbox, command, [str(auto_run_root)], environment_of(home), waiver=waiver)
+    result = await run(sandbox, command, [str(auto_run_root)], environment_of(home), view=view)
     assert (auto_run_root / "present" / ".vscode" / "settings.json").read_text() == "newer\n"
     assert (auto_run_root / ".mcp.json").read_text() == "{}\n"
     assert not (auto_run_root / ".git" / "hooks" / "pre-commit").exists()
@@ -685,12 +682,12 @@ async def test_the_temporary_folder_lasts_from_command_to_command_and_is_seen_by
     sandbox = await confinement(home)
     environment = environment_of(home)
     own = dict[str, Any](private_folder=lambda: str(private))
-    first = await run(sandbox, "umask 0; echo kept > /tmp/file && mktemp -d", [str(root)], environment, **own)
-    second = await run(sandbox, "cat /tmp/file; test -d $(ls -d /tmp/tmp.*)", [str(root)], environment, **own)
-    other = await run(sandbox, "cat /tmp/file", [str(root)], environment)
+    first = await run(sandbox, "umask 0; echo kept > /var/tmp/file && mktemp -d", [str(root)], environment, **own)
+    second = await run(sandbox, "cat /var/tmp/file; test -d $(ls -d $TMPDIR/tmp.*)", [str(root)], environment, **own)
+    other = await run(sandbox, "cat /var/tmp/file", [str(root)], environment)
     assert (first.code, second.code, second.output) == (0, 0, "kept\n")
     assert other.code != 0
-    assert (private / "tmp" / "file").read_text() == "kept\n"
+    assert (private / "work" / "file").read_text() == "kept\n"
 
 
 @pytest.mark.requirement("sandbox.temporary")
@@ -717,16 +714,16 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_
     private = tmp_path.resolve() / "private"
     private.mkdir()
     site = Site(home=str(home), temporary_bytes=1024**2)
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, site)
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, site)
     if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     own = dict[str, Any](private_folder=lambda: str(private))
     environment = environment_of(home)
-    small = await run(sandbox, "truncate -s 4G /tmp/holes; echo x > /tmp/small", [str(root)], environment, **own)
+    small = await run(sandbox, "cd /var/tmp; truncate -s 4G holes; echo x > small", [str(root)], environment, **own)
     assert small.changes == SandboxChanges()
-    large = await run(sandbox, "head -c 2M /dev/zero > /tmp/large; mkdir /tmp/d", [str(root)], environment, **own)
+    large = await run(sandbox, "cd /var/tmp; head -c 2M /dev/zero > large; mkdir d", [str(root)], environment, **own)
     assert large.changes.temporary_bytes > 2 * 1024**2
-    assert list((private / "tmp").iterdir()) == []
+    assert list((private / "work").iterdir()) == []
 
 
 @pytest.mark.requirement("sandbox.roots")
@@ -735,7 +732,7 @@ async def test_a_folder_swapped_for_a_link_before_the_mount_runs_nothing(root: P
     repository(root / "vendor" / "x")
     (root.parent / "outside" / "x" / ".git" / "hooks").mkdir(parents=True)
     spec = ProcessSpec(("/bin/bash", "-c", "echo ran; touch ran"), str(root), environment_of(home))
-    confined = await (await confinement(home)).confine(spec, [str(root)])
+    confined = await (await confinement(home)).confine(spec, [str(root)], WORKING)
     assert isinstance(confined, SandboxedCommand)
 
     def swap() -> None:
@@ -763,7 +760,7 @@ async def test_a_folder_that_is_swapped_all_the_time_never_shows_what_lies_outsi
         for _ in range(40):
             command = "for f in a/.git b/.git ../outside; do echo x > $f/escaped; done; true"
             spec = ProcessSpec(("/bin/bash", "-c", command), str(root), environment_of(home))
-            confined = await sandbox.confine(spec, [str(root)])
+            confined = await sandbox.confine(spec, [str(root)], WORKING)
             assert isinstance(confined, SandboxedCommand)
             with suppress(ToolError):
                 await run_confined(confined)
@@ -862,7 +859,7 @@ async def test_several_roots_one_in_the_other_and_none_through_a_link(tmp_path: 
 async def test_a_file_stops_growing_at_the_limit(root: Path, home: Path) -> None:
     sandbox = await confinement(home)
     spec = ProcessSpec(("/bin/bash", "-c", "ulimit -f 1000; dd if=/dev/zero of=big bs=1M count=64"), str(root), {})
-    confined = await sandbox.confine(spec, [str(root)])
+    confined = await sandbox.confine(spec, [str(root)], WORKING)
     assert isinstance(confined, SandboxedCommand)
     code, _ = await run_confined(confined)
     await confined.release()
@@ -890,7 +887,7 @@ for pid in started:
     os.kill(pid, signal.SIGKILL)
 """
     spec = ProcessSpec(("/bin/bash", "-c", python(code)), str(root), command_environment({}, os.environ))
-    confined = await sandbox.confine(spec, [str(root)])
+    confined = await sandbox.confine(spec, [str(root)], WORKING)
     entrance = confined.spec.limits.group
     if entrance is None:
         pytest.skip("not run: no control group can be made here")
@@ -923,7 +920,7 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
     command = f"{attempts}; echo two > file; {git} commit -qam two && echo committed; echo x > .mcp.json"
     before = listing(home)
     ended = await anyio.run_process(
-        [sys.executable, str(Path(__file__).with_name("sandboxed.py")), str(root), str(home), "none", command],
+        [sys.executable, str(Path(__file__).with_name("sandboxed.py")), str(root), str(home), "working", command],
         check=False,
     )
     assert ended.returncode == 0, ended.stderr.decode()
@@ -941,7 +938,7 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
 @pytest.mark.requirement("sandbox.stopped")
 @pytest.mark.requirement("sandbox.temporary")
 async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, tmp_path: Path) -> None:
-    if (await BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.HOST, Site(str(root))).status([])).failure:
+    if (await BubblewrapConfinement(SandboxMode.AUTO, Site(str(root))).status([])).failure:
         pytest.skip("not run: bubblewrap does not run here")
     repository(root)
     scripts = ["Bash(python3 x.py)", "Bash(python3 y.py)"]
@@ -956,20 +953,22 @@ async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, 
             assert not result.is_error, result
             return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent))
 
-        assert "Note" not in await said("git config user.name t; git config user.email t@example.org; cd . && git log")
-        assert person.asked == []
-        await said("git config core.fsmonitor false")
+        assert "Note" not in await said("git config user.name t; git config user.email t@example.org && git log")
         assert len(person.asked) == 1
-        assert ".git/config" in person.asked[0]
+        assert "changes settings that git obeys" in person.asked[0]
+        before = (root / ".git" / "config").read_text()
+        assert "Note" not in await said("git add x.py && git commit -qm x && git log")
+        await said("git -c alias.x='!echo x >> .git/config' x")
+        assert (root / ".git" / "config").read_text() == before
+        assert len(person.asked) == 1
         assert "Note" not in await said("mkdir .vscode && echo 1 > .vscode/settings.json")
         assert ".vscode/settings.json" in person.asked[1]
         assert (root / ".vscode" / "settings.json").read_text() == "1\n"
         stopped = await said("python3 x.py")
         assert "Exit Code" not in stopped
-        assert "seems to have stopped a write" in stopped
+        assert "Note: it ran in the working view" in stopped
         assert len(person.asked) == 2
         moved = await said("python3 y.py")
         assert f"moved out of the workspace: {root}/.envrc (now " in moved
         assert not (root / ".envrc").exists()
-        await said("mktemp")
-        assert "/tmp/tmp." in await said("ls -d /tmp/tmp.*")
+        assert "/var/tmp/tmp." in await said("mktemp")

@@ -22,9 +22,10 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.harness import HANDSHAKE, server_arguments
+from tests.hostile.sandboxed import WORKING
 from tests.hostile.watched_server import facts_of, text_of
 from tools.contract.errors import ToolError
-from tools.shell.process import NetworkAccess, ProcessSpec
+from tools.shell.process import ProcessSpec
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -151,7 +152,7 @@ class Base:
             environment["KEEP_RIGHTS"] = "1"
         script = (
             f"{mounts}\ncd '{self.folder}'; cd -P -- \"$1\"; shift; "
-            f'"${{@:1:2}}" "$PWD" \'{self.folder}/home\' none "${{@:3}}"; {LISTING}'
+            f'"${{@:1:2}}" "$PWD" \'{self.folder}/home\' working "${{@:3}}"; {LISTING}'
         )
         roots = [str(self.folder / other) for other in others]
         done = subprocess.run(
@@ -174,7 +175,7 @@ def what_is_missing() -> str | None:
         return "only root can mount every kind of file system"
     if subprocess.run([*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode != 0:
         return "nothing can be mounted here"
-    confinement = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site("/root"))
+    confinement = BubblewrapConfinement(SandboxMode.AUTO, Site("/root"))
     return "bubblewrap does not run here" if anyio.run(confinement.status, ("/nowhere",)).failure is not None else None
 
 
@@ -298,9 +299,9 @@ def test_where_a_way_to_a_mount_was_changed_meanwhile_nothing_runs(base: Base, c
 @pytest.mark.requirement("sandbox.mounts")
 @pytest.mark.parametrize("root", ["/", "/tmp", "/home"])
 async def test_a_root_that_holds_the_system_gets_no_sandbox_and_is_told_so(root: str) -> None:
-    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, NetworkAccess.NONE, Site("/root"))
+    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, Site("/root"))
     with pytest.raises(ToolError, match=f"'{root}' holds the system itself"):
-        await confinement.confine(ProcessSpec(("/bin/true",), root, {}), [root])
+        await confinement.confine(ProcessSpec(("/bin/true",), root, {}), [root], WORKING)
 
 
 @pytest.mark.requirement("sandbox.mounts")
@@ -322,7 +323,7 @@ async def test_a_whole_server_works_in_a_workspace_that_is_mounted(base: Base, l
         await call("write_file", file_path="sub/file.txt", content="one\n")
         await call("edit", file_path="sub/file.txt", old_string="one", new_string="two")
         ran = await call("run_shell_command", command="cat sub/file.txt; mkdir -p tmp; echo three > tmp/new")
-        assert facts_of(ran)["sandbox"] == "bwrap"
+        assert facts_of(ran)["engine"] == "bubblewrap"
         assert "two" in text_of(ran)
         assert "three" in text_of(await call("read_file", file_path="tmp/new"))
         assert "sub/file.txt" in text_of(await call("grep_search", pattern="two"))

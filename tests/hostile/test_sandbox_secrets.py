@@ -26,7 +26,7 @@ from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import Ran, run
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
-from tools.shell.process import NetworkAccess, command_environment
+from tools.shell.process import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.hidden_secrets import COPIES, secret_places
@@ -70,11 +70,9 @@ def with_secrets(name: str, content: str) -> str:
 
 
 @asynccontextmanager
-async def sandbox(
-    home: Path, readable: Sequence[str] = (), network: NetworkAccess = NetworkAccess.NONE
-) -> AsyncGenerator[BubblewrapConfinement]:
+async def sandbox(home: Path, readable: Sequence[str] = ()) -> AsyncGenerator[BubblewrapConfinement]:
     site = Site(home=str(home), readable=tuple(readable))
-    made = BubblewrapConfinement(SandboxMode.AUTO, network, site)
+    made = BubblewrapConfinement(SandboxMode.AUTO, site)
     try:
         if (await made.status([])).failure is not None:
             pytest.skip("not run: bubblewrap does not run here")

@@ -11,9 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.sandboxed import Ran, run, run_confined
+from tests.hostile.sandboxed import WORKING, Ran, run, run_confined
 from tools.contract.errors import ToolError
-from tools.shell.process import NetworkAccess, ProcessSpec, SandboxChanges, command_environment
+from tools.shell.process import ProcessSpec, SandboxChanges, command_environment
 from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS, AutoRunLookout
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.visible_file_system import KEPT, Site, prepare
@@ -32,7 +32,7 @@ async def sandbox(root: Path, settings: Sequence[str] = (), hidden: Sequence[str
         hidden=tuple(str(root / name) for name in hidden),
         read_only=tuple(str(root / name) for name in settings),
     )
-    made = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, site)
+    made = BubblewrapConfinement(SandboxMode.AUTO, site)
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     return made
@@ -171,7 +171,7 @@ async def test_work_beside_nested_auto_run_files_goes_on(root: Path) -> None:
 async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
     for name in (".git/HEAD", ".git/config", ".git/hooks/x", ".vscode/tasks.json", ".envrc", "src/deep/a.py"):
         file(root, name)
-    prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, AutoRunLookout(), [str(root)])
+    prepared = prepare(Site(home=str(root.parent)), AutoRunLookout(), [str(root)], WORKING)
     assert prepared.view.pinned == (str(root / ".git"),)
 
 
@@ -182,9 +182,9 @@ async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path
     file(root, "conf/coretools.json")
     prepared = prepare(
         Site(home=str(root.parent), read_only=(str(root / "conf/coretools.json"),)),
-        NetworkAccess.NONE,
         AutoRunLookout(),
         [str(root)],
+        WORKING,
     )
     kept = {*prepared.view.pinned, *prepared.view.read_only}
     assert str(root / "conf") in kept
@@ -256,7 +256,7 @@ async def test_a_folder_on_the_way_swapped_for_a_link_before_the_mount_runs_noth
     file(root, "sub/state/key")
     confinement = await sandbox(root, hidden=["sub/state"])
     spec = ProcessSpec(("/bin/bash", "-c", "touch ran"), str(root), command_environment({}, os.environ))
-    confined = await confinement.confine(spec, [str(root)])
+    confined = await confinement.confine(spec, [str(root)], WORKING)
     assert isinstance(confined, SandboxedCommand)
 
     def swap() -> None:

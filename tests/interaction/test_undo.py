@@ -251,7 +251,7 @@ async def test_for_a_command_that_only_reads_nothing_is_looked_at(root: Path, st
             (root / f"new-{len(results)}").touch()
             pipe.write("x")
 
-    async with asked(root, state, Person("once"), "--approval-mode", "yolo") as client:
+    async with asked(root, state, Person("once")) as client:
         for command in ("cat pipe", "cat pipe; touch mine"):
             async with anyio.create_task_group() as group:
                 group.start_soon(call, client, command)

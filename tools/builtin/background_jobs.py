@@ -93,7 +93,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
             line = (
                 f"{job.id}: {status_text(job)}; PID {job.running.process.pid}, {job.seconds:.0f} s, "
                 f"{size(job.running.output.total)} printed: {command} "
-                f"[in {shown_whole_path(job.request.folder)}]"
+                f"[in {shown_whole_path(job.request.folder_name or job.request.folder)}]"
             )
             room -= len(line.encode("utf-8", "replace")) + 1
             if room < 0:
@@ -106,7 +106,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
                 "pid": job.running.process.pid,
                 "command": shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS),
                 "description": shortened_line(job.request.description, STRUCTURED_COMMAND_CHARS),
-                "directory": job.request.folder,
+                "directory": job.request.folder_name or job.request.folder,
                 "duration_ms": round(job.seconds * 1000),
                 "output_bytes": job.running.output.total,
             }

@@ -67,9 +67,13 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         chosen = context.answer.decision if context.answer is not None else Decision.ONCE
         mode = ApprovalMode.AUTO_EDIT if chosen is Decision.ALWAYS else ApprovalMode.DEFAULT
         context.client.approval_mode = mode
+        if context.services.forget_plan is not None:
+            context.services.forget_plan(context.client.key)
         how = "The user is asked before each change."
         if mode is ApprovalMode.AUTO_EDIT:
             how = "Files are edited without asking from now on."
+        if context.workspace.scratch is not None:
+            how += " What was in /tmp in plan mode is gone."
         return ToolResult(
             llm_content=f"The user approved the plan and plan mode is off. {how} Start carrying it out.",
             return_display=params.plan,

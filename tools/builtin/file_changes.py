@@ -108,7 +108,11 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         if location is None or located_for is not params:
             location = context.workspace.locate(params.file_path)
         return TargetFile(
-            context.workspace, location, context.client.reads, context.signal, author_of(self.name, context)
+            context.workspace,
+            location,
+            context.client.reads,
+            context.signal,
+            None if location.in_scratch else author_of(self.name, context),
         )
 
 

@@ -71,7 +71,7 @@ class FileResourceTool(BuiltinTool[FileResourceParams]):
             workspace, limits = context.workspace, context.limits
             location = workspace.locate_exactly(params.absolute_path)
             refuse_hidden(workspace, location, "read")
-            facts: dict[str, Any] = {"path": sendable_name(location.path)}
+            facts: dict[str, Any] = {"path": sendable_name(location.name)}
             with workspace.open_file(location) as opened:
                 beginning = look_at(opened, location)
                 file_type, size = beginning.type, opened.info.st_size

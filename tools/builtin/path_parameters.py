@@ -42,7 +42,7 @@ def path_subject(workspace: Workspace, spelled: str, access: Access) -> PathSubj
 def located_subject(workspace: Workspace, location: Location, access: Access) -> PathSubject:
     """The same for a path that has been resolved."""
     named = os.path.normpath(os.path.join(workspace.first_root, location.spelled))
-    return PathSubject(access, location.path, named)
+    return PathSubject(access, location.name, named, location.in_scratch)
 
 
 def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) -> list[PathSubject]:

@@ -118,7 +118,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         )
         reading, location = from_memory(work) or await run_blocking(context.signal, work)
         kind = reading.kind
-        facts: dict[str, Any] = {"path": sendable_name(location.path), "kind": kind.value, "sha256": reading.sha256}
+        facts: dict[str, Any] = {"path": sendable_name(location.name), "kind": kind.value, "sha256": reading.sha256}
         if reading.is_text:
             facts |= {
                 "start": reading.start,
@@ -134,15 +134,15 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
         display = ""  # of a text that is shown whole
         if not reading.is_text:
             what = "Skipped binary" if kind == "binary" else f"Read {kind.value}"
-            display = f"{what} file: {location.relative}"
+            display = f"{what} file: {location.brief}"
         elif kind in _SHOWN_AS:
-            display = f"Read {_SHOWN_AS[kind]}: {location.relative}"
+            display = f"Read {_SHOWN_AS[kind]}: {location.brief}"
         elif reading.truncated or reading.shortened or reading.start not in {0, 1}:
             lines = f"{reading.start}-{reading.end}" if reading.start > 0 else f"{reading.start} to {reading.end}"
             total = f" of {reading.total}" if reading.total is not None else ""
             notes = " (truncated)" if reading.truncated else ""
             notes += " (some lines shortened)" if reading.shortened else ""
-            display = f"Read lines {lines}{total} from {location.relative}{notes}"
+            display = f"Read lines {lines}{total} from {location.brief}{notes}"
         return ToolResult(
             llm_content=list(reading.parts),
             return_display=display,

@@ -6,23 +6,24 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from tools.builtin.background_jobs import jobs_of
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
+from tools.contract.command_views import UNCONFINED, UNHELD, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.errors import ExhaustedError, InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line, shortened_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.parameters import ToolParams
-from tools.contract.permission_subjects import CommandSubject, Kind, Subject
+from tools.contract.permission_subjects import CommandSubject, Kind, Needs, Subject
 from tools.contract.results import TextPart, ToolResult
 from tools.contract.threads import run_blocking
 from tools.files.opener import PathKind
-from tools.files.workspace import Workspace, missing
+from tools.files.workspace import Location, Workspace
 
 if TYPE_CHECKING:
     from tools.shell.changed_files import WorkspaceState
@@ -35,11 +36,11 @@ _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
 
 class ShellParams(ToolParams):
-    command: str = Field(max_length=MAX_COMMAND_CHARS, description="The command line, run by bash -c.")
-    description: str | None = Field(default=None, description="Its purpose in one short line, for the user.")
+    command: str = Field(max_length=MAX_COMMAND_CHARS, description="Run by bash -c.")
+    description: str | None = Field(default=None, description="Its purpose, for the user.")
     directory: str | None = Field(
         default=None,
-        description="Folder to run in; by default the workspace's first.",
+        description="By default the workspace's first.",
     )
     timeout: int | None = Field(
         default=None,
@@ -47,9 +48,13 @@ class ShellParams(ToolParams):
         le=MAX_COMMAND_TIMEOUT,
         description=f"Milliseconds, at most {MAX_COMMAND_TIMEOUT}, in the foreground.",
     )
+    needs: Literal["write", "network"] | None = Field(
+        default=None,
+        description="To ask for more.",
+    )
     is_background: bool = Field(
         default=False,
-        description="Go on after this call: for servers, watchers, what takes over 10 minutes. Do not add '&'.",
+        description="Go on after this call: servers, what takes over 10 minutes. Do not add '&'.",
     )
 
     @property
@@ -64,7 +69,7 @@ class ShellTool(BuiltinTool[ShellParams]):
     aliases = ("ShellTool", "Shell", "Bash")
     description = (
         "Run a shell command (bash, terminal): build, test, git, scripts, package managers. Output and errors come "
-        "together as printed, with a non-zero exit code. No terminal, no input: use options that ask nothing (-y, "
+        "together as printed, with a non-zero exit code. No input: use options that ask nothing (-y, "
         "--no-pager). What is left running (&) becomes a background job. For files prefer read_file, edit, glob and "
         "grep_search."
     )
@@ -101,13 +106,17 @@ class ShellTool(BuiltinTool[ShellParams]):
         return " ".join(parts)
 
     def subjects(self, params: ShellParams, context: ToolContext) -> Sequence[Subject]:
-        return (CommandSubject(params.script, _folder(params, context.workspace)),)
+        commands, key = context.services.commands, context.client.key
+        site = commands().site(context.workspace, key) if commands is not None else UNHELD
+        folder = _folder(params, context.workspace).name
+        needs = Needs(params.needs) if params.needs is not None else None
+        return (CommandSubject(params.script, folder, site, needs, params.is_background),)
 
     async def should_confirm_execute(self, params: ShellParams, context: ToolContext) -> ConfirmationDetails | None:
         return ExecConfirmation(
             title="Run a shell command in the background" if params.is_background else "Run a shell command",
             command=params.script,
-            directory=await _real_folder(params, context),
+            directory=(await _real_folder(params, context)).name,
             description=params.description or "",
             is_background=params.is_background,
         )
@@ -125,14 +134,16 @@ class ShellTool(BuiltinTool[ShellParams]):
                 "Commands cannot be run here. Use the file tools, or ask the user to run it.",
             )
         runner = context.services.commands()
+        view = context.view or UNCONFINED  # what was judged without a runner, as in a flow of tools alone
         request = CommandRequest(
             command=params.script,
-            folder=folder,
+            folder=folder.path,
+            folder_name=folder.name,
             roots=context.workspace.roots,
             client_key=context.client.key,
             timeout_seconds=params.timeout / 1000 if params.timeout is not None else runner.options.timeout_seconds,
             description=params.description or "",
-            waiver=context.waiver,
+            view=view,
         )
         if params.is_background:
             job = await runner.start_job(request, jobs_of(context))
@@ -142,7 +153,7 @@ class ShellTool(BuiltinTool[ShellParams]):
                 facts=result_text.job_facts(job),
             )
         before: WorkspaceState | None = None
-        if context.services.journal is not None and not context.waiver.is_read_only:
+        if context.services.journal is not None and view.kind is not ViewKind.READING:
             before = await run_blocking(context.signal, partial(state_of, context.workspace, context.signal))
         finished = await runner.run(request, context.client.jobs, context.progress)
         changes = ""
@@ -162,24 +173,24 @@ class ShellTool(BuiltinTool[ShellParams]):
         )
 
 
-async def _real_folder(params: ShellParams, context: ToolContext) -> str:
+async def _real_folder(params: ShellParams, context: ToolContext) -> Location:
     """The folder to run in, looked at in a thread if the call names it."""
     if params.directory is None:
-        return context.workspace.first_root
+        return context.workspace.at(context.workspace.first_root)
     return await run_blocking(context.signal, partial(_folder, params, context.workspace))
 
 
-def _folder(params: ShellParams, workspace: Workspace) -> str:
-    """The real path of the folder to run in; a `ToolError` tells that there is none, or not in the workspace."""
+def _folder(params: ShellParams, workspace: Workspace) -> Location:
+    """The folder to run in; a `ToolError` tells that there is none, or not in the workspace."""
     if params.directory is None:
-        return workspace.first_root
+        return workspace.at(workspace.first_root)
     location = workspace.locate(params.directory)
     kind = workspace.kind_of(location)
     if kind is None:
-        raise missing(location.shown)
+        raise workspace.missing(location)
     if kind is not PathKind.FOLDER:
         raise ToolError(
             ToolErrorType.PATH_IS_NOT_A_DIRECTORY,
             f"'{location.shown}' is not a folder, so no command can run in it. Give the folder that it is in.",
         )
-    return location.path
+    return location

@@ -38,7 +38,7 @@ from tools.contract.permission_subjects import Access, AgentSubject, HostSubject
 from tools.files.workspace import Workspace
 from tools.permissions.auto_run_files import LOCK_NAME
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rules import ANYTHING, literal_path
+from tools.permissions.rules import ANYTHING, SANDBOXED, literal_path
 from tools.permissions.tool_names import rule_for
 from tools.permissions.verdict import Grant, Permission
 
@@ -51,6 +51,7 @@ PLAN_CHOICES = (
     Choice(Decision.ALWAYS, "Carry out the plan, editing files without asking"),
     Choice(Decision.DENY, "Keep planning"),
 )
+ALWAYS_SANDBOXED_TITLE = "Always, any command that stays in the sandbox, in this session"
 APPROVAL_CHOICES = (Choice(Decision.APPROVE, "Approve the tool as it is now"), DENY)
 
 
@@ -149,11 +150,21 @@ def grants_for(
 
 
 def choices_for(
-    details: ConfirmationDetails | None, grants: Sequence[Grant], client: ClientState, *, saves: bool
+    details: ConfirmationDetails | None,
+    grants: Sequence[Grant],
+    client: ClientState,
+    *,
+    saves: bool,
+    offers_sandboxed: bool = False,
 ) -> tuple[Choice, ...]:
     """The answers that are offered for a call. Nothing is remembered for a client that cannot be told from others.
 
-    `saves` tells whether there is a place to save rules to.
+    Args:
+        details: What is asked about.
+        grants: What would allow such calls from now on.
+        client: Whose call it is.
+        saves: Whether there is a place to save rules to.
+        offers_sandboxed: Whether any command that stays in the sandbox may be allowed.
     """
     if isinstance(details, PlanConfirmation):
         return PLAN_CHOICES
@@ -161,17 +172,21 @@ def choices_for(
         return ()
     if isinstance(details, ApprovalConfirmation):
         return APPROVAL_CHOICES
-    if not grants:
-        return ONCE, DENY
     offered = [ONCE]
     rules = tuple(grant.rule for grant in grants)
     covered = ", ".join(grant.title for grant in grants)
-    if client.grants is not None:
+    if client.grants is not None and offers_sandboxed:
+        sandboxed = Choice(Decision.ALWAYS_SANDBOXED, ALWAYS_SANDBOXED_TITLE, (SANDBOXED,))
+    else:
+        sandboxed = None
+    if client.grants is not None and grants:
         offered.append(Choice(Decision.ALWAYS, f"Always allow {covered} in this session", rules))
         if isinstance(details, McpConfirmation):
             title = f"Always allow every tool of {details.server_name} in this session"
             offered.append(Choice(Decision.ALWAYS_SERVER, title, (rule_for(f"{details.server_name}__*"),)))
-    if saves:
+    if sandboxed is not None:
+        offered.append(sandboxed)
+    if saves and grants:
         offered.append(Choice(Decision.SAVE, f"Always allow {covered}, saved in your settings", rules))
     return (*offered, DENY)
 
@@ -233,7 +248,8 @@ async def accept(
             # A client may run a tool published as read-only without asking, so its dialog vouches for the others only;
             # and a question that an operator's rule demands, or about what a tool has become, has to be seen. So
             # has one about a file that says which tools are approved: a dialog would approve tools in this way.
-            written = map(os.path.basename, (*judged.written, *permission.waiver.auto_run_files))
+            opened = permission.view.writable if permission.view is not None else ()
+            written = map(os.path.basename, (*judged.written, *opened))
             is_of_lock = any(name.casefold() == LOCK_NAME for name in written)
             has_to_be_seen = permission.is_explicit or is_of_lock or isinstance(judged.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
@@ -338,6 +354,8 @@ def _way_out(judged: Judgement) -> str:
         ways.append("trust: true for this upstream server")
     if isinstance(judged.details, EditConfirmation) or judged.tool.kind in (Kind.FETCH, Kind.SEARCH):
         ways.append("--approval-mode auto-edit (for files of the workspace and the web)")
+    elif permission.offers_sandboxed:
+        ways.append('permissions.sandboxedCommands "allow" (for any command that stays in the sandbox)')
     else:
         ways.append("--approval-mode yolo (for calls of every kind)")
     return f"The operator can allow such calls by {', or by '.join(ways)}."

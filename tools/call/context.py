@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tools.contract.command_views import CommandView
 from tools.contract.limits import AbortSignal, ApprovalMode, Limits, MediaHandling, Progress, no_progress
-from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.files.read_ledger import ReadLedger
 from tools.permissions.rights import ALL_RIGHTS, Rights
 
@@ -29,6 +29,7 @@ class Services:
     # monotonic time of the last consent
     consented: dict[str, float] = field(default_factory=dict[str, float])
     journal: Callable[[], Journal] | None = None  # what changes of files are written down in; `None` where none are
+    forget_plan: Callable[[str], None] | None = None  # called with the key of a client whose plan mode has ended
 
 
 @dataclass(slots=True)
@@ -70,6 +71,6 @@ class ToolContext:
     memo: dict[str, object] = field(default_factory=dict[str, object])
     progress: Progress = no_progress  # tells the client how far the work is (done, total or `None`, message)
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client has cancelled
-    waiver: Waiver = NO_WAIVER  # what of the sandbox's protection a command is let off
+    view: CommandView | None = None  # of a command: the view of the machine that its verdict gave it
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # what the token gives that came with this request; the client may have several

@@ -38,7 +38,16 @@ from tools.call.consent import (
 )
 from tools.call.context import ToolContext
 from tools.call.registry import ToolRegistry
-from tools.contract.confirmation import Answer, ApprovalConfirmation, Confirmer, Decision, Pending, Question
+from tools.contract.confirmation import (
+    ALWAYS_IN_SESSION,
+    Answer,
+    ApprovalConfirmation,
+    Confirmer,
+    ExecConfirmation,
+    Pending,
+    Question,
+    Unavailable,
+)
 from tools.contract.errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.limits import Progress, no_progress
 from tools.contract.permission_subjects import Access, PathSubject, Subject
@@ -98,7 +107,7 @@ class Flow:
             if (
                 self.shared_grants is not None
                 and not has_answer
-                and any(choice.decision is Decision.ALWAYS and choice.rules for choice in judged.choices)
+                and any(choice.decision in ALWAYS_IN_SESSION and choice.rules for choice in judged.choices)
                 and await self.shared_grants.take_up(context.client)
             ):
                 judged = await self.judge(tool, arguments, context)
@@ -109,6 +118,7 @@ class Flow:
                 entry = AuditEntry(tool.name, arguments, description, context.client.key, permission, context.clock())
                 self.audit.note(entry)
             lasting: LastingAnswer | None = None
+            view = permission.view
             if permission.verdict is Verdict.DENY:
                 refuse(permission)
             if permission.verdict is Verdict.ASK:
@@ -126,13 +136,15 @@ class Flow:
                         self.audit.note(replace(entry, answer=answer, lasting=lasting))
                 given = answer if isinstance(answer, Answer) else None
                 context = replace(context, answer=given, confirmed=judged.details)
+                if isinstance(answer, Unavailable):
+                    view = permission.dialog_view
                 if permission.no_rule_allows:
                     context.services.consented.update(dict.fromkeys(judged.written, monotonic()))
+            if view is not None:
+                context = replace(context, view=view)
             notes = "\n".join(
                 filter(None, (tool.about_ignored(arguments), lasting.note if lasting is not None else ""))
             )
-            if permission.waiver != context.waiver:
-                context = replace(context, waiver=permission.waiver)
             if context.progress is no_progress:
                 result = await tool.execute(judged.params, context)
             else:
@@ -194,7 +206,10 @@ class Flow:
         grants = grants_for(tool, details, permission, subjects, workspace)
         # Saved rules count for everybody, which is not for a client to say for which something is set apart.
         saves = self.keeper is not None and context.rights == ALL_RIGHTS
-        choices = choices_for(details, grants, client, saves=saves)
+        choices = choices_for(details, grants, client, saves=saves, offers_sandboxed=permission.offers_sandboxed)
+        if isinstance(details, ExecConfirmation) and permission.view is not None:
+            view = permission.view
+            details = replace(details, view=view, roots=workspace.roots, state=view.digest)
         written = tuple(
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )

@@ -7,7 +7,7 @@ a question shows it, an answer is bound to it, and what runs the command makes e
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -34,6 +34,9 @@ class Network(StrEnum):
     HOST = "host"  # all that this machine reaches
 
 
+MAX_PATHS_TOLD = 50  # of each kind in the facts of a view
+
+
 @dataclass(frozen=True, slots=True)
 class FileRestrictions:
     """What rules about files keep from a command, as the disk is now. All paths are real and absolute."""
@@ -54,6 +57,22 @@ def no_restrictions() -> FileRestrictions:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandSite:
+    """What commands of one client meet here, whatever they are."""
+
+    engine: Engine
+    failure: str = ""  # why the engine is not bubblewrap, as the middle of a sentence
+    is_required: bool = False  # whether nothing may run without a sandbox
+    shown: tuple[str, ...] = ()  # real paths that a reading view shows beside the workspace
+    has_network: bool = True  # whether the operator gives commands the network at all
+    has_session: bool = True  # whether the client can be told from others
+    scratch: str | None = None  # the real path of the folder that is the client's `/tmp`
+
+
+UNHELD = CommandSite(Engine.NONE)
+
+
+@dataclass(frozen=True, slots=True)
 class CommandView:
     """The view in which a command may run."""
 
@@ -67,14 +86,24 @@ class CommandView:
     is_git: bool = False  # whether nothing but git changes anything: the repository's own files are writable to it
     is_asked: bool = False  # whether somebody was asked about this very command
     is_plan: bool = False  # whether it runs in plan mode, which has a `/tmp` of its own
+    restrictions: FileRestrictions = NO_RESTRICTIONS  # what rules about files keep from it, when it was judged
     # Looks at what rules about files keep from it, now. Blocking. A `ToolError` where that cannot be kept from it.
     look: Callable[[], FileRestrictions] = field(default=no_restrictions, compare=False, repr=False)
 
     @property
     def digest(self) -> str:
-        """Binds an answer to this view, but for what `look` finds."""
-        parts = (self.engine, self.kind, self.network, self.seen, self.writable, self.is_git, self.is_plan)
+        """Binds an answer to this view."""
+        restricted = (self.restrictions.masked, self.restrictions.read_only)
+        parts = (self.engine, self.kind, self.network, self.seen, self.writable, self.is_git, self.is_plan, restricted)
         return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def facts(self) -> Mapping[str, str | Sequence[str]]:
+        """What the audit and `permissions explain` tell of it."""
+        restricted = self.restrictions
+        opened = {"sees": self.seen, "writes": self.writable, "hidden": restricted.masked, "kept": restricted.read_only}
+        names = {name: [*paths[:MAX_PATHS_TOLD]] for name, paths in opened.items() if paths}
+        return {"engine": self.engine.value, "view": self.kind.value, "network": self.network.value, **names}
 
 
 UNCONFINED = CommandView(Engine.NONE, ViewKind.OPEN, Network.HOST)

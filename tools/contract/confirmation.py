@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from tools.contract.command_views import CommandView
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditConfirmation:
@@ -29,10 +31,10 @@ class EditConfirmation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Details:
-    """What a person is asked about, where nothing beside the tool and its arguments binds the answer."""
+    """What a person is asked about, where mostly nothing beside the tool and its arguments binds the answer."""
 
     title: str  # one line: what will happen
-    state: str = ""  # always empty
+    state: str = ""  # a digest of the rest, where there is some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class ExecConfirmation(_Details):
     directory: str  # the real path of the folder it runs in
     description: str = ""  # what the model says it is for
     is_background: bool = False  # whether it goes on after the call
+    view: CommandView | None = None  # what it will be able to do, where that is held to something; `state` has a digest
+    roots: tuple[str, ...] = ()  # real paths of the workspace's folders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +116,15 @@ class Decision(StrEnum):
 
     ONCE = "once"
     ALWAYS = "always"
+    ALWAYS_SANDBOXED = "always_sandboxed"
     ALWAYS_SERVER = "always_server"
     SAVE = "save"
     APPROVE = "approve"
     DENY = "deny"
+
+
+ALWAYS_IN_SESSION = (Decision.ALWAYS, Decision.ALWAYS_SANDBOXED)
+"""What a client is offered in a session, and may be allowed in another process of it."""
 
 
 @dataclass(frozen=True, slots=True)

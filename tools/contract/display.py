@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tools.contract.command_views import CommandView, Network, ViewKind
 from tools.contract.confirmation import (
     AskUserConfirmation,
     ConfirmationDetails,
@@ -35,6 +37,7 @@ _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
 MAX_HOST_CHARS = 253  # of a host, and of what stands before it (RFC 1035: no name is longer)
 MAX_HOSTS_TOLD = 5
+MAX_PLACES_TOLD = 8  # files and folders that a question says a command may change, or sees
 
 # What a URL begins with. Of the usual schemes browsers need no slash, and take any number of both kinds.
 _URL = re.compile(
@@ -162,6 +165,19 @@ class QuestionParts:
     after: tuple[str, ...] = ()
 
 
+def effects_of(view: CommandView, roots: Sequence[str]) -> str:
+    """What a command will be able to do in its view, as a sentence for a person."""
+    if view.kind is ViewKind.OPEN:
+        return "It runs without a sandbox: it can do whatever you can."
+    places = [*(roots if view.kind is ViewKind.WORKING else ()), *view.writable]
+    shown = [visible_line(place) for place in places[:MAX_PLACES_TOLD]]
+    more = f" and {len(places) - MAX_PLACES_TOLD} more" if len(places) > MAX_PLACES_TOLD else ""
+    files = f"may change files in {', '.join(shown)}{more}" if places else "cannot change files"
+    seen = f"; it sees {', '.join(map(visible_line, view.seen[:MAX_PLACES_TOLD]))}" if view.seen else ""
+    network = "with the network" if view.network is Network.HOST else "no network"
+    return f"It {files}{seen}; {network}."
+
+
 def question_parts(details: ConfirmationDetails) -> QuestionParts:
     """Take apart what is asked, for every way in which it is shown. The lines are made visible, the block is not."""
     match details:
@@ -170,8 +186,12 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
             return QuestionParts((file,), details.file_diff or "(no content)", "diff", details.truncated)
         case ExecConfirmation():
             after = [f"Folder: {visible_line(details.directory)}"]
+            if details.view is not None:
+                after.append(effects_of(details.view, details.roots))
             if details.is_background:
-                after.append("It keeps running in the background after the call.")
+                served = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
+                answers = " What it serves on this machine's loopback, later commands reach unasked." if served else ""
+                after.append(f"It keeps running in the background after the call.{answers}")
             if details.description:
                 after.append(f"The model says: {visible_line(details.description)}")
             return QuestionParts(block=without_gaps(details.command), language="bash", after=tuple(after))
@@ -198,7 +218,9 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
 def render_question(question: Question) -> str:
     """The whole action as text, for the message of an elicitation form or a terminal."""
     parts = question_parts(question.details)
-    lines = [visible_line(question.description), "", visible_line(question.details.title), *parts.before]
+    # The line that describes a command is the command.
+    head = [] if isinstance(question.details, ExecConfirmation) else [visible_line(question.description), ""]
+    lines = [*head, visible_line(question.details.title), *parts.before]
     if parts.language:
         lines.append(_shown(parts.block, parts.language, is_cut=parts.is_cut))
     lines += parts.after

@@ -111,13 +111,13 @@ class ExecutionDeniedError(ToolError):
 
 
 class PathNotInWorkspaceError(ToolError):
-    """The path, with every link resolved, lies outside every root."""
+    """The path, with every link resolved, lies outside every root. `why` is a sentence that explains it further."""
 
-    def __init__(self, spelled: str, roots: tuple[str, ...]) -> None:
+    def __init__(self, spelled: str, roots: tuple[str, ...], why: str = "") -> None:
         where = "', '".join(map(shown_whole_path, roots[:5]))
         super().__init__(
             ToolErrorType.PATH_NOT_IN_WORKSPACE,
-            f"Path '{shown_path(spelled)}' is outside the workspace, links resolved. "
+            f"Path '{shown_path(spelled)}' is outside the workspace, links resolved. {why}{why and ' '}"
             f"Use a path inside '{where}'; the operator can add roots with --workspace.",
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tools.contract.command_views import UNHELD, CommandSite
+
 
 class Kind(StrEnum):
     """What a tool does to the world, in the words of Qwen Code and Gemini CLI.
@@ -50,8 +52,16 @@ class PathSubject:
     """A file or folder."""
 
     access: Access  # what it is touched for
-    path: str  # its real path, every link resolved
+    path: str  # its real path, every link resolved; the one below `/tmp` of what lies in the client's scratch folder
     named: str  # the absolute path as it was named, links not resolved; a rule about either one holds
+    in_scratch: bool = False  # whether it lies in the client's scratch folder
+
+
+class Needs(StrEnum):
+    """What a command may ask for beyond the view that its words get."""
+
+    WRITE = "write"
+    NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,10 @@ class CommandSubject:
     """A shell command."""
 
     command: str  # the whole text
-    directory: str  # the real path of the folder it starts in
+    directory: str  # the folder it starts in, by the real path or the name below `/tmp` that a `PathSubject` has
+    site: CommandSite = UNHELD
+    needs: Needs | None = None  # what the caller says that its usual view is too small for
+    is_background: bool = False  # whether it goes on after its call
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +90,3 @@ class AgentSubject:
 
 
 Subject = PathSubject | CommandSubject | HostSubject | AgentSubject
-
-
-@dataclass(frozen=True, slots=True)
-class Waiver:
-    """What a command that may run is let off, because its words say so: protection by a sandbox, and being watched."""
-
-    # Files and folders that programs outside the sandbox obey and that it writes; those that are relative are meant in
-    # every folder of the workspace
-    auto_run_files: tuple[str, ...] = ()
-    is_git: bool = False  # whether nothing but git changes anything: git is trusted to do what its words say
-    is_read_only: bool = False  # whether nothing in it changes anything, beyond doubt: nobody need look what changed
-
-
-NO_WAIVER = Waiver()

@@ -105,6 +105,12 @@ class RuleList:
             return None
         return self._rules.check_file(path).include
 
+    def hidden_folders(self, paths: Sequence[str]) -> list[str]:
+        """Those of many paths that `hides` tells of folders. Quick where hardly any is hidden."""
+        match = self._any.match if self._any is not None else None
+        likely = [path for path in paths if match(f"{path}/")] if match is not None else paths
+        return [path for path in likely if self.hides(path, is_folder=True)]
+
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
     """An expression that fits the same, and of which Python's `re` tries each part once at each place.

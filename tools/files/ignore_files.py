@@ -136,6 +136,9 @@ def scope_of(
     known what an agent-ignore file in the folder or above it hides.
     """
     root = location.root
+    if location.in_scratch:
+        # None counts there: commands make whatever they like in it, links as well that a command follows elsewhere.
+        git = agent = False
     top, below = root, ""
     while git and top != below and exclude_file(os.path.join(top, GIT_FOLDER)) is None:
         top, below = os.path.dirname(top), top
@@ -161,7 +164,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     Those in the path itself count, if it is a folder, with `own_files`: what they mean for it is not known where they
     are not understood. A `ToolError` (`path_ignored`) says that it is not known what one of these files hides.
     """
-    if not workspace.respect_agent_ignore:
+    if not workspace.respect_agent_ignore or location.in_scratch:
         return None
     names = _names_below(location.root, location.path)
     folders = list(accumulate(names, os.path.join, initial=location.root))

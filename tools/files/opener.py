@@ -288,13 +288,23 @@ def path_without_links(path: str) -> str | None:
     return normal
 
 
-def real_path(path: str) -> str:
-    """An absolute path with every link resolved; `ELOOP` for too many. What does not exist is kept as it is spelled."""
+def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
+    """An absolute path with every link resolved; `ELOOP` for too many. What does not exist is kept as it is spelled.
+
+    With a mount, the path and all links are followed as if its second folder were mounted on the first one, whose own
+    content is not looked at.
+    """
     if not CAN_STEP:
         return os.path.realpath(path)
-    if (real := path_without_links(path)) is not None:
+    if mount is None and (real := path_without_links(path)) is not None:
         return real
     may_block()
+    point, mounted = mount or ("", "")
+
+    def place(path: str) -> str:
+        is_below = mount is not None and (path == point or path.startswith(point + os.sep))
+        return mounted + path[len(point) :] if is_below else path
+
     waiting = path.split(os.sep)[::-1]
     real = os.sep
     links = names = 0
@@ -306,7 +316,7 @@ def real_path(path: str) -> str:
         elif name not in ("", os.curdir):
             below = os.path.join(real, name)
             try:
-                target = os.readlink(below)
+                target = os.readlink(place(below))
             except OSError:
                 real = below  # not a link; whether it exists is seen when it is opened
             else:
@@ -315,7 +325,7 @@ def real_path(path: str) -> str:
                 waiting.extend(target.split(os.sep)[::-1])
         if links > MAX_LINKS or names > MAX_NAMES:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    return real
+    return place(real)
 
 
 class PathKind(Enum):

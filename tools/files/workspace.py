@@ -14,7 +14,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
@@ -23,6 +23,8 @@ from tools.files import opener
 from tools.files.opener import TEMPORARY_PREFIX, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
 
 MAX_PATH_CHARS = 4096  # linux's PATH_MAX; resolving a longer path takes time and leads nowhere
+SCRATCH_NAME = "/tmp"  # noqa: S108 - what a client's scratch folder is called by its tools and its commands
+_BELOW_TMP = "This workspace lies below /tmp, so what commands leave beside it there does not last."
 # A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 
@@ -34,10 +36,21 @@ class Location:
     root: str  # real path of the root it lies in
     path: str  # its own real path; equal to `root` for the root itself
     spelled: str  # how the caller wrote it
+    in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path nobody is shown
 
     @property
     def shown(self) -> str:
         return shown_path(self.spelled)
+
+    @property
+    def name(self) -> str:
+        """The absolute path by which results, questions and rules call it: the real one, or the one below `/tmp`."""
+        return SCRATCH_NAME + self.path[len(self.root) :] if self.in_scratch else self.path
+
+    @property
+    def brief(self) -> str:
+        """For people: the path below the root, or its name where it lies in the scratch folder."""
+        return self.name if self.in_scratch else self.relative
 
     @property
     def relative(self) -> str:
@@ -48,6 +61,14 @@ class Location:
 
 # The rule that forbids to read what is at a real path, as it was written; one about a folder is about all that is in it
 Forbidden = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """The folder that is `/tmp` for one client: its commands see it there, and tools reach it by that name alone."""
+
+    path: str  # its real path, below the real `/tmp` or elsewhere
+    make: Callable[[], None] = field(compare=False, repr=False)  # makes it where it does not exist yet; blocks
 
 
 class Workspace:
@@ -66,16 +87,23 @@ class Workspace:
         readable: Sequence[str] = (),
         forbidden: Forbidden | None = None,  # what permission rules forbid to read: nothing of it is found or listed
         private: Sequence[str] = (),  # real paths of the server's own folders: nothing there is read, found or written
+        scratch: Scratch | str = "",  # or why there is none, as a sentence; empty where nobody would expect one
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         # Mostly they lie elsewhere, and then cost nothing.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
-        self.forbidden = self._own_or(forbidden) if self._private else forbidden
         self._problem = problem
         self._ignore_case = ignore_case
         self._readable = tuple(readable)
+        is_among_roots = any(contains(SCRATCH_NAME, r) or contains(r, SCRATCH_NAME) for r in self.roots)
+        if is_among_roots and not isinstance(scratch, str):
+            scratch = _BELOW_TMP
+        self.scratch, self._no_scratch = (None, scratch) if isinstance(scratch, str) else (scratch, "")
+        self._top = self.scratch.path if self.scratch is not None else ""  # of the scratch folder
+        self._folders = tuple(filter(None, (*self.roots, *self._readable, self._top)))
+        self.forbidden = self._own_or(forbidden) if self._private or self._top else forbidden
 
     @property
     def first_root(self) -> str:
@@ -110,16 +138,18 @@ class Workspace:
             literal = os.path.join(base, spelled)
             if os.sep == "/" and literal.startswith("//"):  # normpath leaves two as they are, for systems of old
                 literal = "/" + literal.lstrip("/")
-            found = opener.path_without_links(literal)
-            real = found or opener.real_path(literal)
+            in_scratch = self._in_scratch(literal)
+            found = opener.path_without_links(in_scratch or literal)
+            real = found or self._real_path(literal)
             root = self._root_above(real)
-            if root and not found and not os.path.lexists(literal):
+            if root and not found and not os.path.lexists(real if in_scratch else literal):
                 real = self._other_reading(base, spelled)
                 root = self._root_above(real)
         except (OSError, ValueError) as error:
             raise explain(error, shown_path(spelled)) from None
         if not root:
-            raise PathNotInWorkspaceError(spelled, self.roots)
+            is_below_tmp = bool(self._no_scratch) and contains(SCRATCH_NAME, os.path.normpath(literal))
+            raise PathNotInWorkspaceError(spelled, self.roots, self._no_scratch if is_below_tmp else "")
         if root in self._roots_without_case:
             real = _as_written(real, root)
             root = self._root_of(real, spelled)
@@ -135,15 +165,41 @@ class Workspace:
                 "neither read nor written, and such files are removed by a later write in their folder. Use another "
                 "name.",
             )
-        return Location(root, real, spelled)
+        return Location(root, real, spelled, in_scratch=root == self._top)
 
-    def _own_or(self, forbidden: Forbidden | None) -> Forbidden:
+    def _in_scratch(self, literal: str) -> str | None:
+        """Where a name below `/tmp` lies in the scratch folder, links not resolved; `None` for any other name."""
+        if not self._top or not (literal.startswith(SCRATCH_NAME) or ".." in literal):
+            return None
+        normal = os.path.normpath(literal)
+        # Real paths of the server's own folders, which mostly lie below the real `/tmp`, mean what they say.
+        if not contains(SCRATCH_NAME, normal) or is_inside(normal, (*self._readable, self._top)):
+            return None
+        return self._top + normal[len(SCRATCH_NAME) :]
+
+    def _real_path(self, literal: str) -> str:
+        """The real path of an absolute one, of which nothing may exist yet; empty if a link leads out of `/tmp`."""
+        if self.scratch is None or self._in_scratch(literal) is None:
+            return opener.real_path(literal)
+        opener.may_block()
+        self.scratch.make()
+        real = opener.real_path(os.path.normpath(literal), (SCRATCH_NAME, self._top))
+        return real if contains(self._top, real) else ""
+
+    def _own_or(self, forbidden: Forbidden | None) -> Forbidden | None:
+        if not self._private and forbidden is None:
+            return None
+
         def hides(path: str) -> str | None:
             if is_inside(path, self._private):
                 return "rule that this server's own files are private"
-            return forbidden(path) if forbidden is not None else None
+            return forbidden(self._name_of(path)) if forbidden is not None else None
 
         return hides
+
+    def _name_of(self, real: str) -> str:
+        """What a real path is called; rules speak of what lies in the scratch folder by its name."""
+        return SCRATCH_NAME + real[len(self._top) :] if self._top and contains(self._top, real) else real
 
     def _other_reading(self, base: str, spelled: str) -> str:
         """The real path of what is meant by a path that does not exist as it is written, the likeliest first."""
@@ -155,7 +211,7 @@ class Workspace:
         if "\\" in stripped and os.sep != "\\":
             readings.append(os.path.join(base, _SHELL_ESCAPE.sub(r"\1", stripped)))
         for path in readings:
-            real = opener.real_path(path)
+            real = self._real_path(path)
             if self.holds(real) and os.path.lexists(real):
                 return real
         first = stripped.partition(os.sep)[0]
@@ -170,14 +226,18 @@ class Workspace:
                     ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(spelled)}' is a URI. Give the path that it means."
                 )
         # Of what does not exist yet, too, nobody means a name with quotes or blanks around it.
-        return opener.real_path(readings[0])
+        return self._real_path(readings[0])
 
     def locate_exactly(self, path: str) -> Location:
         """Resolve an absolute path that means one thing, as in a URI: it has no other readings, and must exist."""
         location = self.locate(path)
-        # An absolute path is looked up as it is, wherever one starts from.
-        if location.path != location.root and not self.has(location, path):
-            raise missing(shown_path(path))
+        if location.in_scratch:
+            is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
+        else:
+            # An absolute path is looked up as it is, wherever one starts from.
+            is_there = location.path == location.root or self.has(location, path)
+        if not is_there:
+            raise self.missing(location)
         return location
 
     @cached_property
@@ -192,20 +252,25 @@ class Workspace:
 
     def root_locations(self) -> list[Location]:
         """Every root as a place to look in; `no_workspace` if there is none."""
-        return [Location(self._root_of(root, root), root, root) for root in (self.roots or (self.first_root,))]
+        return [self.at(root) for root in (self.roots or (self.first_root,))]
 
     def below(self, folder: Location, relative: str) -> Location:
         """What a walk came by below a folder, without a look at the disk; names are joined by forward slashes."""
         return self.at(os.path.join(folder.path, relative.replace("/", os.sep)))
 
     def at(self, path: str) -> Location:
-        """The location of a real path, without a look at the disk; `PathNotInWorkspaceError` outside every root."""
-        return Location(self._root_of(path, path), path, path)
+        """The location of a real path, or of a name that lies in the scratch folder, without a look at the disk.
+
+        `PathNotInWorkspaceError` for what is outside every root.
+        """
+        real = self._in_scratch(path) or path
+        root = self._root_of(real, path)
+        return Location(root, real, self._name_of(real), in_scratch=root == self._top)
 
     def _root_above(self, real: str) -> str:
-        """The innermost root or readable folder that a real path lies in; empty if there is none."""
+        """The innermost root, readable or scratch folder that a real path lies in; empty if there is none."""
         found = ""
-        for root in (*self.roots, *self._readable):
+        for root in self._folders:
             if len(root) > len(found) and contains(root, real):
                 found = root
         return found
@@ -282,12 +347,12 @@ class Workspace:
         try:
             return opener.open_folder(path)
         except OSError:
-            self._root_of(opener.real_path(path), path)
+            self._root_of(opener.real_path(path), self._name_of(path))
             raise
 
     def refuse_to_write(self, location: Location) -> None:
         """Do not write where files may be read only: `PathNotInWorkspaceError` outside the roots."""
-        if location.root not in self.roots:
+        if location.root not in self.roots and not location.in_scratch:
             raise PathNotInWorkspaceError(location.spelled, self.roots)
 
     @contextmanager
@@ -319,7 +384,21 @@ class Workspace:
                 return outside
             except OSError:
                 pass  # a circle
+        if isinstance(error, FileNotFoundError) and (note := self.note_of_absent(location)):
+            return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{note}")
         return explain(error, location.shown, otherwise)
+
+    def missing(self, location: Location) -> ToolError:
+        return self.explain(FileNotFoundError(errno.ENOENT, ""), location)
+
+    def note_of_absent(self, location: Location) -> str:
+        """What to add where a name is not in the scratch folder, but in the machine's own `/tmp`; mostly nothing."""
+        if not location.in_scratch or os.path.normpath(location.spelled) != location.name:
+            return ""
+        opener.may_block()
+        if not os.path.lexists(location.name):
+            return ""
+        return " It exists in the machine's own /tmp, which tools do not see; the user can copy it into the workspace."
 
 
 def contains(root: str, path: str) -> bool:
@@ -364,10 +443,6 @@ def _as_written(path: str, root: str) -> str:
             return os.path.join(real, *names[number:])
         real = os.path.join(real, written)
     return real
-
-
-def missing(shown: str) -> ToolError:
-    return explain(FileNotFoundError(errno.ENOENT, ""), shown)
 
 
 _CODES: dict[int, tuple[ToolErrorType | None, str]] = {

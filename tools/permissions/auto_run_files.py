@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 
 from tools.files.ignore_files import AGENT_IGNORE_FILES
 
@@ -97,49 +96,13 @@ _ASKED_PAIRS = {
     }.items()
     for folder, name in (pair.split("/") for pair in pairs.split())
 }
-# Folders of a home in which a name that is not known may be one of these
-HOLDING_FOLDERS = (".config", ".local", ".local/share", "Library")
-# What is in them starts by itself, or is run by everybody
-SYSTEM_FOLDERS = (
-    "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr", "/boot", "/sys", "/proc", "/var/spool/cron",
-    "/var/spool/at", "/Library", "/System", "/opt/homebrew", "/private/etc",
-)  # fmt: skip
 # Folders of fetched or made files: large, and nobody opens them as a project
 FETCHED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 REPOSITORY = ".git"  # a repository's own folder, or a file that says where it is
 REPOSITORY_FOLDERS = {"hooks"}  # programs that git runs
 # Commands that git runs (`core.fsmonitor`, `core.hooksPath`, filters), and where to find other such files
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
-# What of a repository holds names, messages and settings; in the rest are contents of files
-REPOSITORY_WITHOUT_CONTENTS = {
-    *REPOSITORY_FOLDERS, *REPOSITORY_FILES, "HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD",
-    "REVERT_HEAD", "COMMIT_EDITMSG", "MERGE_MSG", "MERGE_MODE", "SQUASH_MSG", "description", "index", "info", "logs",
-    "packed-refs", "refs", "shallow", "branches",
-}  # fmt: skip
 _SHORT_NAMES = {"git~1": REPOSITORY}  # how Windows also calls it
-_NAMES = sorted({REPOSITORY, *_PROTECTED, *_ASKED, *(first for first, _ in (*_ASKED_PAIRS, *_PROTECTED_PAIRS))})
-_DOTTED = [name for name in _NAMES if name.startswith(".")]
-_DATA_ENDINGS = (
-    ".log", ".txt", ".csv", ".tsv", ".html", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".o", ".a", ".bak",
-    ".tmp", ".out", ".err", ".diff", ".patch", ".gz", ".xz", ".zst", ".zip", ".tar", ".tgz", ".whl",
-)  # fmt: skip
-
-
-def auto_run_names(pattern: str) -> list[str]:
-    """The names of these files, and of folders that lead to them, that a pattern stands for which begins with a dot."""
-    return [name for name in _DOTTED if fnmatchcase(name, pattern.casefold())] if pattern.startswith(".") else []
-
-
-def names_between(begin: str, end: str) -> list[str]:
-    """The names of these files that begin and end so, and have letters in between."""
-    begin, end = begin.casefold(), end.casefold()
-    fitting = (name for name in _NAMES if name.startswith(begin) and name.endswith(end))
-    return [name for name in fitting if len(name) > len(begin) + len(end)]
-
-
-def is_data(ending: str) -> bool:
-    """Whether no program takes what it runs from a file whose name ends so, in whatever folder it lies."""
-    return ending.casefold().endswith(_DATA_ENDINGS)
 
 
 def folded(name: str) -> str:
@@ -169,12 +132,6 @@ def why_protected(relative_path: str) -> str | None:
             is_asked = is_asked or is_guarded_in_repository(rest)
             return "git runs what its hooks and its configuration say" if is_asked else None
     return None
-
-
-def why_system_protected(path: str) -> str | None:
-    """Why a file of the system may not be written without a question, or `None`."""
-    is_system = any(path == folder or path.startswith(f"{folder}/") for folder in SYSTEM_FOLDERS)
-    return "the whole system runs what is in it" if is_system else None
 
 
 def is_auto_run_name(name: str, folder: str = "") -> bool:

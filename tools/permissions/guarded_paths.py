@@ -41,16 +41,6 @@ class GuardedPaths:
         """
         return _REASON if (self._files or self._folders) and any(map(self._guards, paths)) else None
 
-    def why_among(self, folders: Iterable[str], ending: str = "") -> str | None:
-        """Why a file of these folders of which only the end is known is written with consent only, or `None`."""
-        around = [_folded_path(folder) for folder in folders]
-        for path in (*self._files, *self._folders):
-            name = _folded_path(path)
-            is_inside = any(name[: len(folder)] == folder for folder in around)
-            if is_inside and (path in self._folders or path.casefold().endswith(ending.casefold())):
-                return _REASON
-        return None
-
     def _guards(self, path: str) -> bool:
         name = _folded_path(path)
         if name in self._folded_files or name in self._passed or self._is_other_name(path):

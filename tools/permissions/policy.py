@@ -12,6 +12,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tools.contract.confirmation import ConfirmationDetails, PlanConfirmation
 from tools.contract.limits import ApprovalMode
@@ -29,9 +30,12 @@ from tools.files.workspace import Workspace, is_inside
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.rights import ALL_RIGHTS, Rights
-from tools.permissions.rules import CORE, PROFILE, SESSION, Rule, Rules, parse_rule, read_rules
+from tools.permissions.rules import CORE, PROFILE, SANDBOXED, SESSION, Rule, Rules, parse_rule, read_rules
 from tools.permissions.tool_names import PROFILES, names_of_any_tool
 from tools.permissions.verdict import Permission, Verdict
+
+if TYPE_CHECKING:
+    from tools.permissions.hidden_files import HiddenFileLookout
 
 _PLAN_MODE = Permission(
     Verdict.DENY,
@@ -70,7 +74,9 @@ class PermissionPolicy:
     canonical: Callable[[str], str] = str
     home: str = field(default_factory=lambda: os.path.expanduser("~"))
     guarded: GuardedPaths = field(default_factory=GuardedPaths)
+    sandboxed_commands: bool = False  # whether any command that stays in the sandbox runs unasked
     switched_off: frozenset[str] = frozenset()  # names of tools that the person does not want offered for now
+    _lookout: HiddenFileLookout | None = field(default=None, repr=False)  # what is hidden from commands
     _judged_tools: weakref.WeakKeyDictionary[ToolTraits, tuple[Rules, ApprovalMode, Permission | None]] = field(
         default_factory=weakref.WeakKeyDictionary, repr=False
     )
@@ -130,8 +136,9 @@ class PermissionPolicy:
             return known[2], True
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not request.runs_in_plan_mode:
-            # Of a command it counts what it does.
-            permission = _PLAN_MODE if tool.kind is not Kind.EXECUTE else None
+            # Of a command it counts what it does, and of an edit, where.
+            may_run = tool.kind is Kind.EXECUTE or (tool.kind is Kind.EDIT and request.workspace.scratch is not None)
+            permission = None if may_run else _PLAN_MODE
         if permission is None:
             if tool.kind in (Kind.EDIT, Kind.EXECUTE, Kind.FETCH) or any(r.names_tool(tool) for r in rules.of_calls):
                 return None, False
@@ -172,7 +179,9 @@ class PermissionPolicy:
         for rule in about:
             if rule.verdict is Verdict.DENY:
                 yield Permission(Verdict.DENY, str(rule), setting=rule.source)
-        if mode is ApprovalMode.PLAN and not request.runs_in_plan_mode:
+        # Nothing in the client's own `/tmp` is obeyed by programs outside of it, or lasts longer than the client.
+        is_scratch = bool(subjects) and all(isinstance(each, PathSubject) and each.in_scratch for each in subjects)
+        if mode is ApprovalMode.PLAN and not request.runs_in_plan_mode and not is_scratch:
             yield _PLAN_MODE
         for rule in about:
             yield Permission(rule.verdict, str(rule), setting=rule.source, is_explicit=rule.verdict is Verdict.ASK)
@@ -181,6 +190,8 @@ class PermissionPolicy:
             yield Permission(Verdict.ASK, protected, no_rule_allows=True)
         if tool.kind is Kind.COMMUNICATE:
             return  # no rule and no mode answers in a person's place
+        if is_scratch:
+            yield Permission(Verdict.ALLOW, "it lies in the client's own /tmp")
         for rule in rules.allow:
             if rule.names_tool(tool) and (
                 rule.is_of_every_call or (subjects and all(_is_about(rule, subject, workspace) for subject in subjects))
@@ -203,27 +214,31 @@ class PermissionPolicy:
                 continue
             is_reached = workspace.holds(subject.path)  # all but the user's own memory: tools change nothing else
             shown = workspace.at(subject.path).relative if is_reached else subject.path
-            why = self.guarded.why((subject.path, subject.named))
-            if why is None and is_reached:
+            why = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))
+            if why is None and (is_reached or subject.in_scratch):
                 why = why_protected(shown)
             if why is not None:
                 return f"'{shown}' is changed only with consent: {why}"
         return None
 
     def _judge_command(self, request: PermissionRequest, command: CommandSubject) -> Permission:
-        # The tables about programs are loaded with the first command.
-        from tools.permissions.command_paths import CommandPaths  # noqa: PLC0415
-        from tools.permissions.command_policy import CommandPolicy  # noqa: PLC0415
-        from tools.permissions.shell.analyser import analyse  # noqa: PLC0415
-        from tools.permissions.shell.expansion import NamesOnDisk  # noqa: PLC0415
+        # Loaded with the first command, since many servers never run one.
+        from tools.permissions.command_policy import Request, judge_command  # noqa: PLC0415
+        from tools.permissions.hidden_files import HiddenFileLookout  # noqa: PLC0415
 
-        mode, rules = request.mode, self.rules_of(request.rights, request.grants)
-        analysis = analyse(command.command, NamesOnDisk(self.home, command.directory))
-        paths = CommandPaths(self.home, command.directory)
-        permission = CommandPolicy(analysis, rules, mode, request.workspace, paths, self.guarded).judge()
-        if mode is ApprovalMode.PLAN and permission.verdict is not Verdict.DENY and not analysis.is_read_only:
-            return replace(_PLAN_MODE, parts=permission.parts)
-        return permission
+        self._lookout = self._lookout or HiddenFileLookout()
+        return judge_command(
+            Request(
+                command,
+                self.rules_of(request.rights, request.grants),
+                request.mode,
+                request.workspace,
+                self.guarded,
+                self._lookout,
+                self.home,
+                is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
+            )
+        )
 
     def rules_of(self, rights: Rights, granted: Sequence[str] = ()) -> Rules:
         """The rules for a client: the operator's, those of its token, and what was granted to it.

@@ -123,3 +123,24 @@ class TrackedFiles:
                 self._indexes[top] = b""
         name = os.fsencode(os.path.relpath(path, top))
         return min(len(name), _LONGEST_TOLD).to_bytes(2) + name + b"\0" in self._indexes[top]
+
+
+def runs_programs(top: str) -> bool:
+    """Whether git runs programs of the repository's own in a work tree: hooks, filters, drivers, a monitor of files."""
+    own = os.path.join(top, REPOSITORY)
+    try:
+        if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
+            return True
+    except OSError:
+        if not os.path.isdir(own):
+            return True  # of a worktree or a submodule: its settings are elsewhere
+    for name in ("config", "config.worktree"):
+        try:
+            with open_regular(os.path.join(own, name), through_links=True) as settings:
+                if settings_that_run(os.fsdecode(settings.head(MAX_INDEX_BYTES)), lambda _: False):
+                    return True
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            return True
+    return False

@@ -67,6 +67,7 @@ class PathSpecifier:
 
     rules: RuleList
     base: str | None  # the folder it is below, or `None` for each workspace folder
+    line: bytes  # what the rules were read from: one line of a `.gitignore`
 
     def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
         """Whether it is about a file that goes by any of these absolute paths, which are without `.` and `..`."""
@@ -98,12 +99,13 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
         base = os.sep
     # A leading `!` or `#` means nothing special in a rule.
     escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
-    rules = parse_rules(os.fsencode(escaped))
-    if rules.odd_line is not None:
+    line = os.fsencode(escaped)
+    rules = parse_rules(line)
+    if rules.odd_line is not None or b"\n" in line or b"\r" in line:
         raise MalformedRuleError(
             "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
         )
-    return PathSpecifier(rules, base)
+    return PathSpecifier(rules, base, line)
 
 
 def literal_path(path: str) -> str | None:
@@ -138,6 +140,8 @@ class AgentSpecifier:
 
 
 Specifier = CommandSpecifier | PathSpecifier | HostSpecifier | AgentSpecifier
+SANDBOXED = "Sandboxed"
+"""The grant by which any command that stays in the sandbox runs; no tool has this name."""
 SESSION = "this session"  # the source of rules that a person gave as an answer
 
 
@@ -175,14 +179,19 @@ class Rule:
     def is_of_every_call(self) -> bool:
         return self.specifier is None
 
+    @property
+    def is_about_commands(self) -> bool:
+        return tool_names.SHELL in self.tools or self.name == ANYTHING
+
     def governs(self, access: Access) -> bool:
         """Whether it also counts where a shell command reads, writes or fetches."""
         return self.name == ANYTHING or access in tool_names.access_of(self.tools)
 
     def fits_command(self, text: str) -> bool:
-        is_of_shell = tool_names.SHELL in self.tools or self.name == ANYTHING
         specifier = self.specifier
-        return is_of_shell and (specifier is None or (isinstance(specifier, CommandSpecifier) and specifier.fits(text)))
+        return self.is_about_commands and (
+            specifier is None or (isinstance(specifier, CommandSpecifier) and specifier.fits(text))
+        )
 
     def fits_path(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
         return self.specifier is None or (

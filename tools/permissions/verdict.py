@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tools.contract.permission_subjects import NO_WAIVER, Waiver
+from tools.contract.command_views import CommandView
 
 
 class Verdict(StrEnum):
@@ -32,8 +31,6 @@ class Part:
     source: str  # the part, as it stands in the call; empty for what concerns all of it
     verdict: Verdict
     reason: str
-    grants: tuple[Grant, ...] = ()  # what would allow this part from now on; empty where no rule could
-    setting: str = ""  # the setting that says so, where it is the operator's own word; else empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +44,6 @@ class Permission:
     no_rule_allows: bool = False  # neither a rule nor a mode allows it from now on: it is asked about each time
     way_out: str = ""  # what to do instead, as a sentence, where that is particular
     parts: tuple[Part, ...] = ()  # what was said of its parts, where it was judged by parts
-    waiver: Waiver = NO_WAIVER  # what of the sandbox's protection it is let off if it runs
-
-
-def summed(source: str, parts: Sequence[Part]) -> Part:
-    """What parts come to: the strictest verdict, with all that was said for it."""
-    verdict = max((part.verdict for part in parts), key=list(Verdict).index)
-    deciding = [part for part in parts if part.verdict is verdict]
-    # One that no rule could allow keeps the whole from being allowed by rules.
-    is_grantable = verdict is not Verdict.ALLOW and all(part.grants for part in deciding)
-    grants = [grant for part in deciding for grant in part.grants] if is_grantable else []
-    return Part(
-        source,
-        verdict,
-        "; ".join(dict.fromkeys(part.reason for part in deciding)),
-        tuple(dict.fromkeys(grants)),
-        " and ".join(dict.fromkeys(part.setting for part in deciding if part.setting)),
-    )
+    view: CommandView | None = None  # of a command: the view in which it runs, after a yes where it is asked
+    dialog_view: CommandView | None = None  # the same where the client's own dialog stands for a person's yes
+    offers_sandboxed: bool = False  # whether a person may allow any command that stays in the sandbox instead

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import anyio
 
-from tools.contract.permission_subjects import NO_WAIVER, Waiver
+from tools.contract.command_views import UNCONFINED, CommandView
 from tools.shell.output import Output, OutputReader
 from tools.shell.process import ConfinedCommand, Process, SandboxChanges
 
@@ -26,7 +26,8 @@ class CommandRequest:
     client_key: str  # whose output it is; empty for a client that cannot be told from others
     timeout_seconds: float  # how long it may take, including the time in the queue; in the background its start alone
     description: str = ""  # what it is for, in the model's words
-    waiver: Waiver = NO_WAIVER  # what of the sandbox's protection it is let off
+    folder_name: str = ""  # what people and models call that folder, where it is not its path
+    view: CommandView = UNCONFINED  # what it will be able to see and to change
 
 
 class Ending(StrEnum):

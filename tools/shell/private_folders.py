@@ -200,6 +200,25 @@ class PrivateFolders:
         # A key may be a secret, such as a session's id.
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
+    def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
+        """The path of the folder that is `/tmp` to a client, in plan mode another one; it may not exist yet.
+
+        `None` for a client that cannot be told from others.
+        """
+        path = self.path_of(client_key)
+        return os.path.join(path, "plan-tmp" if is_plan else "tmp") if path is not None else None
+
+    def make_scratch(self, path: str) -> None:
+        """Make the folder at a path that `scratch_of` gave, if it does not exist. Blocks."""
+        self._make(os.path.dirname(path))
+        with suppress(FileExistsError):
+            os.mkdir(path)
+            os.chmod(path, 0o1777)  # noqa: S103 - as `/tmp` is, in a folder that nobody else may enter
+
+    def forget_plan(self, client_key: str) -> None:
+        """Remove what is in the `/tmp` of a client's plan, which has ended."""
+        self._remove(self.scratch_of(client_key, is_plan=True))
+
     def of(self, client_key: str) -> PrivateFolder | None:
         """A client's folder; `None` for a client that cannot be told from others, for which nothing is kept."""
         path = self.path_of(client_key)
@@ -210,21 +229,33 @@ class PrivateFolders:
             )
         return self._clients.get(client_key)
 
+    def make(self, name: str) -> str:
+        """Make a folder of the server's own, that of no client, and return its path. Blocks."""
+        path = os.path.join(self.path, name)
+        self._make(path)
+        return path
+
     def forget(self, client_key: str) -> None:
         """Remove all files of a client that does not come back."""
         client = self._clients.pop(client_key, None)
         if client is not None:
             client.files.clear()
-            client.writers.begin(partial(remove_tree, client.path))
+        self._remove(self.path_of(client_key))
 
     async def aclose(self) -> None:
         for client in self._clients.values():
             client.files.clear()
         self._clients.clear()
-        writers, self._writers = self._writers, None
+        writers = self._writers or (Threads(WRITERS) if self._lock is not None else None)
+        self._writers = None
         if writers is not None:
             await writers.run(self._remove_all)
             writers.close()
+
+    def _remove(self, path: str | None) -> None:
+        if path is not None and self._lock is not None and os.path.lexists(path):  # else nothing was made
+            self._writers = self._writers or Threads(WRITERS)
+            self._writers.begin(partial(remove_tree, path))
 
     def _make(self, client_folder: str) -> None:
         with self._making:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
-from tools.contract.permission_subjects import NO_WAIVER, Waiver
+from tools.contract.command_views import CommandSite, CommandView, Engine, Network, ViewKind
 from tools.contract.secrets import has_secret, is_secret_name, without_userinfo
 
 
@@ -26,6 +25,18 @@ class ResourceLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class LandlockRules:
+    """What a program and all that it starts may do to files, by Landlock; all sockets of TCP are refused.
+
+    Paths are absolute and without links. One that is absent grants nothing; one that is a link by then is an error.
+    """
+
+    readable: tuple[str, ...]  # files, and folders with all below them, that may be read, listed and executed
+    writable: tuple[str, ...]  # the same, which may also be changed: below a folder files may be made and removed
+    calls: bytes = field(repr=False)  # the program of a filter of system calls
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessSpec:
     argv: tuple[str, ...]  # the program, by absolute path, and its arguments; no shell reads them
     folder: str  # the folder it starts in, an absolute path
@@ -37,6 +48,9 @@ class ProcessSpec:
     # Open descriptors of ours, by the numbers, 0 and 3 and above, that the program has them under.
     descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
     separates_errors: bool = False  # whether what comes on standard error is told apart from the rest
+    # Open descriptors of ours: namespaces that the program joins, in this order
+    namespaces: tuple[int, ...] = ()
+    landlock: LandlockRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +111,6 @@ class ProcessStarter(Protocol):
         ...
 
 
-class NetworkAccess(StrEnum):
-    """What a command reaches: nothing, or all that this machine reaches (`shell.network`)."""
-
-    NONE = "none"
-    HOST = "host"
-
-
 @dataclass(frozen=True, slots=True)
 class SandboxChanges:
     """What a command did to files that programs outside its sandbox obey, and to its `/tmp`."""
@@ -114,6 +121,8 @@ class SandboxChanges:
     changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, whoever did that
     uncovered: int = 0  # how many files and folders could not be kept from it, since there are too many
     temporary_bytes: int = 0  # how much its `/tmp` held that was emptied, since that was too much; else 0
+    put_back: tuple[str, ...] = ()  # paths of git's settings that would have made it run something, and are as before
+    not_lasting: tuple[str, ...] = ()  # what it left in a `/tmp` that was its alone, by the names that it had there
     is_unknown: bool = False
 
 
@@ -129,8 +138,9 @@ class WithheldSecret:
 @dataclass(slots=True)
 class ConfinedCommand:
     spec: ProcessSpec  # what is to be started, the sandbox's own program in front where there is one
-    sandbox: str = "none"  # what confines it: `bwrap`, or `none`
-    network: NetworkAccess = NetworkAccess.HOST
+    engine: Engine = Engine.NONE  # what holds it in its view
+    view: ViewKind = ViewKind.OPEN
+    network: Network = Network.HOST  # what it really has: a loopback of its own where the session has none
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # what it does not see as it is
 
     async def begin(self) -> None:
@@ -145,17 +155,25 @@ class ConfinedCommand:
 
 
 class Confinement(Protocol):
+    def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
+        """What can hold commands in a view here, and what its reading view shows. Tried out the first time; blocks.
+
+        Of the client nothing is known yet.
+        """
+        ...
+
     async def confine(
         self,
         spec: ProcessSpec,
         workspace_roots: Sequence[str],
-        waiver: Waiver = NO_WAIVER,
+        view: CommandView,
         private_folder: Callable[[], str] | None = None,
+        client_key: str = "",
         /,
     ) -> ConfinedCommand:
-        """Put a command into a sandbox, or leave it as it is; a `ToolError` if one is required and none works here.
+        """Put a command into its view; a `ToolError` if that cannot be made, never a wider one.
 
-        The roots are real paths of the folders it may change. The private folder is made where the client has one, for
+        The roots are real paths of the workspace's folders. The private folder is made where the client has one, for
         its `/tmp`; that blocks.
         """
         ...

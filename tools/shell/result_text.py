@@ -8,21 +8,33 @@ from os.path import dirname
 from pathlib import Path
 from typing import Any
 
+from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.results import FileDataPart, Part, TextPart
 from tools.shell.command import Ending, RunningProgram
 from tools.shell.jobs import MAX_RUNNING, Job, JobStatus
 from tools.shell.output import ShownOutput
-from tools.shell.process import ExitStatus, NetworkAccess, SandboxChanges
+from tools.shell.process import ConfinedCommand, ExitStatus, SandboxChanges
 from tools.shell.runner import POSIX_SHELL, FinishedCommand
 
 KILO = 1000
 DISPLAY_CHARS = 4_000  # characters of an output that a person is shown beside the result for the model
 MOST_NAMED = 10
 NEAR_THE_LIMIT = 0.5  # a command that took this much of its time is told how to get more (Qwen Code's share)
-# How programs say that they could not write what the sandbox keeps as it is.
+# How programs say, in the kernel's words and the resolver's, that their view ends here.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
+_CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
+_ABSENT = re.compile(r"[^\n]*(?:no such file or directory|\bENOENT\b)[^\n]*", re.IGNORECASE)
+_NO_LISTENER = re.compile(
+    r"connection refused|\bECONNREFUSED\b|failed to connect to (?:localhost|127\.|::1)|couldn't connect to server",
+    re.IGNORECASE,
+)
+_NO_NETWORK = re.compile(
+    r"network is unreachable|\bENETUNREACH\b|temporary failure in name resolution|could not resolve host"
+    r"|\bEAI_AGAIN\b|name or service not known",
+    re.IGNORECASE,
+)
 # How programs say that they have no login, or none that is accepted.
 _NO_LOGIN = re.compile(
     r"\b(?:E|HTTP(?:/[\d.]+)?[ :]+|status(?: code)?[ :]+|error[ :]+|code[ :]+)40[13]\b"
@@ -89,17 +101,9 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             "timeout, or use is_background."
         )
     confined, text = finished.running.confined, shown.text
-    if confined.sandbox != "none":  # which may have to do with a failure
+    if confined.engine is not Engine.NONE:  # which may have to do with a failure
         has_failed = status is None or status.code != 0
-        if _WRITE_REFUSED.search(text):
-            lines.append(
-                "Note: the sandbox seems to have stopped a write. Commands can change files in the workspace only, and "
-                "none that other programs obey (git hooks and settings, settings of editors and agents); a command "
-                "that is nothing but git can. write_file and edit can write such files with the user's consent."
-            )
-        elif has_failed:
-            network = ", and reaches no network" if confined.network is NetworkAccess.NONE else ""
-            lines.append(f"Note: it ran in a sandbox, where it can change little but the workspace{network}.")
+        lines += filter(None, (_view_note(confined, text),))
         if has_failed and confined.withheld and _NO_LOGIN.search(text):
             words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
             causes = [place for place in confined.withheld if not words.isdisjoint(place.programs)]
@@ -126,6 +130,36 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         lines.append(f"Note: the output has {size(shown.total)}; {what}. {where}")
     lines.append(_output_block(shown))
     return [TextPart("\n".join(lines)), *parts]
+
+
+def _view_note(confined: ConfinedCommand, text: str) -> str:
+    """In which view a command ran, and how to ask for more, where its output reads as if the view were too small.
+
+    The exit status says nothing: `grep`, `diff` and `test` return 1.
+    """
+    is_reading = confined.view is ViewKind.READING
+    ways: list[str] = []
+    home = confined.spec.environment.get("HOME") or "~"
+    if _WRITE_REFUSED.search(text):
+        ways.append(
+            'Call it with needs: "write" to ask the user for a view in which it can change files.'
+            if is_reading
+            else "Commands change files in the workspace and /tmp only, and none that other programs obey (hooks and "
+            "settings of git, editors and agents): write_file and edit can, with the user's consent."
+        )
+    if is_reading and any(home in line or "~/" in line for line in _ABSENT.findall(text)):
+        ways.append("Name a path in the home in the command's own words to ask the user for it.")
+    if _CLOSED.search(text):
+        ways.append("What a rule hides, or lies outside, is asked about where the command's own words name its path.")
+    if confined.network is not Network.HOST and _NO_NETWORK.search(text):
+        ways.append('Call it with needs: "network" to ask the user for the network.')
+    elif confined.network is not Network.HOST and _NO_LISTENER.search(text):
+        who = "this command" if confined.network is Network.OWN_LOOPBACK else "the commands of this session"
+        ways.append(f'A port is reached only if {who} listens on it; needs: "network" asks for more.')
+    if not ways:
+        return ""
+    network = "the network" if confined.network is Network.HOST else "no network but the loopback of its commands"
+    return f"Note: it ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
 
 
 def kept_output(shown: ShownOutput, title: str) -> list[Part]:
@@ -172,13 +206,26 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox obey were not kept "
             "as they are, since there are too many; the command could change those that lie deepest."
         )
+    if changes.put_back:
+        notes.append(
+            "Note: settings that make git run programs were written, and are as before: "
+            f"{_named_paths(changes.put_back)}. "
+            'If they are wanted, run that command with needs: "write", which asks the user.'
+        )
+    if changes.not_lasting:
+        notes.append(
+            "Note: the workspace lies in /tmp, where nothing beside it lasts: gone with the command are "
+            f"{_named_paths(changes.not_lasting)}. Write to the workspace what is needed later."
+        )
     if changes.is_unknown:
         notes.append(
             "Note: it could not be seen whether the command made or changed files that programs outside the sandbox "
             "obey (.git/hooks, .vscode, .mcp.json and the like). Tell the user."
         )
     if changes.temporary_bytes:
-        notes.append(f"Note: /tmp held {size(changes.temporary_bytes)}, which is too much, and was emptied.")
+        notes.append(
+            f"Note: its temporary files took {size(changes.temporary_bytes)}, which is too much, and were removed."
+        )
     return notes
 
 
@@ -229,7 +276,8 @@ def _command_facts(
     running: RunningProgram, status: ExitStatus | None, seconds: float, total: int, file: str | None
 ) -> dict[str, Any]:
     return {
-        "sandbox": running.confined.sandbox,
+        "engine": running.confined.engine.value,
+        "view": running.confined.view.value,
         "network": running.confined.network.value,
         "pid": running.process.pid,
         **program_facts(status, seconds=seconds, total=total, file=file),

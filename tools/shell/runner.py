@@ -14,16 +14,18 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import anyio
 
+from tools.contract.command_views import CommandSite
 from tools.contract.errors import NOTHING_DONE, ExhaustedError, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.file_names_in_text import one_line
 from tools.contract.limits import Progress
 from tools.contract.threads import THREADS
 from tools.files.child_process import find_program
+from tools.files.workspace import Scratch, Workspace
 from tools.shell.command import CommandRequest, Ending, RunningProgram
 from tools.shell.jobs import Job, JobTable
 from tools.shell.output import OUTPUT_CHARS, TAIL_BYTES, Output, OutputReader, ShownOutput, newest_text
@@ -232,6 +234,7 @@ class ShellOptions:
     timeout_seconds: float = 120.0  # unless the call says otherwise (Qwen Code's two minutes)
     silence_seconds: float = 0.0  # how long it may print nothing; 0 is off
     max_concurrent: int = MAX_CONCURRENT  # the most commands that calls wait for at once
+    has_network: bool = True  # whether commands may be given the network
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +266,17 @@ class CommandRunner(Runner):
         self.options = options
         self._confinement = confinement
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
+
+    def site(self, workspace: Workspace, client_key: str) -> CommandSite:
+        """What commands of a client meet here. Blocks."""
+        site = self._confinement.site(workspace.roots, self._environment.get("PATH", ""))
+        scratch = workspace.scratch
+        return replace(
+            site,
+            has_network=self.options.has_network,
+            has_session=bool(client_key),
+            scratch=scratch.path if isinstance(scratch, Scratch) else None,
+        )
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
         """Run a command until its shell has ended, or a limit is reached. What is left running becomes a job.
@@ -322,7 +336,7 @@ class CommandRunner(Runner):
         spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
         folder = self._folders.of(request.client_key)
         make_folder = folder.make if folder is not None else None
-        confined = await self._confinement.confine(spec, request.roots, request.waiver, make_folder)
+        confined = await self._confinement.confine(spec, request.roots, request.view, make_folder, request.client_key)
         return await self._start(confined, request.client_key, refusal)
 
 

@@ -149,7 +149,7 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(content)
             os.lseek(descriptor, 0, os.SEEK_SET)
-        launch.descriptors.extend(spec.descriptors.values())
+        launch.descriptors.extend((*spec.descriptors.values(), *spec.namespaces))
         yield launch
 
 

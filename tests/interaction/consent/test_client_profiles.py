@@ -148,7 +148,7 @@ def test_a_client_that_declines_by_itself_tells_the_model_what_would_help(
             done = call.done()
             assert done.code == "execution_denied"
             assert "perhaps nobody saw it" in done.text
-            assert "--approval-mode" in done.text
+            assert "--approval-mode" in done.text or "permissions.sandboxedCommands" in done.text
             assert client.is_served()
             assert snapshot(place) == before
 

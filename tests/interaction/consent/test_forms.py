@@ -48,7 +48,7 @@ def test_decisions_carry_titles_in_the_way_of_the_revision(
     titled = {"type", "title"} | ({"oneOf"} if route.revision >= "2025-11-25" else {"enum", "enumNames"})
     assert set(field) == titled
     decisions, titles = asked.decisions, asked.titles
-    order = ["once", "always", "always_server", "save", "deny"]
+    order = ["once", "always", "always_sandboxed", "always_server", "save", "deny"]
     assert decisions == sorted(decisions, key=order.index)
     assert (decisions[0], decisions[-1]) == ("once", "deny")
     assert len(set(titles)) == len(titles) == len(decisions)

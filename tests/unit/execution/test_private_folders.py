@@ -200,3 +200,28 @@ async def test_the_files_of_a_server_that_was_killed_are_removed_by_the_next_one
     assert Path(mine.path).exists()
     assert all(stranger.exists() for stranger in strangers)
     await living.aclose()
+
+
+@pytest.mark.requirement("scratch.owner")
+async def test_a_client_has_a_scratch_folder_and_one_for_plans(store: PrivateFolders, tmp_path: Path) -> None:
+    own, plans = (store.scratch_of("a", is_plan=is_plan) for is_plan in (False, True))
+    assert own is not None
+    assert plans is not None
+    assert own != plans
+    assert store.scratch_of("", is_plan=False) is None
+    store.forget_plan("a")
+    store.forget("a")
+    assert list(tmp_path.iterdir()) == []
+    for path in (own, plans, own):
+        store.make_scratch(path)
+        Path(path, "file").touch()
+    assert [Path(path).stat().st_mode & 0o7777 for path in (own, plans)] == [0o1777, 0o1777]
+    assert Path(own).parent.stat().st_mode & 0o777 == 0o700
+    store.forget_plan("a")
+    await until(lambda: not Path(plans).exists())
+    assert Path(own, "file").exists()
+    store.forget("a")
+    await until(lambda: not Path(own).exists())
+    store.make_scratch(own)
+    await store.aclose()
+    assert list(tmp_path.iterdir()) == []

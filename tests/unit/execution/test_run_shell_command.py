@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.execution.shell import ENVIRONMENT, Shell, link_of, output_of, shell_in, text_of
 from tools.builtin.run_shell_command import ShellTool
+from tools.contract.command_views import UNHELD
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
 from tools.contract.permission_subjects import CommandSubject
@@ -67,7 +68,8 @@ async def test_what_is_printed_cannot_pass_for_a_label(shell: Shell) -> None:
 async def test_programs_are_told_the_facts(shell: Shell) -> None:
     result = await shell.run("echo text; exit 2")
     assert result.facts == {
-        "sandbox": "none",
+        "engine": "none",
+        "view": "open",
         "network": "host",
         "exitCode": 2,
         "signal": None,
@@ -186,7 +188,9 @@ async def test_rules_are_about_exactly_what_the_shell_gets(shell: Shell, root: P
     (root / "sub").mkdir()
     tool = ShellTool()
     params = tool.validate_tool_params({"command": "serve &", "directory": "sub", "is_background": True})
-    assert tool.subjects(params, shell.context) == (CommandSubject("serve ", str(root / "sub")),)
+    assert tool.subjects(params, shell.context) == (
+        CommandSubject("serve ", str(root / "sub"), UNHELD, is_background=True),
+    )
 
 
 @pytest.mark.requirement("shell.background")

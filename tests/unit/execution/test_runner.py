@@ -14,12 +14,21 @@ import anyio
 import pytest
 
 from tests.processes import Plain, is_running
-from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, Shell, output_of, shell_in, text_of
+from tests.unit.execution.shell import (
+    CEILING,
+    ENVIRONMENT,
+    RecordingStarter,
+    Shell,
+    output_of,
+    shell_in,
+    text_of,
+)
 from tests.waiting import until
+from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.command import CommandRequest
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import ConfinedCommand, NetworkAccess, Process, ProcessSpec, SandboxChanges, StartFailedError
+from tools.shell.process import ConfinedCommand, Process, ProcessSpec, SandboxChanges, StartFailedError
 from tools.shell.runner import CommandRunner, ShellOptions
 
 pytestmark = pytest.mark.anyio
@@ -135,6 +144,9 @@ async def test_a_refusal_of_the_sandbox_is_told_and_starts_nothing(root: Path, t
         assert shell.jobs.all() == ()
 
 
+BOX = (Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK)
+
+
 @dataclass
 class Held(ConfinedCommand):
     """Something is held for the command, and tells of a file when it is given back."""
@@ -165,7 +177,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
 
     class Holding(Plain):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
-            return Held(spec, "bwrap", NetworkAccess.NONE, released=released, is_over=lambda: not shells[0].running())
+            return Held(spec, *BOX, released=released, is_over=lambda: not shells[0].running())
 
     async with shell_in(root, tmp_path, confinement=Holding()) as shell:
         shells.append(shell)
@@ -175,7 +187,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
             assert f"{said} the sandbox; they could not be moved: {root}/.vscode. Tell the user." in text
             assert f"gone since the command began, and obeyed by programs outside the sandbox: {root}/.envrc." in text
             assert "Note: 7 of the files and folders" in text
-            assert "Note: /tmp held 3.0 GB" in text
+            assert "Note: its temporary files took 3.0 GB" in text
         else:
             await shell.error_of(command, timeout=300)
         assert released == [str(root)]
@@ -190,12 +202,57 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
 async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root: Path, tmp_path: Path) -> None:
     class Box(Plain):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
-            return ConfinedCommand(spec, "bwrap", NetworkAccess.NONE)
+            return ConfinedCommand(spec, *BOX)
 
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
-        failed = text_of(await shell.run("exit 1"))
-        assert "it can change little but the workspace, and reaches no network." in failed
+        assert text_of(await shell.run("exit 1")) == "Exit Code: 1\nOutput: (empty)"
         assert text_of(await shell.run("true")) == "Output: (empty)"
+
+
+READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LOOPBACK, Network.HOST
+
+
+@pytest.mark.requirement("sandbox.stopped")
+@pytest.mark.parametrize(
+    ("printed", "view", "network", "said"),
+    [
+        ("sh: x: Read-only file system", READING, HOST, 'needs: "write" to ask'),
+        ("sh: x: Read-only file system", WORKING, HOST, "write_file and edit can, with the user's consent"),
+        (
+            "cat: /home/me/x: No such file or directory",
+            READING,
+            HOST,
+            "a path in the home in the command's own words",
+        ),
+        ("cat: /home/me/x: No such file or directory", WORKING, HOST, None),
+        ("cat: here: No such file or directory", READING, HOST, None),
+        ("cat: .env: Permission denied", READING, HOST, "asked about where the command's own words name its path"),
+        ("connect: Connection refused", READING, OWN, "reached only if this command listens on it"),
+        (
+            "connect: Connection refused",
+            READING,
+            Network.SESSION_LOOPBACK,
+            "only if the commands of this session listen",
+        ),
+        ("connect: Network is unreachable", WORKING, OWN, 'needs: "network" to ask'),
+        ("Temporary failure in name resolution", WORKING, OWN, 'needs: "network" to ask'),
+        ("connect: Network is unreachable", WORKING, HOST, None),
+    ],
+)
+async def test_what_a_view_seems_to_have_stopped_is_told_with_what_asks_for_more(
+    root: Path, tmp_path: Path, printed: str, view: ViewKind, network: Network, said: str | None
+) -> None:
+    class Box(Plain):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
+            return ConfinedCommand(spec, Engine.BUBBLEWRAP, view, network)
+
+    async with shell_in(root, tmp_path, confinement=Box(), environment={**ENVIRONMENT, "HOME": "/home/me"}) as shell:
+        text = text_of(await shell.run(f"echo '{printed}'"))
+        if said is None:
+            assert "Note:" not in text
+        else:
+            assert "Note: it ran in the " in text
+            assert said in text
 
 
 @pytest.mark.requirement("shell.exit")
@@ -205,14 +262,13 @@ async def test_what_confines_a_command_is_told(root: Path, tmp_path: Path) -> No
             assert workspace_roots == (str(root),)
             return ConfinedCommand(
                 ProcessSpec(("/usr/bin/env", "BOX=1", *spec.argv), spec.folder, spec.environment),
-                "bwrap",
-                NetworkAccess.NONE,
+                *BOX,
             )
 
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
         result = await shell.run("echo $BOX")
         assert output_of(result) == "1"
-        assert (result.facts["sandbox"], result.facts["network"]) == ("bwrap", "none")
+        assert [result.facts[name] for name in ("engine", "view", "network")] == [each.value for each in BOX]
 
 
 @pytest.mark.requirement("shell.queue")

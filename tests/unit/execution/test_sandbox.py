@@ -11,8 +11,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.hostile.sandboxed import READING, WORKING
+from tools.contract.command_views import UNCONFINED, Engine, Network
 from tools.contract.errors import ToolError, ToolErrorType
-from tools.shell.process import NetworkAccess, ProcessSpec
+from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
 from tools.shell.sandbox.probe_program import FIRST_CODE
@@ -29,7 +31,7 @@ def spec(root: Path) -> ProcessSpec:
 
 
 def confinement(mode: SandboxMode, root: Path, program: str | None = None) -> BubblewrapConfinement:
-    return BubblewrapConfinement(mode, NetworkAccess.NONE, Site(home=str(root.parent)), "", program)
+    return BubblewrapConfinement(mode, Site(home=str(root.parent)), "", program)
 
 
 def broken(root: Path, script: str) -> str:
@@ -70,12 +72,16 @@ BROKEN = [
 async def test_a_sandbox_that_does_not_work_is_refused_or_left_out(root: Path, script: str, reason: str) -> None:
     program = broken(root, script)
     with pytest.raises(ToolError) as refusal:
-        await confinement(SandboxMode.REQUIRED, root, program).confine(spec(root), [str(root)])
+        await confinement(SandboxMode.REQUIRED, root, program).confine(spec(root), [str(root)], WORKING)
     assert refusal.value.code is ToolErrorType.SANDBOX_UNAVAILABLE
     assert reason in refusal.value.message
     assert "shell.sandbox" in refusal.value.message
-    plain = await confinement(SandboxMode.AUTO, root, program).confine(spec(root), [str(root)])
-    assert (plain.spec, plain.sandbox, plain.network) == (spec(root), "none", "host")
+    made = confinement(SandboxMode.AUTO, root, program)
+    with pytest.raises(ToolError, match="the sandbox that it was approved for is no longer available"):
+        await made.confine(spec(root), [str(root)], WORKING)
+    assert made.site([str(root)], "").engine is Engine.NONE
+    plain = await made.confine(spec(root), [str(root)], UNCONFINED)
+    assert (plain.spec, plain.engine, plain.view, plain.network) == (spec(root), "none", "open", "host")
     # Trying it out left nothing, whatever it was.
     assert sorted(path.name for path in root.parent.iterdir()) == ["bwrap", "workspace"]
 
@@ -84,10 +90,11 @@ async def test_a_sandbox_that_does_not_work_is_refused_or_left_out(root: Path, s
 async def test_without_the_program_there_is_no_sandbox(root: Path) -> None:
     missing = str(root / "missing")
     with pytest.raises(ToolError) as refusal:
-        await confinement(SandboxMode.REQUIRED, root, missing).confine(spec(root), [str(root)])
+        await confinement(SandboxMode.REQUIRED, root, missing).confine(spec(root), [str(root)], UNCONFINED)
     assert refusal.value.code is ToolErrorType.SANDBOX_UNAVAILABLE
-    plain = await confinement(SandboxMode.AUTO, root, missing).confine(spec(root), [str(root)])
-    assert plain.sandbox == "none"
+    made = confinement(SandboxMode.AUTO, root, missing)
+    assert made.site([str(root)], "").engine is Engine.NONE
+    assert (await made.confine(spec(root), [str(root)], UNCONFINED)).spec == spec(root)
 
 
 @only_linux
@@ -95,16 +102,20 @@ async def test_without_the_program_there_is_no_sandbox(root: Path) -> None:
 async def test_it_is_tried_out_once(root: Path) -> None:
     program = broken(root, f"echo x >> {root}/tried; exit {FIRST_CODE}")
     made = confinement(SandboxMode.AUTO, root, program)
-    for _ in range(3):
-        await made.confine(spec(root), [str(root)])
+    for view in (WORKING, READING):
+        with pytest.raises(ToolError):
+            await made.confine(spec(root), [str(root)], view)
+    assert made.site([str(root)], "").engine is Engine.NONE
     assert (root / "tried").read_text() == "x\n"
 
 
 @pytest.mark.requirement("sandbox.modes")
 async def test_switched_off_nothing_is_tried(root: Path) -> None:
     program = broken(root, f"echo x >> {root}/tried")
-    confined = await confinement(SandboxMode.OFF, root, program).confine(spec(root), [str(root)])
-    assert (confined.spec, confined.sandbox) == (spec(root), "none")
+    made = confinement(SandboxMode.OFF, root, program)
+    assert made.site([str(root)], "").engine is Engine.NONE
+    confined = await made.confine(spec(root), [str(root)], UNCONFINED)
+    assert (confined.spec, confined.engine) == (spec(root), "none")
     assert list(root.iterdir()) == []
 
 
@@ -116,10 +127,9 @@ async def test_a_root_that_holds_the_system_is_no_workspace_for_it(root: Path, b
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     with pytest.raises(ToolError) as refusal:
-        await made.confine(spec(root), [str(root), broad])
+        await made.confine(spec(root), [str(root), broad], WORKING)
     assert f"'{broad}'" in refusal.value.message
-    plain = await confinement(SandboxMode.AUTO, root).confine(spec(root), [broad])
-    assert plain.sandbox == "none"
+    assert made.site([broad], "").engine is Engine.NONE
 
 
 @only_linux
@@ -128,8 +138,11 @@ async def test_where_it_works_the_command_is_wrapped_and_says_so(root: Path) -> 
     made = confinement(SandboxMode.AUTO, root)
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
-    confined = await made.confine(spec(root), [str(root)])
-    assert (confined.sandbox, confined.network) == ("bwrap", "none")
+    assert made.site([str(root)], "").engine is Engine.BUBBLEWRAP
+    # There is nothing here that holds a network for the session, so it has one of its own, and says so.
+    view = replace(WORKING, network=Network.SESSION_LOOPBACK)
+    confined = await made.confine(spec(root), [str(root)], view)
+    assert (confined.engine, confined.view, confined.network) == ("bubblewrap", "working", "own loopback")
     assert confined.spec.argv[-1] == "/bin/true"
     assert "DISPLAY" not in confined.spec.environment
     assert replace(confined.spec.limits, group=None) == spec(root).limits
@@ -168,12 +181,11 @@ STATUS = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import anyio
-from tools.shell.process import NetworkAccess
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
 from tools.shell.sandbox.visible_file_system import Site
 
 async def main():
-    print((await BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site(sys.argv[1])).status([])).failure)
+    print((await BubblewrapConfinement(SandboxMode.AUTO, Site(sys.argv[1])).status([])).failure)
 
 anyio.run(main)
 """
@@ -191,7 +203,7 @@ async def test_a_sandbox_that_cannot_be_tried_for_want_of_something_is_tried_aga
     program = broken(root, f"echo 'bwrap: Creating new namespace failed: {why}' >&2; exit 1")
     sandbox = confinement(mode, root, program)
     with pytest.raises(ToolError) as refusal:
-        await sandbox.confine(spec(root), [str(root)])
+        await sandbox.confine(spec(root), [str(root)], WORKING)
     assert refusal.value.code is ToolErrorType.RESOURCES_EXHAUSTED
     broken(root, "exit 7")
     assert (await sandbox.status([str(root)])).failure == "it ended with code 7"
@@ -199,8 +211,11 @@ async def test_a_sandbox_that_cannot_be_tried_for_want_of_something_is_tried_aga
 
 @pytest.mark.requirement("sandbox.kernel")
 @pytest.mark.parametrize(("machine", "audit"), [("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)])
-def test_the_filter_of_system_calls_is_a_program_whose_jumps_stay_within_it(machine: str, audit: int) -> None:
-    program = seccomp_program(machine)
+@pytest.mark.parametrize("terms", [{}, {"only_reads": True}, {"only_reads": True, "may_signal": False}])
+def test_the_filter_of_system_calls_is_a_program_whose_jumps_stay_within_it(
+    machine: str, audit: int, terms: dict[str, bool]
+) -> None:
+    program = seccomp_program(machine, **terms)
     assert program is not None
     lines = [program[at : at + 8] for at in range(0, len(program), 8)]
     assert int.from_bytes(lines[1][4:], "little") == audit

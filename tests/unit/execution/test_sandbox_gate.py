@@ -11,9 +11,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.hostile.sandboxed import WORKING
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.process import NetworkAccess, ProcessSpec, command_environment
+from tools.shell.process import ProcessSpec, command_environment
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.mount_check import Gate, MountTable
 from tools.shell.sandbox.visible_file_system import PreparedView, Site
@@ -96,11 +97,11 @@ async def test_what_has_ended_before_needs_no_leave(gate: Gate) -> None:
 
 async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int | None:
     """Run a command in the sandbox to its end, with something that happens before its mounts; its exit code."""
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, NetworkAccess.NONE, Site(str(root.parent)))
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(str(root.parent)))
     if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
-    confined = await sandbox.confine(spec, [str(root)])
+    confined = await sandbox.confine(spec, [str(root)], WORKING)
     assert isinstance(confined, SandboxedCommand)
     look = confined.prepare
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.sandboxed import WORKING
+from tools.contract.command_views import ViewKind
 from tools.files.workspace import contains
-from tools.shell.process import NetworkAccess, SandboxChanges
+from tools.shell.process import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import (
     FOLDERS,
     SETTLED_NANOSECONDS,
@@ -55,22 +57,28 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
 
 
 @pytest.mark.requirement("sandbox.network")
-@pytest.mark.parametrize("network", NetworkAccess)
-def test_the_network_is_shared_only_if_that_is_said(network: NetworkAccess) -> None:
-    argv = bubblewrap_options(View(roots=("/w",), network=network), "/w", Descriptors(7, 8, 6, None))
-    assert ("--unshare-net" in argv) is (network is NetworkAccess.NONE)
+@pytest.mark.parametrize("has_network", [True, False])
+def test_the_network_is_shared_only_if_that_is_said(has_network: bool) -> None:
+    argv = bubblewrap_options(View(roots=("/w",), has_network=has_network), "/w", Descriptors(7, 8, 6, None))
+    assert ("--unshare-net" in argv) is not has_network
     assert "--seccomp" not in argv
 
 
 @pytest.mark.requirement("sandbox.view")
 def test_the_environment_leads_to_what_is_there() -> None:
     given = {"SSH_AUTH_SOCK": "/tmp/a", "TMPDIR": "/elsewhere", "XDG_CACHE_HOME": "/w/cache", "PATH": "/bin"}
-    assert sandbox_environment(given, ["/w"]) == {
-        "TMPDIR": "/tmp",
+    assert sandbox_environment(given, ["/w"], ViewKind.WORKING) == {
+        "TMPDIR": "/var/tmp",
         "XDG_CACHE_HOME": "/w/cache",
-        "npm_config_cache": "/tmp/.npm",
+        "npm_config_cache": "/var/tmp/.npm",
         "PATH": "/bin",
+        "GIT_CEILING_DIRECTORIES": "/tmp",
     }
+    reading = sandbox_environment({**given, "TMP": "/w/t"}, ["/w"], ViewKind.READING)
+    assert {reading[name] for name in ("TMPDIR", "TMP")} == {"/tmp"}
+    assert (reading["XDG_CACHE_HOME"], reading["GIT_OPTIONAL_LOCKS"]) == ("/tmp/.cache", "0")
+    # Programs look upwards from a workspace in /tmp: other temporary files are elsewhere.
+    assert sandbox_environment(given, ["/tmp/w"], ViewKind.READING)["TMPDIR"] == "/var/tmp"
 
 
 @only_posix
@@ -159,7 +167,7 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
         (".cursor", "inside"),
     ):
         (root / name).symlink_to(target)
-    prepared = prepare(Site(home=str(root.parent)), NetworkAccess.NONE, AutoRunLookout(), [str(root)])
+    prepared = prepare(Site(home=str(root.parent)), AutoRunLookout(), [str(root)], WORKING)
     assert prepared.view.read_only == (str(root / "inside"),)
 
 
@@ -167,7 +175,7 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
 @pytest.mark.requirement("sandbox.view")
 def test_what_is_hidden_in_a_root_is_not_shown_again_because_it_is_an_auto_run_file(root: Path) -> None:
     (root / ".claude").mkdir()
-    prepared = prepare(Site(home=str(root)), NetworkAccess.NONE, AutoRunLookout(), [str(root), str(root / "missing")])
+    prepared = prepare(Site(home=str(root)), AutoRunLookout(), [str(root), str(root / "missing")], WORKING)
     assert prepared.view.roots == (str(root),)
     assert str(root / ".claude") in prepared.view.hidden_folders
     assert str(root / ".claude") not in prepared.view.read_only

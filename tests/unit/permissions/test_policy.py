@@ -257,7 +257,7 @@ async def test_no_rule_lets_a_redirection_write_what_a_file_tool_asks_about(
         assert (await of_command(flow, in_mode(context, mode), command)).verdict is Verdict.ASK
 
 
-@pytest.mark.requirement("rules.hidden_reads")
+@pytest.mark.requirement("commands.without_sandbox")
 async def test_no_rule_lets_a_command_read_what_is_hidden_from_agents(root: Path, context: ToolContext) -> None:
     (root / ".qwenignore").write_text(".env\n")
     (root / ".env").write_text("secret")
@@ -274,69 +274,8 @@ async def test_a_name_with_stars_stands_for_tools_in_commands_too(context: ToolC
     assert (await of_command(flow, yolo, "cat secret")).verdict is Verdict.DENY
 
 
-@pytest.mark.requirement("policy.outside")
-@pytest.mark.parametrize(
-    ("command", "mode", "verdict"),
-    [
-        ("ls > out", ApprovalMode.DEFAULT, Verdict.ASK),
-        ("ls > out", ApprovalMode.AUTO_EDIT, Verdict.ALLOW),
-        ("ls > ../out", ApprovalMode.AUTO_EDIT, Verdict.DENY),
-        ("ls > ../out", ApprovalMode.YOLO, Verdict.ALLOW),
-        ("cat /etc/hostname", ApprovalMode.DEFAULT, Verdict.ASK),
-        ("ls > /dev/null", ApprovalMode.DEFAULT, Verdict.ALLOW),
-        ('cd "$D" && ls', ApprovalMode.DEFAULT, Verdict.ALLOW),
-        ("git status && rm x", ApprovalMode.DEFAULT, Verdict.ASK),
-        ("git status", ApprovalMode.PLAN, Verdict.ALLOW),
-        ("touch x", ApprovalMode.PLAN, Verdict.DENY),
-    ],
-)
-async def test_what_a_command_reads_and_writes_is_judged_with_it(
-    context: ToolContext, command: str, mode: ApprovalMode, verdict: Verdict
-) -> None:
-    assert (await of_command(flow_with(), in_mode(context, mode), command)).verdict is verdict
-
-
-@pytest.mark.requirement("policy.possible_reads")
-@pytest.mark.parametrize(
-    ("command", "verdict"),
-    [
-        ("cat -n secrets/key", Verdict.DENY),
-        ("date -f secrets/key", Verdict.DENY),
-        ("wc --files0-from=secrets/key", Verdict.DENY),
-        ("cat -n /etc/hostname", Verdict.ASK),
-        ("cat /etc/host*", Verdict.ASK),
-        ("x=/etc/hostname; cat $x", Verdict.ASK),
-        ('cd "$D" && cat open.txt', Verdict.ASK),
-        ("for d in /etc; do cd $d; cat hostname; done", Verdict.ASK),
-        ("head < $X", Verdict.ASK),
-        ("cat -n open.txt", Verdict.ALLOW),
-        ("sed -n '/foo/p' open.txt", Verdict.ALLOW),
-    ],
-)
-async def test_no_option_hides_what_a_reading_command_reads(
-    root: Path, context: ToolContext, command: str, verdict: Verdict
-) -> None:
-    (root / "secrets").mkdir()
-    (root / "secrets" / "key").write_text("secret")
-    (root / "open.txt").write_text("open")
-    flow = flow_with(permissions_deny=["Read(secrets/**)"])
-    assert (await of_command(flow, context, command)).verdict is verdict
-
-
-@pytest.mark.requirement("policy.possible_reads")
-@pytest.mark.parametrize("command", ['cd "$D" && cat shadow', "cat $X", "cat ~root/x", "date -f /etc/hostname"])
-async def test_reading_what_is_not_known_is_asked_about_without_any_rule(context: ToolContext, command: str) -> None:
-    assert (await of_command(flow_with(), context, command)).verdict is Verdict.ASK
-
-
-@pytest.mark.requirement("consent.always")
-@pytest.mark.parametrize("command", ["make '*'", "python3.11 x.py", ".venv/bin/python x.py", "node x.js"])
-async def test_what_would_cover_any_text_cannot_be_allowed_for_good(context: ToolContext, command: str) -> None:
-    assert (await of_command(flow_with(), context, command)).grants == ()
-
-
-@pytest.mark.requirement("rules.commands")
+@pytest.mark.requirement("commands.rules")
 @pytest.mark.parametrize("command", ["/bin//rm x", "/usr/bin/../bin/rm x", "/opt/x/rm x"])
 async def test_a_forbidden_program_is_forbidden_by_any_path(context: ToolContext, command: str) -> None:
     yolo = in_mode(context, ApprovalMode.YOLO)
-    assert (await of_command(flow_with(permissions_deny=["Bash(rm)"]), yolo, command)).verdict is not Verdict.ALLOW
+    assert (await of_command(flow_with(permissions_deny=["Bash(rm)"]), yolo, command)).verdict is Verdict.DENY

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.people import Person
+from tests.unit.permissions.commands import judge
 from tests.unit.permissions.test_policy import flow_with, in_mode, judged
 from tools.call.context import ToolContext
 from tools.call.flow import Flow
@@ -70,8 +71,6 @@ async def test_a_question_that_a_rule_demands_names_the_setting_and_no_mode(cont
     [
         ("touch a", '"Bash(touch *)"'),
         ("git push; npm run x", '"Bash(git push *)", "Bash(npm run x *)"'),
-        ("eval x", None),
-        ("touch a; $X", None),
         ("cp a .mcp.json", None),
     ],
 )
@@ -94,7 +93,6 @@ async def test_a_command_that_was_declined_names_rules_only_where_they_would_do(
         ({"tools_exclude": ["Bash"]}, ApprovalMode.DEFAULT, "ls", "can change tools.exclude"),
         ({"tools_core": ["read_file"]}, ApprovalMode.DEFAULT, "ls", "can change tools.core"),
         ({"tools_core": ["Bash(ls)"]}, ApprovalMode.DEFAULT, "pwd", "can change tools.core"),
-        ({}, ApprovalMode.DEFAULT, "ls > ../out", f'can allow it by {PERMISSIONS}"Edit(//'),
         ({}, ApprovalMode.PLAN, "touch x", "exit_plan_mode"),
     ],
 )
@@ -111,15 +109,11 @@ async def test_a_refusal_says_why_that_nothing_was_done_and_what_helps(
 
 @pytest.mark.requirement("choices.scope")
 async def test_a_single_file_is_named_as_such_and_a_folder_as_such(root: Path, context: ToolContext) -> None:
-    calls = (
-        FunctionCall("run_shell_command", {"command": "ls > out"}),
-        FunctionCall("write_file", {"file_path": "a", "content": "x"}),
-    )
-    titles: list[str] = []
-    for call in calls:
-        person = Person(Answer(Decision.DENY))
-        await flow_with().run(call, context, person)
-        always = person.questions[0].choice(Decision.ALWAYS)
-        assert always is not None
-        titles.append(always.title)
-    assert titles == [f"Always allow edits {what} in this session" for what in (f"of {root}/out", f"in {root}")]
+    person = Person(Answer(Decision.DENY))
+    await flow_with().run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), context, person)
+    always = person.questions[0].choice(Decision.ALWAYS)
+    assert always is not None
+    assert always.title == f"Always allow edits in {root} in this session"
+    written = judge(root, "ls > out")
+    assert [grant.title for grant in written.grants] == [f"edits of {root}/out"]
+    assert judge(root, "ls > out", allow=[grant.rule for grant in written.grants]).verdict is Verdict.ALLOW

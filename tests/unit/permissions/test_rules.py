@@ -78,6 +78,13 @@ def test_a_rule_about_paths_reads_like_an_ignore_file(written: str, path: str, f
 
 
 @pytest.mark.requirement("rules.paths")
+@pytest.mark.parametrize("written", ["a\nb", "a\rb", "a\n!a"])
+def test_a_rule_about_paths_is_one_line(written: str) -> None:
+    with pytest.raises(MalformedRuleError):
+        rule(f"Read({written})")
+
+
+@pytest.mark.requirement("rules.paths")
 def test_a_plain_name_forbids_everywhere_and_allows_below_the_workspace_only() -> None:
     assert rule("Read(id_rsa)").fits_path(["/home/me/.ssh/id_rsa"], ROOTS)
     assert not rule("Read(id_rsa)", Verdict.ALLOW).fits_path(["/home/me/.ssh/id_rsa"], ROOTS)

@@ -432,7 +432,7 @@ async def test_a_person_is_shown_the_agent_its_command_line_and_the_whole_task(c
     params = tool.validate_tool_params({"prompt": "Look\u202e here.\nThen there.", "description": "Look around"})
     details = await tool.should_confirm_execute(params, context)
     shown = render_question(Question(tool.get_description(params, context), details, ""))
-    assert "Task for Reviewer: Look around" in shown
+    assert "The model says: Look around" in shown
     assert "the agent Reviewer, which runs outside the sandbox" in shown
     assert "review --model 'big one' --api-key=" in shown
     assert "abcdefghijklmnopqrstuvwxyz" not in shown

@@ -51,7 +51,8 @@ def test_the_shape_in_sections_means_what_it_means_there(machine: dict[str, str]
     assert settings.approval_mode is ApprovalMode.PLAN
     assert settings.shell.silence_timeout == 30_000
     assert (settings.limits.read_chars, settings.limits.read_lines) == (16_000, 2_000)
-    assert settings.permissions.model_dump() == {"allow": ("Bash(git *)",), "ask": ("Edit",), "deny": ("Read(.env)",)}
+    rules = settings.permissions
+    assert (rules.allow, rules.ask, rules.deny) == (("Bash(git *)",), ("Edit",), ("Read(.env)",))
     assert settings.memory.file_name == ("CONTEXT.md", "QWEN.md")
     assert (settings.workspace.respect_git_ignore, settings.workspace.respect_agent_ignore) == (True, False)
     assert settings.web.search.default == "google"

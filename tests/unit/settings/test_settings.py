@@ -29,7 +29,7 @@ SEARCH: Mapping[str, Any] = {
 DEFAULTS: Mapping[str, Any] = {
     "mcp": {"serverCommand": None, "allowed": None, "excluded": []},
     "approvalMode": "default",
-    "permissions": {"allow": [], "ask": [], "deny": []},
+    "permissions": {"allow": [], "ask": [], "deny": [], "sandboxedCommands": "ask"},
     "confirmation": {"whenUnavailable": None, "timeout": 300000, "style": "form"},
     "results": {"display": "block"},
     "media": "inline",

@@ -247,8 +247,8 @@ class FileChange(ABC):
         location, diff = self.target.location, self.diff
         is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
-            title=f"{self.title}: {location.relative}",
-            file_path=location.path,
+            title=f"{self.title}: {location.brief}",
+            file_path=location.name,
             file_diff=diff.text(os.path.basename(location.path), PROPOSED),
             added=diff.added,
             removed=diff.removed,
@@ -340,7 +340,7 @@ def make_change(
         llm_content="\n".join(content),
         return_display=display,
         structured={
-            "path": sendable_name(location.path),
+            "path": sendable_name(location.name),
             "created": change.is_new,
             "added": diff.added,
             "removed": diff.removed,

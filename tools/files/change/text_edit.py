@@ -62,7 +62,7 @@ class TextEdit(FileChange):
 
     @property
     def sentence(self) -> str:
-        path, diff, count = shown_whole_path(self.target.location.path), self.diff, len(self.spans)
+        path, diff, count = shown_whole_path(self.target.location.name), self.diff, len(self.spans)
         if self.is_new:
             return f"Created the new file {path}: {diff.added} lines, {self.form}."
         what = "1 replacement" if count == 1 else f"{count} replacements"
@@ -136,7 +136,8 @@ def plan_edit(
             raise ToolError(
                 ToolErrorType.FILE_NOT_FOUND,
                 f"'{location.shown}' does not exist, so nothing in it can be replaced. Check the path with "
-                "list_directory or glob; to create the file, give an empty old_string or use write_file.",
+                "list_directory or glob; to create the file, give an empty old_string or use write_file."
+                + target.workspace.note_of_absent(location),
             )
         check_fresh(target, snapshot, expected_sha256)
         return TextEdit(

@@ -36,7 +36,7 @@ class WholeFileWrite(FileChange):
     def sentence(self) -> str:
         lines = count_lines(self.text)
         form = f"{lines} {'line' if lines == 1 else 'lines'}, {self.form}"
-        path, diff = shown_whole_path(self.target.location.path), self.diff
+        path, diff = shown_whole_path(self.target.location.name), self.diff
         if self.is_new:
             return f"Created the new file {path}: {form}."
         if self._changes_file:

@@ -51,14 +51,14 @@ def find_files(
     """
     if os.path.isabs(pattern):
         absolute = workspace.locate(pattern)
-        path = workspace.locate(path).path if path else absolute.root
-        if not contains(path, absolute.path) or path == absolute.path:
+        path = workspace.locate(path).name if path else workspace.at(absolute.root).name
+        if not contains(path, absolute.name) or path == absolute.name:
             raise InvalidToolParamsError(
                 "glob",
                 f"the pattern '{brief(pattern)}' is absolute and lies outside '{shown_path(path)}', "
                 "the folder to search; give a pattern relative to it.",
             )
-        pattern = os.path.relpath(absolute.path, path).replace(os.sep, "/")
+        pattern = os.path.relpath(absolute.name, path).replace(os.sep, "/")
     starts, is_file = search_starts(workspace, path, agent=agent)
     if is_file:
         raise ToolError(
@@ -77,7 +77,7 @@ def find_files(
             position = each.start()
             if position is None:
                 continue
-            base = os.path.join(start.path, "")
+            base = os.path.join(start.name, "")
             for below, is_link, info in walk.files(start, position, roots):
                 if info is None:
                     continue  # it has gone meanwhile
@@ -97,7 +97,7 @@ def find_files(
 
     total, shown_pattern = len(files), one_line(pattern)
     where = "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"
-    where = f"within {shown_whole_path(starts[0].path)}" if path else where
+    where = f"within {shown_whole_path(starts[0].name)}" if path else where
     what = f'{count(total, "file")} matching "{shown_pattern}" {where}'
     head = [f"Found {what}, changed in the last 24 hours first (newest first), then by path:", "---"]
     if not total:

@@ -20,7 +20,7 @@ from tools.contract.results import ToolResult
 from tools.files.find.walk import MAX_TEXT_BYTES, count, hidden_note, list_page
 from tools.files.ignore_files import HiddenBy, names_of_ignore_files, refuse_hidden, scope_of
 from tools.files.opener import PathKind
-from tools.files.workspace import Location, Workspace, missing
+from tools.files.workspace import Location, Workspace
 
 CHECK_EVERY = 1_000  # entries between two looks at the signal
 # Links that are followed before a page is shown, so that those to folders stand among the folders; where a folder has
@@ -115,7 +115,7 @@ def list_folder(
     except NotADirectoryError:
         kind = workspace.kind_of(location)
         if kind is None:
-            raise missing(location.shown) from None
+            raise workspace.missing(location) from None
         what = "a file, not a directory. Use read_file to see what is in it."
         if kind is PathKind.OTHER:
             what = "neither a folder nor a regular file (a device, pipe or socket); it is never opened."
@@ -123,7 +123,7 @@ def list_folder(
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.LS_EXECUTION_ERROR) from None
 
-    total, where, note = len(order), shown_whole_path(location.path), hidden_note(hidden)
+    total, where, note = len(order), shown_whole_path(location.name), hidden_note(hidden)
     head = [f"Listed {count(total, 'item')} in {where}:", "---"]
     if not total:
         head = [f"Directory {where} is empty." if not note else f"Nothing to list in {where}."]
@@ -135,7 +135,7 @@ def list_folder(
         llm_content="\n".join(text),
         return_display=summary + (" (truncated)" if next_offset is not None else ""),
         structured={
-            "path": sendable_name(location.path),
+            "path": sendable_name(location.name),
             "entries": entries[:shown_entries],
             "total": total,
             "hidden": {by.value: hidden[by] for by in HiddenBy},
@@ -146,7 +146,7 @@ def list_folder(
 
 def _follow(workspace: Workspace, folder: Location, name: str) -> _Link:
     try:
-        target = workspace.locate(os.path.join(folder.path, name))
+        target = workspace.locate(os.path.join(folder.name, name))
     except PathNotInWorkspaceError:
         return _Link("link", note=" (leads outside the workspace)")
     except ToolError:

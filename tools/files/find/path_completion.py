@@ -130,7 +130,7 @@ def entries_that_start_with(
         if scope.hides(name, is_folder=kind is PathKind.FOLDER) is not None:
             continue
         is_link = kind is PathKind.LINK
-        shown = visible_kind(workspace, os.path.join(folder.path, name)) if is_link else kind
+        shown = visible_kind(workspace, os.path.join(folder.name, name)) if is_link else kind
         if shown in (PathKind.FILE, PathKind.FOLDER):
             names.append(f"{name}/" if shown is PathKind.FOLDER else name)
     names.sort(key=lambda name: (name.startswith("."), not name.endswith("/"), name.casefold(), name))

@@ -99,6 +99,7 @@ class FileSelection:
         walk = self._walk
         missing: dict[str, list[Location]] = {}
         settled: set[str] = set()
+        in_scratch: dict[Location, dict[str, None]] = {}
         for root in walk.workspace.root_locations():
             globs: list[str] = []
             for entry in entries:
@@ -113,10 +114,17 @@ class FileSelection:
                     globs.append(entry)
                 elif location.root == root.path:
                     globs.append(location.relative)
-            if globs:
-                pattern = _compiled(globs, walk.names_below(root))
-                self._search(root, pattern.start(), pattern.literals)
+                elif location.in_scratch:
+                    in_scratch.setdefault(walk.workspace.at(location.root), {})[location.relative] = None
+            self._search_globs(root, globs)
+        for root, found in in_scratch.items():
+            self._search_globs(root, list(found))
         self._look_in_any_case({entry: found for entry, found in missing.items() if entry not in settled})
+
+    def _search_globs(self, root: Location, globs: Sequence[str]) -> None:
+        if globs:
+            pattern = _compiled(globs, self._walk.names_below(root))
+            self._search(root, pattern.start(), pattern.literals)
 
     def _take_named(self, root: str, entry: str) -> Location | None:
         """Take an entry for the file or folder that it is in one root; where it would lie, if nothing is there."""
@@ -142,7 +150,7 @@ class FileSelection:
             elif self._exclude is not None and self._exclude.matches(location.relative):
                 reason = "left out by exclude"
             else:
-                self.files[location.path] = Candidate(location.path, location)
+                self.files[location.name] = Candidate(location.name, location)
         if reason:
             self.skipped[entry, reason] = None
         return None
@@ -162,8 +170,9 @@ class FileSelection:
             return  # there may be more of them
         known = {path.lower() for path in self.files} if missing else set[str]()
         for entry, locations in missing.items():
-            if not any(location.path.lower() in known for location in locations):
-                self.skipped[entry, "does not exist"] = None
+            if not any(location.name.lower() in known for location in locations):
+                note = self._walk.workspace.note_of_absent(locations[0])
+                self.skipped[entry, f"does not exist.{note}" if note else "does not exist"] = None
 
     def _search(self, start: Location, wanted: Selection | None, named: Iterable[str] = ()) -> None:
         """Add what is found below a folder; named folders are entered though they are left out by default."""
@@ -180,7 +189,7 @@ class FileSelection:
             excluded = excluded and excluded.enter(name)
         if excluded is not None:
             selection = Without(selection, excluded)
-        base = os.path.join(start.path, "")
+        base = os.path.join(start.name, "")
         for found in walk.files(start, selection, others):
             path = base + found.path.replace("/", os.sep)
             if path not in self.files:

@@ -210,7 +210,7 @@ def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> tup
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_FOUND,
             f"'{location.shown}' does not exist, so nothing was searched. "
-            "Use list_directory or glob to see what is there.",
+            "Use list_directory or glob to see what is there." + workspace.note_of_absent(location),
         )
     if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
         raise ToolError(

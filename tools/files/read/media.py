@@ -129,9 +129,9 @@ def media_parts(
     """The content for the model: the data itself, a link with a line of text, or the line alone."""
     size = opened.info.st_size
     if file_type.kind is FileKind.BINARY:
-        return (TextPart(f"Binary file, not shown: {shown_whole_path(location.path)} ({size:,} bytes)."),)
-    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.path)} ({file_type.mime_type}, {size:,} bytes)"
-    uri = Path(location.path).as_uri()
+        return (TextPart(f"Binary file, not shown: {shown_whole_path(location.name)} ({size:,} bytes)."),)
+    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({file_type.mime_type}, {size:,} bytes)"
+    uri = Path(location.name).as_uri()
     if handling is MediaHandling.NOTICE:
         return (TextPart(f"{label}: not shown, this server leaves media out of results (setting: media)."),)
     if handling is MediaHandling.INLINE and size <= MAX_INLINE_BYTES:

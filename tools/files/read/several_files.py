@@ -87,7 +87,7 @@ class Batch:
         if candidate.is_named or not self.is_checked:
             hidden_by = agent_ignore_file(self.workspace, location)
             if hidden_by is not None:
-                self.skipped.append((location.path, f"hidden from agents by {hidden_by}"))
+                self.skipped.append((location.name, f"hidden from agents by {hidden_by}"))
                 return
         with self._open(location) as opened:
             beginning = look_at(opened, location)
@@ -107,14 +107,14 @@ class Batch:
             if kind not in TEXT_KINDS:
                 # To take the text out of a PDF takes time, of which there is a budget.
                 self._pdf_seconds -= time.monotonic() - started
-        self.read_paths.append(location.path)
+        self.read_paths.append(location.name)
         if reading.is_text:
             (part,) = reading.parts
             text = part.text if isinstance(part, TextPart) else ""
             if reading.truncated or reading.shortened:
                 text = f"[WARNING: only a part of this file is shown. Use read_file on it to see the rest.]\n\n{text}"
             self._chars += reading.chars
-            self.parts.append(TextPart(f"--- {shown_whole_path(location.path)} ---\n\n{text}\n\n"))
+            self.parts.append(TextPart(f"--- {shown_whole_path(location.name)} ---\n\n{text}\n\n"))
         else:
             self._media_bytes += sum(len(part.data) for part in reading.parts if isinstance(part, InlineDataPart))
             self.parts += reading.parts

@@ -153,7 +153,7 @@ class ContentSearch:
                     self.huge += 1
                     return
                 above, name = os.path.split(start.path)
-                folder = self.workspace.locate(above)
+                folder = self.workspace.at(above)
                 found = self.ripgrep.matches(query, above, [name], count)
             else:
                 folder = start
@@ -234,7 +234,7 @@ class VisibleFiles:
     def options(self) -> list[str]:
         """What of this ripgrep can leave out by itself, so that it has less to search."""
         folders = [f"--glob=!{name}/" for name in sorted(self._filters.folders)]
-        return [*folders, f"--glob=!{GIT_FOLDER}" if self._filters.git else "--no-ignore"]
+        return [*folders, f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"]
 
     def holds(self, path: str) -> bool:
         """Whether a file may be shown: all folders above are gone through, since what is in a hidden one is hidden."""

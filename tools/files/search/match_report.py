@@ -157,7 +157,7 @@ class MatchReport:
         """Add the matches of one file; whether more are wanted."""
         query, lines = self._query, match.lines
         location = self._workspace.below(folder, match.path)
-        name = shown_whole_path(location.path if len(self._starts) > 1 else match.path)
+        name = shown_whole_path(location.name if len(self._starts) > 1 else match.path)
         try:
             with self._workspace.open_file(location) as opened:
                 if not is_searchable(opened):
@@ -199,7 +199,7 @@ class MatchReport:
 
     def result(self, *, searched: int, timed_out: bool, seconds: float, huge: int, left_out_some: bool) -> ToolResult:
         """What the call returns; `searched` counts if the search came to its end, `huge` are named files left out."""
-        query, first = self._query, shown_whole_path(self._starts[0].path)
+        query, first = self._query, shown_whole_path(self._starts[0].name)
         if query.path:
             where = f"within {first}"
         elif len(self._starts) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tools.shell.process import ProcessSpec
@@ -15,7 +15,7 @@ OWN, SHARED = b"\0", b"\1"
 FRAME = struct.Struct("=BI")  # what every message begins with: its kind, and the bytes that follow
 NUMBER = struct.Struct("=I")  # a number in a message
 # From the server. RUN: `packed`; with it come the descriptors of the output, of the errors if told apart, of the
-# attachments, and those that are handed on. END: the grace in milliseconds. LIST: nothing.
+# attachments, those that are handed on, and those of namespaces. END: the grace in milliseconds. LIST: nothing.
 RUN, END, LIST = 1, 2, 3
 # To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a status of `waitpid`.
 # GONE: nothing is left, the next one may come. LISTED: the ids of what runs.
@@ -36,8 +36,14 @@ def packed(spec: ProcessSpec) -> bytes:
     limits = [-1 if limit is None else limit for limit in wanted]
     errors = (STANDARD_ERROR,) if spec.separates_errors else ()
     given = (*spec.attachments, *spec.descriptors)
-    numbers = [len(spec.argv), *limits, *errors, *given]
-    texts = [spec.limits.group or "", spec.folder, *spec.argv]
+    rules = spec.landlock
+    paths = (rules.readable, rules.writable) if rules is not None else ()
+    # Without rules there is one path less than none.
+    counts = [len(each) for each in paths] or [-1, 0]
+    numbers = [len(spec.argv), *counts, len(spec.namespaces), *limits, *errors, *given]
+    texts = [spec.limits.group or "", spec.folder, rules.calls.hex() if rules is not None else "", *spec.argv]
+    for each in paths:
+        texts += each
     for name, value in spec.environment.items():
         texts += (name, value)
     if (
@@ -52,14 +58,35 @@ def packed(spec: ProcessSpec) -> bytes:
     return os.fsencode("\0".join((" ".join(map(str, numbers)), *texts)))
 
 
-def unpacked(body: bytes) -> tuple[list[bytes], bytes, dict[bytes, bytes], tuple[int, int, int], bytes, list[int]]:
-    """What `packed` has put together, as a supervisor reads it.
+class Rules(NamedTuple):
+    """`LandlockRules`, as a supervisor reads them."""
 
-    The program and its arguments; its folder; its environment; the limits (bytes of a file, processes, bytes of a core
-    dump; -1 leaves one as it is); the control group, empty for none; the descriptors after that of the output.
-    """
-    head, group, folder, *texts = body.split(b"\0")
-    count, file_bytes, processes, core_bytes, *numbers = map(int, head.split())
-    pairs = iter(texts[count:])
+    readable: list[bytes]
+    writable: list[bytes]
+    calls: bytes
+
+
+class Order(NamedTuple):
+    """What `packed` has put together, as a supervisor reads it."""
+
+    argv: list[bytes]
+    folder: bytes
+    environment: dict[bytes, bytes]
+    limits: tuple[int, int, int]  # bytes of a file, processes, bytes of a core dump; -1 leaves one as it is
+    group: bytes  # the control group, empty for none
+    numbers: list[int]  # of the descriptors after that of the output
+    namespaces: int  # how many descriptors of namespaces come after those
+    rules: Rules | None
+
+
+def unpacked(body: bytes) -> Order:
+    head, group, folder, calls, *texts = body.split(b"\0")
+    count, readable, writable, namespaces, file_bytes, processes, core_bytes, *numbers = map(int, head.split())
+    argv, texts = texts[:count], texts[count:]
+    rules = None
+    if readable >= 0:
+        paths, texts = texts[: readable + writable], texts[readable + writable :]
+        rules = Rules(paths[:readable], paths[readable:], bytes.fromhex(calls.decode()))
+    pairs = iter(texts)
     environment = dict(zip(pairs, pairs, strict=True))
-    return texts[:count], folder, environment, (file_bytes, processes, core_bytes), group, numbers
+    return Order(argv, folder, environment, (file_bytes, processes, core_bytes), group, numbers, namespaces, rules)

@@ -19,15 +19,16 @@ import sys
 from contextlib import suppress
 from functools import cache
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if sys.platform == "win32":
     raise ImportError("there are no supervisors on Windows")
 
 if TYPE_CHECKING or __package__:
-    from tools.shell.broker import descendants, messages
+    from tools.shell.broker import confinement, descendants, messages
 else:
     # By its path, as the broker is.
+    import confinement
     import descendants
     import messages
 
@@ -51,23 +52,21 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     import fcntl  # noqa: PLC0415 - not on every system; the broker has loaded both
     import resource  # noqa: PLC0415 - as above
 
-    argv, folder, environment, (file_bytes, processes, core_bytes), group, numbers = messages.unpacked(body)
-    if mark:
-        environment = {descendants.MARK: mark, **environment}
-    if len(descriptors) != 1 + len(numbers):
+    order = messages.unpacked(body)
+    environment = {descendants.MARK: mark, **order.environment} if mark else order.environment
+    numbers = order.numbers
+    if len(descriptors) != 1 + len(numbers) + order.namespaces:
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
     # This process is limited, and with it all that it starts. A limit can only become lower.
-    for what, most in (
-        (resource.RLIMIT_FSIZE, file_bytes),
-        (resource.RLIMIT_NPROC, processes),
-        (resource.RLIMIT_CORE, core_bytes),
+    for what, most in zip(
+        (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE), order.limits, strict=True
     ):
         if most >= 0:
             least = min([most, *(limit for limit in resource.getrlimit(what) if limit != resource.RLIM_INFINITY)])
             resource.setrlimit(what, (least, least))
-    if group:
-        _join(group)
-    os.chdir(folder)
+    if order.group:
+        _join(order.group)
+    os.chdir(order.folder)
     # None may have a number that is to be given, so that none is overwritten before its turn.
     highest = max(numbers, default=-1)
     for at, descriptor in enumerate(descriptors):
@@ -75,18 +74,88 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
             descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
             os.close(descriptor)  # so that few are needed
     output, *attached = descriptors
+    moves = [(output, 1), (output, 2), *zip(attached, numbers, strict=False)]
+    namespaces = attached[len(numbers) :]
+    if namespaces or order.rules is not None:
+        return _fork(order.argv, environment, moves, namespaces, order.rules)
     return os.posix_spawn(
-        argv[0],
-        argv,
+        order.argv[0],
+        order.argv,
         environment,
-        file_actions=[
-            (os.POSIX_SPAWN_DUP2, source, target)
-            for source, target in ((output, 1), (output, 2), *zip(attached, numbers, strict=True))
-        ],
+        file_actions=[(os.POSIX_SPAWN_DUP2, *move) for move in moves],
         setsid=True,
         setsigmask=(),
         setsigdef=_ALL_SIGNALS,
     )
+
+
+def _fork(
+    argv: list[bytes],
+    environment: dict[bytes, bytes],
+    moves: list[tuple[int, int]],
+    namespaces: list[int],
+    rules: messages.Rules | None,
+) -> int:
+    """Start a program from a fork of this process, which confines itself before: that cannot be undone."""
+    import fcntl  # noqa: PLC0415 - as above
+
+    said, saying = os.pipe()
+    pid = -1
+    try:
+        # Above all numbers that are given.
+        kept = fcntl.fcntl(saying, fcntl.F_DUPFD_CLOEXEC, max(target for _, target in moves) + 1)
+        try:
+            ignored = _ignored_signals()
+            pid = os.fork()
+            if pid == 0:
+                _become(argv, environment, moves, namespaces, rules, ignored, kept)
+        finally:
+            os.close(kept)
+            os.close(saying)
+            saying = -1
+        failure = os.read(said, 16)
+    finally:
+        os.close(said)
+        if saying >= 0:
+            os.close(saying)
+    if failure:
+        os.waitpid(pid, 0)
+        raise OSError(int(failure), "the program could not be confined or started")
+    return pid
+
+
+def _become(
+    argv: list[bytes],
+    environment: dict[bytes, bytes],
+    moves: list[tuple[int, int]],
+    namespaces: list[int],
+    rules: messages.Rules | None,
+    ignored: tuple[int, ...],
+    failed: int,
+) -> NoReturn:
+    """In the child: nothing but what the program needs, and no way back into the code of the supervisor."""
+    number = errno.EINVAL
+    try:
+        os.setsid()
+        confinement.stop_ignoring(ignored)  # none is blocked here, ever
+        for source, target in moves:
+            os.dup2(source, target)
+        for namespace in namespaces:
+            confinement.join_namespace(namespace)
+        if rules is not None:
+            confinement.confine(*rules)
+        os.execve(argv[0], argv, environment)  # noqa: S606 - no shell reads it
+    except OSError as error:
+        number = error.errno or number
+    finally:
+        os.write(failed, str(number).encode())
+        os._exit(127)
+
+
+@cache
+def _ignored_signals() -> tuple[int, ...]:
+    """Those that a program would go on ignoring; what is handled becomes the default by itself."""
+    return tuple(number for number in _ALL_SIGNALS if signal.getsignal(number) is signal.SIG_IGN)
 
 
 @cache

@@ -15,29 +15,42 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from time import monotonic
+from time import monotonic, sleep
 from types import MappingProxyType
+from typing import Protocol
 
-from anyio import CancelScope, Lock, move_on_after
+from anyio import CancelScope, move_on_after
 
+from tools.contract.command_views import (
+    NO_RESTRICTIONS,
+    CommandSite,
+    CommandView,
+    Engine,
+    FileRestrictions,
+    Network,
+    ViewKind,
+)
 from tools.contract.errors import NOTHING_DONE, ExhaustedError, ToolError, ToolErrorType, exhaustion_of, scarcity_in
 from tools.contract.file_names_in_text import shown_whole_path
-from tools.contract.permission_subjects import NO_WAIVER, Waiver
 from tools.contract.threads import THREADS
 from tools.files.child_process import find_program, is_outside
 from tools.files.workspace import contains
-from tools.shell.process import ConfinedCommand, NetworkAccess, ProcessSpec, SandboxChanges
+from tools.shell.private_folders import PrivateFolders
+from tools.shell.process import ConfinedCommand, ProcessSpec, SandboxChanges
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.hidden_secrets import secret_places
+from tools.shell.sandbox.landlock import LandlockConfinement
 from tools.shell.sandbox.mount_check import ExpectedMount, Gate
 from tools.shell.sandbox.probe_program import FIRST_CODE
+from tools.shell.sandbox.reading_view import reading_view_paths, without_closed
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PreparedView, Site, View, depth, prepare
 
@@ -45,6 +58,7 @@ logger = logging.getLogger(__name__)
 # Settings of the kernel that bubblewrap leaves writable. Their owner is root, who may write them even without
 # capabilities, also in a user namespace: `core_pattern` alone would run a program outside.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
+SHARED_BYTES = 512 * 1024**2  # of `/dev/shm`, which each command has for itself
 OPEN_TO_ALL = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 - names of mount points, nothing is made there
 SETTLE_SECONDS = 8.0  # a command waits so long for the look at what it has left, which then goes on unreported
 NOT_AS_MEANT = (
@@ -72,23 +86,30 @@ FIRST_COPY = 13  # the first of the descriptors that have what is shown in place
 def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tuple[str, ...]:
     """The options of bubblewrap for one command that starts in a folder."""
     options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if view.network is NetworkAccess.NONE:
+    if not view.has_network:
         options.append("--unshare-net")
     options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(descriptors.info))
-    options += ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
 
     def bind_each(option: str, paths: Iterable[str]) -> None:
         for path in paths:
             options.extend((option, path, path))
 
+    if view.is_whole:
+        options += ("--ro-bind", "/", "/")
+    for place in sorted(view.links, key=depth):
+        options += ("--symlink", view.links[place], place)
+    for path in view.empty:
+        options += ("--dir", path)
+    options += ("--dev", "/dev", "--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
+    options += ("--proc", "/proc")
     bind_each("--ro-bind-try", TUNING)
     for private in view.private:
-        if view.temporary is not None and private == visible_file_system.TEMPORARY:
-            options += ("--bind", view.temporary, private)
+        if private in view.lasting:
+            options += ("--bind", view.lasting[private], private)
         else:
             mode = "1777" if private in OPEN_TO_ALL else "0755"
             options += ("--perms", mode, "--size", str(visible_file_system.PRIVATE_BYTES), "--tmpfs", private)
-    bind_each("--ro-bind-try", view.readable)
+    bind_each("--ro-bind-try", view.seen)
 
     hidden: list[tuple[str, tuple[str, ...]]] = [
         *((path, ("--size", "4096", "--perms", "0555", "--tmpfs", path)) for path in view.hidden_folders),
@@ -96,11 +117,12 @@ def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tup
         *((path, ("--ro-bind-try", "/dev/null", path)) for path in view.hidden_files),
         *((path, ("--ro-bind-data", str(descriptor), path)) for path, descriptor in view.copies.items()),
         *((path, ("--ro-bind-try", path, path)) for path in view.shown),
+        *((path, ("--ro-bind", what, path)) for path, what in view.masked.items()),
     ]
     in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
     # A root that is itself hidden was named by the operator, so it comes second.
-    roots = ((path, ("--bind", path, path)) for path in view.roots)
-    outside = (*(step for step in hidden if step[0] not in in_roots), *roots)
+    writable = ((path, ("--bind", path, path)) for path in (*view.roots, *view.writable))
+    outside = (*(step for step in hidden if step[0] not in in_roots), *writable)
     for _, mount in sorted(outside, key=lambda step: depth(step[0])):
         options += mount
     bind_each("--bind-try", view.pinned)
@@ -108,11 +130,22 @@ def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tup
     # After these, which show what is really in the folders that they mount.
     for _, mount in sorted((step for step in hidden if step[0] in in_roots), key=lambda step: depth(step[0])):
         options += mount
+    # What is made in a file system in memory is lost, so nothing can be.
+    for path in ("/", "/dev"):
+        options += ("--remount-ro", path)
     # Here it waits at the gate. Nothing is left of what it reads.
     options += ("--file", str(descriptors.held), "/dev/null", "--chdir", folder)
     if descriptors.calls is not None:
         options += ("--seccomp", str(descriptors.calls))
     return tuple(options)
+
+
+class SessionLoopbacks(Protocol):
+    """What holds a network for each client, in which its commands reach each other and nobody else does."""
+
+    async def of(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
+        """Descriptors for the namespaces of a client, which stay open; `None` where there can be none."""
+        ...
 
 
 @dataclass(slots=True)
@@ -122,14 +155,24 @@ class SandboxedCommand(ConfinedCommand):
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap was started
     gate: Gate = field(repr=False, kw_only=True)
     descriptors: Descriptors = field(repr=False, kw_only=True)  # what bubblewrap reads and writes
+    look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)  # what rules about files keep from it now
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
     def send_options(self) -> tuple[ExpectedMount, ...]:
         """Prepare, and tell the bubblewrap that was started what to mount: what its mount table then has. Blocks."""
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
-        self.gate.say(bubblewrap_options(prepared.view, self.spec.folder, self.descriptors))
-        return prepared.view.expected()
+        view = prepared.view
+        if not all(map(os.path.lexists, view.masked)):
+            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
+        self.gate.say(bubblewrap_options(view, prepared.folder(self.spec.folder), self.descriptors))
+        return view.expected()
+
+    def is_as_looked_at(self) -> bool:
+        """Whether rules about files say the same once all is mounted: a folder may have moved meanwhile. Blocks."""
+        before = self._prepared.restrictions if self._prepared is not None else NO_RESTRICTIONS
+        now = self.look()
+        return (set(now.masked), set(now.read_only)) == (set(before.masked), set(before.read_only))
 
     async def begin(self) -> None:
         """Tell bubblewrap what to mount, and let it begin the command if that is what was mounted, in time."""
@@ -138,7 +181,8 @@ class SandboxedCommand(ConfinedCommand):
             # Not to be lost on the way: bubblewrap waits.
             with CancelScope(shield=True):
                 expected = await THREADS.run(self.send_options)
-            if await self.gate.look(expected):
+            await self.gate.wait_mounted()
+            if await THREADS.run(self.is_as_looked_at) and await self.gate.look(expected):
                 return
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
@@ -175,12 +219,14 @@ def not_made(error: OSError) -> ToolError:
 
 USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu lets the program make user namespaces in this folder only
 PROBE_SECONDS = 5.0  # how long the attempt may take; a sandbox takes milliseconds
+SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25  # where there are too few descriptors or processes for it
+RETRY_SECONDS = 60.0  # after so long a sandbox that did not answer is tried again
 PROBE_ATTEMPTS = 2  # a machine under load is asked again; a sandbox that hangs, hangs twice
 _NO_ANSWER = f"it did not answer within {PROBE_SECONDS:g} s"
 _WRONG_MOUNTS = "it does not mount what it is told to"
 # In the order of the attempts of `probe_program`.
 _WHAT_WORKED = (
-    "a command could not write in its workspace",
+    "a command could not write in its workspace, or could where it only reads",
     "a command wrote outside its workspace",
     "a command wrote a git hook",
     "a command wrote settings of an editor",
@@ -227,47 +273,68 @@ class BubblewrapConfinement:
     def __init__(
         self,
         mode: SandboxMode,
-        network: NetworkAccess,
         site: Site,
         search_path: str = os.defpath,
         program: str | None = None,  # the program to use instead of the one that would be found
         *,
         consented: Mapping[str, float] = MappingProxyType({}),  # as `AutoRunLookout` takes it
+        folders: PrivateFolders | None = None,  # where it keeps what it puts in the place of what is masked
+        loopbacks: SessionLoopbacks | None = None,
+        landlock: LandlockConfinement | None = None,  # what holds readers where bubblewrap does not work
     ) -> None:
         self._mode = mode
         self._site = site
-        self._network = network
         self._search_path = search_path
         self._program = program
         self._status: SandboxStatus | None = None
-        self._trying = Lock()
+        self._retry_at = float("inf")
+        self._left: list[str] = []  # folders of attempts that could not be removed
+        self._trying = threading.Lock()
         self._group = ProcessGroupLimit()
         self._lookout = AutoRunLookout(consented)
+        self._folders = folders or PrivateFolders()
+        self._loopbacks = loopbacks
+        self._landlock = landlock
 
     async def confine(
         self,
         spec: ProcessSpec,
         workspace_roots: Sequence[str],
-        waiver: Waiver = NO_WAIVER,
+        view: CommandView,
         private_folder: Callable[[], str] | None = None,
+        client_key: str = "",
     ) -> ConfinedCommand:
-        """Put a command into the sandbox, or leave it as it is; `sandbox_unavailable` if one is required."""
-        if self._mode is SandboxMode.OFF:
-            return ConfinedCommand(spec)
-        status = await self.status(workspace_roots)
-        failure = status.failure
-        if failure is None and status.program is not None:
-            if is_outside(status.program, workspace_roots):
-                free = replace(waiver, auto_run_files=(*waiver.auto_run_files, *self._site.writable))
-                wrap = partial(self._sandboxed, status.program, spec, workspace_roots)
-                make = partial(wrap, waiver=free, private_folder=private_folder)
+        """Put a command into its view; `sandbox_unavailable` if that cannot be made."""
+        if view.kind is ViewKind.OPEN and view.engine is not Engine.BUBBLEWRAP:
+            # A verdict without a sandbox: somebody was asked, or the operator asks nobody.
+            if self._mode is not SandboxMode.REQUIRED:
+                return ConfinedCommand(spec, view.engine)
+            failure = (await self.status(workspace_roots)).failure or "the command was judged before it could be"
+        else:
+            status = await self.status(workspace_roots)
+            failure = status.failure
+            if view.engine is Engine.LANDLOCK and self._landlock is not None and view.kind is ViewKind.READING:
+                failure = await self._landlock.failure()
+                if not failure:
+                    try:
+                        return await THREADS.run(
+                            partial(self._by_landlock, self._landlock, spec, workspace_roots, private_folder)
+                        )
+                    except OSError as error:
+                        raise not_made(error) from None
+            elif view.engine is not Engine.BUBBLEWRAP or view.kind is ViewKind.OPEN:
+                failure = f"'{view.engine}' makes no such view of the machine ('{view.kind}')"
+            elif failure is None and status.program is not None:
+                namespaces = None
+                if view.network is Network.SESSION_LOOPBACK and self._loopbacks is not None:
+                    namespaces = await self._loopbacks.of(client_key, status.program)
+                make = partial(self._sandboxed, status.program, spec, workspace_roots, view)
                 # Not to be lost on the way: it holds descriptors.
                 with CancelScope(shield=True):
                     try:
-                        return await THREADS.run(make)
+                        return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
                     except OSError as error:
                         raise not_made(error) from None
-            failure = "the program bubblewrap lies in the workspace, where commands can replace it"
         if self._mode is SandboxMode.REQUIRED:
             raise ToolError(
                 ToolErrorType.SANDBOX_UNAVAILABLE,
@@ -275,45 +342,108 @@ class BubblewrapConfinement:
                 "run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without a "
                 "sandbox where there is none. Until then use the file tools, or ask the user to run it.",
             )
-        return ConfinedCommand(spec)
+        raise ToolError(
+            ToolErrorType.SANDBOX_UNAVAILABLE,
+            f"The command was not run: the sandbox that it was approved for is no longer available ({failure}). "
+            "Nothing runs with more access than it was given. Run it again; the user is asked if needed.",
+        )
 
     async def status(self, workspace_roots: Sequence[str]) -> SandboxStatus:
         """Whether the sandbox works for these roots; tried out at the first call, and remembered."""
-        broad = visible_file_system.too_broad(workspace_roots)
-        if broad is not None:
+        return await THREADS.run(partial(self._status_for, workspace_roots))
+
+    def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
+        """What can hold commands here, and what a reading view shows; tried out the first time. Blocks."""
+        failure = self._status_for(workspace_roots).failure
+        engine = Engine.NONE if failure is not None else Engine.BUBBLEWRAP
+        if engine is Engine.NONE and self._mode is not SandboxMode.OFF and self._landlock is not None:
+            may_hold = self._landlock.may_work() and visible_file_system.too_broad(workspace_roots) is None
+            engine = Engine.LANDLOCK if may_hold else engine
+        shown = () if engine is Engine.NONE else self._reading_paths(workspace_roots, search_path)
+        return CommandSite(engine, failure or "", self._mode is SandboxMode.REQUIRED, shown)
+
+    async def landlock_failure(self) -> str:
+        """Why Landlock does not hold what only reads, as the middle of a sentence; empty where it does."""
+        return "there is none" if self._landlock is None else await self._landlock.failure()
+
+    def _reading_paths(self, roots: Sequence[str], search_path: str) -> tuple[str, ...]:
+        hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, roots)
+        covered = (*hidden.folders, *hidden.files, *hidden.copies)
+        return reading_view_paths(self._site.home, search_path, roots, covered, self._site.readable)
+
+    def close(self) -> None:
+        """Give back what belongs to the server, after its last command."""
+        self._remove_left()
+        self._group.close()
+
+    def _status_for(self, roots: Sequence[str]) -> SandboxStatus:
+        if self._mode is SandboxMode.OFF:
+            return SandboxStatus(None, "it is switched off by shell.sandbox")
+        if (broad := visible_file_system.too_broad(roots)) is not None:
             return SandboxStatus(
                 None,
                 f"the workspace root '{shown_whole_path(broad)}' holds the system itself, so nothing would be confined",
             )
-        async with self._trying:
-            if self._status is None:
-                self._status = await THREADS.run(partial(self._try_out, workspace_roots))
-            return self._status
+        with self._trying:
+            if self._status is None or monotonic() >= self._retry_at:
+                self._status = self._tried_out(roots)
+                # One that has not answered in time may have met a busy machine.
+                is_final = self._status.failure != _NO_ANSWER
+                self._retry_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
+            status = self._status
+        if status.failure is None and status.program is not None and not is_outside(status.program, roots):
+            failure = "the program bubblewrap lies in the workspace, where commands can replace it"
+            return SandboxStatus(status.program, failure)
+        return status
 
-    def close(self) -> None:
-        """Give back what belongs to the server, after its last command."""
-        self._group.close()
+    def _by_landlock(
+        self,
+        landlock: LandlockConfinement,
+        spec: ProcessSpec,
+        roots: Sequence[str],
+        private_folder: Callable[[], str] | None,
+    ) -> ConfinedCommand:
+        shown = self._reading_paths(roots, spec.environment.get("PATH", ""))
+        readable = (*visible_file_system.writable(roots), *(path for each in shown for path in without_closed(each)))
+        temporary = None
+        if private_folder is not None:
+            temporary = os.path.join(private_folder(), "landlock-tmp")
+            os.makedirs(temporary, 0o700, exist_ok=True)
+        return landlock.confined(spec, readable, temporary)
+
+    def _masks(self) -> tuple[str, str]:
+        """A file and a folder that nobody can open, to put in the place of others."""
+        base = self._folders.make("masks")
+        file, folder = os.path.join(base, "file"), os.path.join(base, "folder")
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0)
+        return file, folder
 
     def _sandboxed(
         self,
         program: str,
         spec: ProcessSpec,
         roots: Sequence[str],
+        allowed: CommandView,
         *,
-        readable: Sequence[str] = (),  # what it has to see wherever it lies
-        waiver: Waiver = NO_WAIVER,
+        needed: Sequence[str] = (),  # what it has to see wherever it lies
+        namespaces: tuple[int, ...] | None = None,  # those of its session
         private_folder: Callable[[], str] | None = None,
         filter_descriptor: int | None = None,
+        site: Site | None = None,  # another one than that of commands
     ) -> SandboxedCommand:
         """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left.
 
         A bubblewrap that is started with our own numbers of descriptors is told that of the filter of system calls,
         which is an attachment then, and gets no copies of settings.
         """
+        site = site or self._site
         calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
         # Looked for before anything is started: bubblewrap is given the copies as descriptors.
         present = visible_file_system.writable(roots)
-        hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, present)
+        hidden = visible_file_system.secrets_of(site, present, allowed)
         gate = Gate()
         copies: dict[str, int] = {}
         descriptors = Descriptors(gate.info, gate.held, gate.options, filter_descriptor)
@@ -329,20 +459,49 @@ class BubblewrapConfinement:
             spec,
             argv=(program, "--args", str(descriptors.options), "--", *spec.argv),
             limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
-            environment=visible_file_system.sandbox_environment(spec.environment, present),
+            environment=visible_file_system.sandbox_environment(spec.environment, present, allowed.kind),
             attachments={**spec.attachments, **attachments},
             descriptors={descriptors.info: gate.info, descriptors.held: gate.held, descriptors.options: gate.options},
+            namespaces=namespaces or (),
         )
-        view = partial(prepare, self._site, self._network, self._lookout, roots, readable)
+        is_own = allowed.network is not Network.HOST and namespaces is None
+        look = partial(
+            prepare,
+            site,
+            self._lookout,
+            roots,
+            allowed,
+            search_path=spec.environment.get("PATH", ""),
+            needed=needed,
+            secrets=(hidden, copies),
+            private_folder=private_folder,
+            masks=self._masks,
+            has_network=not is_own,
+        )
         return SandboxedCommand(
             wrapped,
-            sandbox="bwrap",
-            network=self._network,
+            Engine.BUBBLEWRAP,
+            allowed.kind,
+            Network.OWN_LOOPBACK if is_own else allowed.network,
             withheld=hidden.withheld,
-            prepare=partial(view, secrets=(hidden, copies), waiver=waiver, private_folder=private_folder),
+            prepare=look,
             gate=gate,
             descriptors=descriptors,
+            look=allowed.look,
         )
+
+    def _tried_out(self, roots: Sequence[str]) -> SandboxStatus:
+        """Try it as soon as there is enough for it: what other calls hold for a moment comes back."""
+        for _ in range(SCARCITY_ATTEMPTS - 1):
+            with suppress(ExhaustedError):
+                return self._try_out(roots)
+            sleep(SCARCITY_PAUSE_SECONDS)
+            self._remove_left()
+        return self._try_out(roots)
+
+    def _remove_left(self) -> None:
+        while self._left:
+            shutil.rmtree(self._left.pop(), ignore_errors=True)
 
     def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
         """Look for the program and try it; an `ExhaustedError` where too little is left to tell of the sandbox."""
@@ -361,13 +520,17 @@ class BubblewrapConfinement:
             folder = os.path.realpath(tempfile.mkdtemp(prefix="coretools-mcp-probe-"))
         except OSError:
             return SandboxStatus(program, "there is no temporary folder to try it in")
-        # In the home folder, where no command may write.
-        marker = os.path.join(self._site.home, f".{os.path.basename(folder)}")
+        # In the home folder, where no command may write; not below /tmp, where each may.
+        above = self._site.home if not contains(visible_file_system.TEMPORARY, self._site.home) else "/etc"
+        marker = os.path.join(above, f".{os.path.basename(folder)}")
         failure: str | None = None
         try:
-            for _ in range(PROBE_ATTEMPTS):
-                failure = self._probe(program, folder, marker)
-                if failure != _NO_ANSWER:
+            for kind in (ViewKind.WORKING, ViewKind.READING):
+                for _ in range(PROBE_ATTEMPTS):
+                    failure = self._probe(program, folder, marker, kind)
+                    if failure != _NO_ANSWER:
+                        break
+                if failure is not None:
                     break
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
@@ -375,11 +538,13 @@ class BubblewrapConfinement:
             failure = f"it cannot be tried out ({type(error).__name__})"
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            if os.path.lexists(folder):
+                self._left.append(folder)  # there are too few descriptors to remove it
             with suppress(OSError):
                 os.unlink(marker)
         return SandboxStatus(program, failure)
 
-    def _probe(self, bubblewrap: str, folder: str, marker: str) -> str | None:
+    def _probe(self, bubblewrap: str, folder: str, marker: str, kind: ViewKind) -> str | None:
         """Run the probe's program in the sandbox; why that does not confine, or does not start."""
         if sys.platform != "linux":
             raise NotImplementedError
@@ -391,7 +556,8 @@ class BubblewrapConfinement:
         script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
         python = os.path.realpath(sys.executable)
         namespace = os.readlink("/proc/self/ns/pid")
-        argv = (python, "-P", "-S", script, root, marker, abstract, namespace, self._network.value)
+        argv = (python, "-P", "-S", script, root, marker, abstract, namespace, kind.value)
+        view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
         needed = (os.path.dirname(script), sys.prefix, sys.base_prefix, os.path.dirname(python))
         with (
             socket.socket(socket.AF_UNIX) as named,
@@ -402,7 +568,15 @@ class BubblewrapConfinement:
                 server.bind(address)
                 server.listen()
             calls, spec = calls_filter.fileno(), ProcessSpec(argv, root, {})
-            confined = self._sandboxed(bubblewrap, spec, [root], readable=needed, filter_descriptor=calls)
+            confined = self._sandboxed(
+                bubblewrap,
+                spec,
+                [root],
+                view,
+                needed=needed,
+                filter_descriptor=calls,
+                site=replace(self._site, writable=()),
+            )
             spec = confined.spec
             try:
                 calls_filter.write(spec.attachments.get(calls, b""))

@@ -67,13 +67,17 @@ class Gate:
                 rest = rest[os.write(self._saying, rest) :]
         self._close(self._saying)
 
+    async def wait_mounted(self, seconds: float = SECONDS) -> None:
+        """Wait until everything is mounted, or it has ended, at most so long."""
+        with anyio.move_on_after(seconds):
+            await anyio.wait_writable(self._full)
+
     async def look(self, expected: Iterable[ExpectedMount], seconds: float = SECONDS) -> bool:
         """Wait until everything is mounted, and let it go on if that is what is expected, or if it has ended by itself.
 
         Whether it went on; where not, it waits still. A `TimeoutError` if it takes too long.
         """
-        with anyio.move_on_after(seconds):
-            await anyio.wait_writable(self._full)
+        await self.wait_mounted(seconds)
         return self.look_for(expected, 0)
 
     def look_for(self, expected: Iterable[ExpectedMount], seconds: float) -> bool:
@@ -164,11 +168,17 @@ class MountTable:
         self._lowest = next((each for each in mounts.values() if each.at == "/" and each.number not in upon), none)
         self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # what lies on a mount, at a place
 
-    def bound_first(self, path: str) -> ExpectedMount:
-        """What a table has to say of a path without links, mounted onto itself where nothing above it was before."""
+    def is_mount_point(self, path: str) -> bool:
+        return self._seen(path)[0].at == path
+
+    def bound_first(self, path: str, at: str | None = None, *, is_read_only: bool = False) -> ExpectedMount:
+        """What a table has to say of a path without links that is mounted where nothing above it was before.
+
+        It is mounted onto itself, or `at` another place.
+        """
         over, _ = self._seen(path)
         what = over.what.rstrip("/") + path[len(over.at.rstrip("/")) :]
-        return ExpectedMount(path, over.device, what or "/", over.is_read_only)
+        return ExpectedMount(at or path, over.device, what or "/", is_read_only or over.is_read_only)
 
     def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
         """The same where a folder above came before, with all that is mounted below it."""

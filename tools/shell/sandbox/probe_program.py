@@ -1,6 +1,6 @@
 """Runs in the sandbox, once: tries what must not work. Standard library only, started by path.
 
-python probe_program.py ROOT MARKER ABSTRACT-SOCKET PID-NAMESPACE NETWORK
+python probe_program.py ROOT MARKER ABSTRACT-SOCKET PID-NAMESPACE VIEW
 
 Exit code 0: nothing worked that must not. Otherwise the code says what did (`bubblewrap.py` beside this).
 """
@@ -37,18 +37,20 @@ def stay_in_the_namespace(outside: str) -> None:
         raise OSError
 
 
-def do_without_the_workspace(root: str) -> None:
+def have_another_workspace(root: str, view: str) -> None:
+    is_writable = True
     try:
         write(os.path.join(root, "written"))
     except OSError:
-        return
-    raise OSError
+        is_writable = False
+    if is_writable is (view == "working"):
+        raise OSError
 
 
 def main() -> int:
-    root, marker, abstract, namespace, network = sys.argv[1:]
+    root, marker, abstract, namespace, view = sys.argv[1:]
     attempts: list[Callable[[], object]] = [
-        lambda: do_without_the_workspace(root),
+        lambda: have_another_workspace(root, view),
         lambda: write(marker),
         lambda: write(os.path.join(root, ".git", "hooks", "pre-commit")),
         lambda: os.mkdir(os.path.join(root, ".vscode", "tasks")),
@@ -56,7 +58,7 @@ def main() -> int:
         lambda: connect("\0" + abstract),
         lambda: stay_in_the_namespace(namespace),
         lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)),
-        lambda: network == "none" and reach_a_network(),
+        reach_a_network,
     ]
     for at, attempt in enumerate(attempts):
         try:

@@ -1,4 +1,4 @@
-"""What a command may ask the kernel for: a filter of system calls, as the program that bubblewrap loads.
+"""What a command may ask the kernel for: a filter of system calls, as the program that bubblewrap or Landlock loads.
 
 Mounts hide files, but a socket of the local family is not a file to them: connecting to one works on a read-only mount,
 and abstract ones have no path at all. So the sandbox has no local sockets but pairs, which have no name. The internet
@@ -6,6 +6,10 @@ families are left to the network namespace.
 
 A filter sees numbers, not what pointers point at. What would do the same by another way (io_uring, other
 instruction sets) is therefore refused as a whole, and so is what only makes a larger target of the kernel.
+
+Landlock holds the opening, making and removing of files and nothing else, and there are no namespaces beside it. So the
+filter of the view that only reads holds the rest: what changes a file without opening it for that, or by a folder that
+is open for reading; other processes; memory and messages that are shared by number; the network.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ _X32 = 0x40000000  # bit of the second set of call numbers on x86-64; elsewhere 
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
 _PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; a pair of datagram sockets can still send to a named one
 _TYPE_MASK = 0xF
+_ROUTES = 0  # NETLINK_ROUTE; other protocols reach programs, or parts of the kernel that ask for no capability
 _NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags: in a namespace of its own a command would have capabilities
 _CLONE_NAMESPACES = 0x7E020000  # the same for `clone`, where the lowest byte is a signal
 
@@ -36,6 +41,9 @@ class _Architecture:
     audit: int  # AUDIT_ARCH_*
     refused: tuple[int, ...]  # calls that are not permitted
     calls: tuple[int, int, int, int]  # numbers of socket, socketpair, clone and unshare
+    refused_to_readers: tuple[int, ...]
+    signals: tuple[int, ...]  # calls by which other processes are signalled, `kill` first
+    looked_into: tuple[int, int, int]  # numbers of ioctl, fcntl and prlimit64
 
 
 # io_uring_setup, io_uring_enter, io_uring_register, clone3: the same everywhere. They are said not to exist, since
@@ -43,6 +51,16 @@ class _Architecture:
 _ABSENT = (425, 426, 427, 435)
 # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same everywhere.
 _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
+# setxattrat, removexattrat, file_setattr, fchmodat2, pidfd_getfd, process_madvise, process_mrelease, quotactl_fd: the
+# same everywhere. pidfd_send_signal, too.
+_REFUSED_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
+_SIGNAL_BY_DESCRIPTOR = 424
+_OPENAT2 = 437  # programs then take the older way
+# What a terminal and a descriptor are asked for (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
+# TCGETS2, FS_IOC_GETFLAGS). Others change attributes, make subvolumes, send signals.
+_DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
+# Copies, flags, locks, sizes of pipes and seals of memory; not owners and signals (F_SETOWN, F_SETSIG), leases, hints.
+_DESCRIPTOR_QUESTIONS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1027, 1030, 1031, 1032, 1033, 1034)
 _ARCHITECTURES = {
     "x86_64": _Architecture(
         audit=0xC000003E,
@@ -55,6 +73,18 @@ _ARCHITECTURES = {
             *_NEW_MOUNTS,
         ),
         calls=(41, 53, 56, 272),
+        # chmod, fchmod, fchmodat, chown, fchown, lchown, fchownat, utime, utimes, futimesat, utimensat, (l|f)setxattr,
+        # (l|f)removexattr, truncate, mknod, mknodat, ptrace, process_vm_readv, process_vm_writev, kcmp, migrate_pages,
+        # move_pages, setpriority, ioprio_set, sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr,
+        # shmget, shmat, shmctl, semget, semop, semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl, mq_open, mq_unlink
+        refused_to_readers=(
+            *(90, 91, 268, 92, 93, 94, 260, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199, 76, 133, 259, 101),
+            *(310, 311, 312, 256, 279, 141, 251, 142, 144, 203, 314, 29, 30, 31, 64, 65, 66, 220, 68, 69, 70, 71),
+            *(240, 241),
+        ),
+        # tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo
+        signals=(62, 200, 234, 129, 297),
+        looked_into=(16, 72, 302),
     ),
     "aarch64": _Architecture(
         audit=0xC00000B7,
@@ -64,13 +94,23 @@ _ARCHITECTURES = {
             *_NEW_MOUNTS,
         ),
         calls=(198, 199, 220, 97),
+        refused_to_readers=(
+            *(52, 53, 55, 54, 88, 5, 6, 7, 14, 15, 16, 45, 33, 117, 270, 271, 272, 238, 239, 140, 30, 118, 119, 122),
+            *(274, 194, 196, 195, 190, 193, 191, 192, 186, 189, 188, 187, 180, 181),
+        ),
+        signals=(129, 130, 131, 138, 240),
+        looked_into=(29, 25, 261),
     ),
 }
 
 
 @cache
-def seccomp_program(machine: str) -> bytes | None:
-    """The filter for an architecture, as `uname -m` calls it; `None` where there is none."""
+def seccomp_program(machine: str, *, only_reads: bool = False, may_signal: bool = True) -> bytes | None:
+    """The filter for an architecture, as `uname -m` calls it; `None` where there is none.
+
+    `only_reads` is the one of the reading view beside Landlock, `may_signal` whether something else keeps a command's
+    signals from processes outside. Otherwise only its own group (`kill` of 0) can be signalled.
+    """
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
         return None
@@ -95,6 +135,25 @@ def seccomp_program(machine: str) -> bytes | None:
         add(_RETURN, _ALLOW)
 
     socket, pair, clone, unshare = architecture.calls
+
+    def refuse_to_readers() -> None:
+        ioctl, fcntl, prlimit = architecture.looked_into
+        kill, *others = architecture.signals
+        refuse((*architecture.refused_to_readers, *_REFUSED_TO_READERS), errno.EPERM)
+        refuse((_OPENAT2,), errno.ENOSYS)
+        if not may_signal:
+            only_one_of(kill, 0, 0xFFFFFFFF, (0,), errno.EPERM)
+            refuse((*others, _SIGNAL_BY_DESCRIPTOR), errno.EPERM)
+        only_one_of(ioctl, 1, 0xFFFFFFFF, _DEVICE_QUESTIONS, errno.ENOTTY)
+        only_one_of(fcntl, 1, 0xFFFFFFFF, _DESCRIPTOR_QUESTIONS, errno.EINVAL)
+        only_one_of(prlimit, 0, 0xFFFFFFFF, (0,), errno.EPERM)  # its own limits
+        # A socket whose protocol is another one, else whose family is: the decision about that comes next.
+        add(_EQUAL, socket, false=4)
+        add(_LOAD, _ARGUMENTS_AT + 8 * 2)
+        add(_EQUAL, _ROUTES, true=1)
+        add(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
+        add(_LOAD, _NUMBER_AT)
+
     add(_LOAD, _ARCHITECTURE_AT)
     add(_EQUAL, architecture.audit, true=1)
     add(_RETURN, _ERRNO | errno.EPERM)
@@ -103,7 +162,9 @@ def seccomp_program(machine: str) -> bytes | None:
     add(_RETURN, _ERRNO | errno.ENOSYS)
     refuse(_ABSENT, errno.ENOSYS)
     refuse(architecture.refused, errno.EPERM)
-    only_one_of(socket, 0, 0xFFFFFFFF, _FAMILIES, errno.EAFNOSUPPORT)
+    if only_reads:
+        refuse_to_readers()
+    only_one_of(socket, 0, 0xFFFFFFFF, _FAMILIES[-1:] if only_reads else _FAMILIES, errno.EAFNOSUPPORT)
     only_one_of(pair, 1, _TYPE_MASK, _PAIR_TYPES, errno.EPROTONOSUPPORT)
     only_one_of(clone, 0, _CLONE_NAMESPACES, (0,), errno.EPERM)
     only_one_of(unshare, 0, _NEW_NAMESPACES, (0,), errno.EPERM)

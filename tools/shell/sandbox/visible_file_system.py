@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from tools.contract.permission_subjects import NO_WAIVER, Waiver
+from tools.contract.command_views import NO_RESTRICTIONS, CommandView, FileRestrictions, ViewKind
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.file_names_in_text import shown_whole_path
+from tools.files.opener import open_link_free
 from tools.files.workspace import contains, is_inside
 from tools.shell.private_folders import remove_tree
-from tools.shell.process import NetworkAccess, SandboxChanges
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, GitBefore, fingerprint
+from tools.shell.process import SandboxChanges
+from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, GitBefore, fingerprint, matching
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
+from tools.shell.sandbox.reading_view import (
+    RUNNING_SYSTEM,
+    closed_in_etc,
+    links_of_programs,
+    links_to,
+    reading_view_paths,
+    settings_of_git,
+)
 
 # Folders where programs leave sockets, and files for others. `/tmp` is the client's own, for as long as its session
-# lasts; of the others each command has its own, in memory. `/dev/shm` is part of the private `/dev`.
+# lasts, and so is `/var/tmp` of commands that may write: what one that only reads leaves behind must not be taken for
+# the temporary files and the cache of another. `/dev/shm` is part of the private `/dev`.
 PRIVATE = ("/tmp", "/var/tmp", "/run", "/var/run")  # noqa: S108 - covered, not used
-TEMPORARY = PRIVATE[0]
+TEMPORARY, WORK = PRIVATE[:2]
 PRIVATE_BYTES = 2 * 1024**3  # of each that is held in memory; the client's `/tmp` is emptied where it holds more
 MOST_MEASURED = 50_000  # files and folders of the client's `/tmp` that are counted, to see how much it holds
 # Mounts for the paths of all workspaces that stay as they are, of each kind, with the folders on the way to them: those
@@ -31,7 +45,6 @@ _NOT_WORKSPACES = """
 /Users
 """
 SYSTEM_ROOTS = frozenset(_NOT_WORKSPACES.split())  # writable, they would leave nothing of the sandbox
-RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")  # programs of NixOS
 # Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones would
 # be run by others. What tools have already fetched is readable where it is.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".npm"}
@@ -39,6 +52,7 @@ _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
 UNREACHABLE = _LEADING_NOWHERE.split()  # variables that lead to what is not there
+_FILE_ENDING = re.compile(r"\.[A-Za-z]\w{0,7}")  # what a name of a file ends in, and that of a new folder does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +71,33 @@ class Site:
 class View:
     """What a command sees of the machine. All paths are real and absolute."""
 
-    roots: tuple[str, ...]
+    roots: tuple[str, ...]  # folders that it may write in
+    writable: tuple[str, ...] = ()  # files that it may write, in none of these
+    is_whole: bool = True  # whether all of the machine is seen where nothing else is said, else nothing
+    links: Mapping[str, str] = field(default_factory=dict[str, str])  # where only parts are seen: links on the ways
+    empty: tuple[str, ...] = ()  # where only parts are seen: folders that are there all the same
     private: tuple[str, ...] = ()  # folders that are empty at first and gone afterwards
-    temporary: str | None = None  # the folder of the client that is its `/tmp`; `None` for one that is gone afterwards
-    readable: tuple[str, ...] = ()  # what is seen although it lies in a private folder
+    lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # folders of the client, by where they are seen
+    seen: tuple[str, ...] = ()  # what is seen although it lies in a private folder, or only parts are seen
     hidden_folders: tuple[str, ...] = ()  # folders that are empty, and where nothing can be made
     hidden_files: tuple[str, ...] = ()  # files that cannot be opened
     # Files in whose place something else is read: from a descriptor of bubblewrap, by its number.
     copies: Mapping[str, int] = field(default_factory=dict[str, int])
     shown: tuple[str, ...] = ()  # what is seen although it lies in a hidden folder
+    masked: Mapping[str, str] = field(default_factory=dict[str, str])  # what cannot be opened, by what is in its place
     pinned: tuple[str, ...] = ()  # cannot be renamed or removed, but written; none is in a read-only one
     read_only: tuple[str, ...] = ()  # files and folders of the roots that stay as they are
-    network: NetworkAccess = NetworkAccess.NONE
+    has_network: bool = False  # whether it is in a network namespace that was there before: ours, or the session's
 
     def expected(self) -> tuple[ExpectedMount, ...]:
-        """What the mount table has to say: of each root, and of all that is pinned or read-only."""
+        """What the mount table has to say: of all that is writable, pinned, read-only or masked, or seen in parts."""
         table = MountTable()
         return (
-            *(table.bound_first(path) for path in self.roots),
+            *(table.bound_first(path) for path in (*self.roots, *self.writable)),
+            *(table.bound_first(path, is_read_only=True) for path in self.seen if not self.is_whole),
             *(table.bound(path) for path in self.pinned),
             *(table.bound(path, is_read_only=True) for path in self.read_only),
+            *(table.bound_first(what, path, is_read_only=True) for path, what in self.masked.items()),
         )
 
 
@@ -88,89 +109,284 @@ class PreparedView:
     auto_run: AutoRunState  # the auto-run files as they are before it
     uncovered: int  # how many of their paths, links left aside, the view does not keep as they are
     temporary_bytes: int  # how much the client's `/tmp` may hold
+    alone: str | None = None  # the folder with a `/tmp` for this command alone, which goes with it
+    made: tuple[str, ...] = ()  # empty files in the client's folders, which bubblewrap mounts something on
+    restrictions: FileRestrictions = NO_RESTRICTIONS  # what rules about files kept from it when it was looked at
+
+    def folder(self, named: str) -> str:
+        """A folder to start in, by the name that it has in the view."""
+        for at, folder in self.view.lasting.items():
+            if contains(folder, named):
+                return os.path.join(at, os.path.relpath(named, folder)).removesuffix("/.")
+        return named
 
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
-        changes = self.auto_run.settle()
-        folder = self.view.temporary
-        held = _empty_temporary(folder, self.temporary_bytes) if folder is not None else 0
-        return replace(changes, uncovered=self.uncovered, temporary_bytes=held)
+        changes = replace(self.auto_run.settle(), uncovered=self.uncovered)
+        for path in self.made:
+            with suppress(OSError):
+                os.unlink(path)
+        lasting = (each for each in self.view.lasting.values() if self.alone is None or not contains(self.alone, each))
+        held = sum(_empty_temporary(folder, self.temporary_bytes) for folder in lasting)
+        changes = replace(changes, temporary_bytes=held)
+        if self.alone is None:
+            return changes
+        folder = self.view.lasting[TEMPORARY]
+        mounted = (*self.view.roots, *self.view.writable, *self.view.seen)
+        ways = [folder + path[len(TEMPORARY) :] for path in mounted if contains(TEMPORARY, path)]
+        left: list[str] = []
+        for place in sorted({os.path.dirname(way) for way in ways} | {folder}):
+            with suppress(OSError):
+                entries = (os.path.join(place, name) for name in sorted(os.listdir(place)))
+                left += (each for each in entries if not any(contains(each, way) for way in ways))
+        remove_tree(self.alone)
+        return replace(changes, not_lasting=tuple(TEMPORARY + path[len(folder) :] for path in left))
 
 
 def prepare(
     site: Site,
-    network: NetworkAccess,
     lookout: AutoRunLookout,
     roots: Sequence[str],
-    readable: Sequence[str] = (),  # what the command has to see wherever it lies
+    allowed: CommandView,
     *,
+    search_path: str = "",  # the `PATH` of the command
+    needed: Sequence[str] = (),  # what the command has to see wherever it lies
     secrets: tuple[HiddenPaths, Mapping[str, int]] | None = None,  # with the descriptors that have the copies
-    waiver: Waiver = NO_WAIVER,
     private_folder: Callable[[], str] | None = None,
+    masks: Callable[[], tuple[str, str]] | None = None,  # a file and a folder to put in the place of what is masked
+    has_network: bool = False,
 ) -> PreparedView:
-    """Look at the machine. Without `secrets` they are looked for here, and no copies are shown."""
-    present = writable(roots)
-    folder = None if private_folder is None else private_folder()
+    """Look at the machine. Without `secrets` they are looked for here, and no copies are shown.
+
+    Raises:
+        ToolError: What the view is to have open or closed cannot be so.
+    """
+    is_reading = allowed.kind is ViewKind.READING
+    workspace = writable(roots)
+    restrictions = allowed.look()
+    # Folders that a question has named count as folders of the workspace, with all that is guarded in these.
+    opened, files = _opened(site, allowed, workspace)
+    present = writable((*(() if is_reading else workspace), *opened))
+    for place in restrictions.masked:
+        if any(contains(place, root) for root in (*workspace, *present)):
+            raise ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR,
+                f"The command was not run: '{shown_whole_path(place)}' is hidden from commands by a rule, and all of "
+                "the workspace, or of a folder that the command may change, lies in it. Ask the user.",
+            )
+    present = tuple(root for root in present if not is_inside(root, restrictions.read_only))
+    hidden, copies = secrets or (secrets_of(site, workspace, allowed), {})
     found = [lookout.look(root) for root in present]
     own = [path for path in map(_real, (*site.read_only, *site.hidden)) if is_inside(path, present)]
-    hidden, copies = secrets or (secret_places(site.home, site.hidden, site.readable, present), {})
     named = (
         os.path.normpath(os.path.join(root, os.path.expanduser(path)))
-        for path in waiver.auto_run_files
+        for path in (*allowed.writable, *site.writable)
         for root in present
     )
     # What holds a whole root is too much to be meant.
     waived = tuple(path for path in named if not any(contains(path, root) for root in present))
-    free = present if waiver.is_git else waived
+    free = present if allowed.is_git else waived
     # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
     guarded = (
         path
         for path in _by_depth(path for each in found for path in each.read_only)
         if not any(contains(path, other) or contains(other, path) for other in free)
     )
-    repositories = () if waiver.is_git else _by_depth(path for each in found for path in each.pinned)
+    repositories = () if allowed.is_git else _by_depth(path for each in found for path in each.pinned)
     covered = (*hidden.folders, *hidden.files, *hidden.copies)
-    pinned, read_only, uncovered = _kept_in_place(present, covered, repositories, (*own, *guarded))
-    private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
-    needed = (*map(_real, (*readable, site.home, "/etc/resolv.conf", "/etc/localtime")), *RUNNING_SYSTEM)
-    temporary: str | None = None
-    if folder is not None:
-        # The client's `/tmp`, ready for the mounts that lie in it: where one goes, no command has left a link.
-        temporary = os.path.join(folder, "tmp")
-        with suppress(FileExistsError):
-            os.mkdir(temporary)
-            os.chmod(temporary, 0o1777)  # noqa: S103 - as `/tmp` is, in a folder that nobody else may enter
-        for mounted in (*present, *readable, site.home):
-            place = temporary
-            for name in os.path.relpath(mounted, TEMPORARY).split(os.sep) if contains(TEMPORARY, mounted) else ():
+    pinned, read_only, uncovered = _kept_in_place(
+        present, covered, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
+    )
+    # What lies in something hidden would be shown by a mount of it.
+    closed = (*(path for path in covered if is_inside(path, present)), *restrictions.masked)
+    kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
+    held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
+
+    is_in_parts = is_reading and os.sep not in allowed.seen  # else all of the machine is seen, as while working
+    real_home, is_alone = _real(site.home), any(contains(TEMPORARY, root) for root in workspace)
+    more = (*_named(site, (*site.readable, *allowed.seen)), *needed, "/etc/resolv.conf")
+    wanted = {*map(_real, more)}
+    links: Mapping[str, str] = {}
+    empty: tuple[str, ...] = ()
+    hidden_folders, hidden_files = hidden.folders, hidden.files
+    if is_in_parts:
+        private = PRIVATE[: 1 + is_alone]
+        parts = reading_view_paths(site.home, search_path, workspace, covered, more, with_repository=allowed.is_git)
+        outermost: list[str] = []
+        for path in sorted((*workspace, *parts), key=len):
+            is_open = path in wanted or not is_inside(path, hidden.folders) or path in workspace
+            if is_open and not is_inside(path, (*outermost, *present, *restrictions.masked)):
+                outermost.append(path)
+        seen = tuple(outermost)
+        spelled = (*links_of_programs(site.home, search_path, workspace), *RUNNING_SYSTEM, *more)
+        nowhere = (*private, "/proc", "/dev")
+        links = {p: to for p, to in links_to(spelled, (*seen, *present)).items() if not is_inside(p, nowhere)}
+        empty = (real_home,) if not is_inside(real_home, (*seen, *present)) else ()
+    else:
+        private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
+        needed_too = map(_real, (site.home, "/etc/localtime", *RUNNING_SYSTEM))
+        seen = tuple(
+            path
+            for path in dict.fromkeys((*map(_real, more), *needed_too, *workspace))
+            # What lies in a private folder and is needed all the same.
+            if is_inside(path, private)
+            and path not in private
+            and not is_inside(path, (*present, *restrictions.masked))
+            and os.path.lexists(path)
+        )
+
+    for path in closed_in_etc() if is_reading else ():
+        if os.path.isdir(path):
+            hidden_folders += (path,)
+        else:
+            hidden_files += (path,)
+
+    def is_there(path: str) -> bool:
+        """Whether a path is seen unless it is itself hidden: what lies nearest to it decides."""
+        shown = (len(each) for each in (*seen, *present, *files, *hidden.shown) if contains(each, path))
+        nearest = max(shown, default=-1 if is_in_parts or is_inside(path, private) else 0)
+        folders = (len(each) for each in hidden.folders if contains(each, path) and each != path)
+        return nearest >= max(folders, default=0)
+
+    masked: dict[str, str] = {}
+    for path in _by_depth(restrictions.masked):
+        if masks is not None and is_there(path) and not is_inside(path, masked):
+            masked[path] = masks()[os.path.isdir(path)]
+    lasting, alone = _lasting(private_folder, allowed, is_reading=is_reading, is_alone=is_alone)
+    made: list[str] = []
+    for at, folder in lasting.items():
+        for mounted in (*present, *files, *seen):
+            # Ready for the mounts that lie in it: where one goes, no command has left a link.
+            place = folder
+            for name in os.path.relpath(mounted, at).split(os.sep) if contains(at, mounted) else ():
                 place = os.path.join(place, name)
                 with suppress(OSError):
                     if not stat.S_ISDIR(os.lstat(place).st_mode):
                         os.unlink(place)
+            if place != folder and os.path.isfile(mounted):
+                made.append(place)
+    hidden_folders = tuple(path for path in hidden_folders if path not in present and is_there(path))
+    shown_copies = {path: number for path, number in copies.items() if not is_in_parts or is_there(path)}
+    if empty:
+        shown_copies |= {path: copies[path] for path in settings_of_git(site.home, workspace) if path in copies}
     view = View(
         roots=present,
+        writable=tuple(path for path in files if not is_inside(path, (*present, *restrictions.read_only))),
+        is_whole=not is_in_parts,
+        links=links,
+        empty=empty,
         private=private,
-        temporary=temporary,
-        # What lies in a private folder and is needed all the same.
-        readable=tuple(
-            dict.fromkeys(
-                path
-                for path in needed
-                if is_inside(path, private) and path not in private and not is_inside(path, present)
-            )
+        lasting=lasting,
+        seen=seen,
+        hidden_folders=hidden_folders,
+        hidden_files=tuple(
+            path for path in (*hidden_files, *(each for each in hidden.copies if each not in copies)) if is_there(path)
         ),
-        hidden_folders=tuple(path for path in hidden.folders if path not in present),
-        hidden_files=(*hidden.files, *(path for path in hidden.copies if path not in copies)),
-        copies=copies,
-        shown=hidden.shown,
-        pinned=pinned,
-        read_only=read_only,
-        network=network,
+        copies={path: number for path, number in shown_copies.items() if not is_inside(path, masked)},
+        shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
+        masked=masked,
+        # What is read-only, or in a folder that is, cannot be renamed anyway.
+        pinned=tuple(path for path in held if not is_inside(path, (*kept, *masked))),
+        read_only=tuple(path for path in kept if not is_inside(path, masked)),
+        has_network=has_network,
     )
     before = {path: fingerprint(path) for path in (*own, *(path for each in found for path in each.found))}
-    git = GitBefore.of(before, present) if waiver.is_git else None
-    auto_run = AutoRunState(present, before, waived, lookout, folder is not None, git)
-    return PreparedView(view, auto_run, uncovered, site.temporary_bytes)
+    git = GitBefore.of(before, present) if allowed.is_git and present else None
+    auto_run = AutoRunState(
+        present,
+        before,
+        waived,
+        lookout,
+        private_folder is not None,
+        git,
+        is_asked=allowed.is_asked,
+        takes_out=restrictions.takes_out,
+        taken=matching(present, restrictions.takes_out),
+    )
+    return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, tuple(made), restrictions=restrictions)
+
+
+def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> HiddenPaths:
+    """What of the machine is hidden from a command unless a question has named it; blocks."""
+    roots = (*workspace, *(path for path in allowed.writable if not is_inside(path, workspace)))
+    hidden = secret_places(site.home, site.hidden, site.readable, roots)
+    covered = (*hidden.folders, *hidden.files, *hidden.copies)
+    # Naming a folder with a secret in it does not name the secret.
+    named = [path for path in _named(site, (*allowed.seen, *allowed.writable)) if is_inside(path, covered)]
+    return secret_places(site.home, site.hidden, (*site.readable, *named), roots) if named else hidden
+
+
+def _named(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
+    """Paths without those in what is the server's own, which no question and no setting shows."""
+    own = tuple(map(_real, site.hidden))
+    return tuple(path for path in paths if not is_inside(_real(path), own))
+
+
+def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Folders and files beside the writable ones of the workspace that a question has opened for writing.
+
+    A folder that is absent is made, empty: nothing beside it is opened. A file in the workspace is made as a shell
+    makes it; one elsewhere is refused, since it would need the folder that it is in.
+    """
+    folders: list[str] = []
+    files: list[str] = []
+    for named in allowed.writable:
+        path = named.rstrip("/") or "/"
+        lies_inside = is_inside(path, workspace)
+        if not os.path.isabs(path) or (lies_inside and allowed.kind is not ViewKind.READING):
+            continue
+        shown = shown_whole_path(path)
+        problem = ""
+        try:
+            if not os.path.lexists(path):
+                if lies_inside:
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+                    os.close(open_link_free(path, flags, 0o666))
+                elif named.endswith("/") or _FILE_ENDING.fullmatch(os.path.splitext(path)[1]) is None:
+                    os.mkdir(path)
+                else:
+                    problem = (
+                        f"'{shown}' does not exist yet, and only what exists can be opened to a command. Name the "
+                        f"folder '{shown_whole_path(os.path.dirname(path))}' for it, or write the file with write_file"
+                    )
+            mode = os.stat(path, follow_symlinks=False).st_mode if not problem else 0
+        except OSError as error:
+            mode, problem = 0, f"'{shown}' cannot be opened to it ({os.strerror(error.errno or 0)})"
+        hides = tuple(map(_real, site.hidden))
+        if not problem and (_real(path) != path or path in SYSTEM_ROOTS or is_inside(path, hides)):
+            problem = f"'{shown}' is never opened to a command: it holds the system, is this server's own, or is a link"
+        if problem:
+            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {problem}.")
+        if stat.S_ISDIR(mode):
+            folders.append(path)
+        elif stat.S_ISREG(mode):
+            files.append(path)
+    return folders, files
+
+
+def _lasting(
+    private_folder: Callable[[], str] | None, allowed: CommandView, *, is_reading: bool, is_alone: bool
+) -> tuple[dict[str, str], str | None]:
+    """The folders that are a command's `/tmp` and `/var/tmp`, and the one that goes with it.
+
+    Programs look for settings in each folder above the one that they work in. So where the workspace lies in `/tmp`,
+    nothing may last there; other temporary files go to `/var/tmp` then.
+    """
+    if private_folder is None:
+        return {}, None
+    folder, alone = private_folder(), None
+    temporary = os.path.join(folder, "plan-tmp" if allowed.is_plan else "tmp")
+    work = None if is_reading else os.path.join(folder, "work")
+    if is_alone:
+        alone = tempfile.mkdtemp(prefix="alone-", dir=folder)
+        temporary = os.path.join(alone, "tmp")
+        work = work or os.path.join(alone, "work")
+    lasting = {TEMPORARY: temporary} | ({WORK: work} if work is not None else {})
+    for path in lasting.values():
+        with suppress(FileExistsError):
+            os.mkdir(path)
+            os.chmod(path, 0o1777)  # noqa: S103 - as `/tmp` is, in a folder that nobody else may enter
+    return lasting, alone
 
 
 def too_broad(roots: Sequence[str]) -> str | None:
@@ -196,16 +412,27 @@ def depth(path: str) -> int:
     return 0 if path == "/" else path.rstrip("/").count("/")
 
 
-def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str]) -> dict[str, str]:
-    """The environment of a command, led to what is there in the sandbox."""
+def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind) -> dict[str, str]:
+    """The environment of a command, led to what is there in its view."""
+    is_reading = kind is ViewKind.READING
     changed = {name: value for name, value in environment.items() if name not in UNREACHABLE}
-    for name in ("TMPDIR", "TMP", "TEMP"):
-        if name in changed and not is_inside(changed[name], roots):
-            changed[name] = TEMPORARY
+    temporary = WORK if not is_reading or any(contains(TEMPORARY, root) for root in roots) else TEMPORARY
+    own = () if is_reading else roots  # where what is set can be written
+    for name in ("TMPDIR", *(each for each in ("TMP", "TEMP") if each in changed)):
+        if not is_inside(changed.get(name, ""), own):
+            changed[name] = temporary
     for name, folder in CACHES.items():
-        if not is_inside(changed.get(name, ""), roots):
-            changed[name] = f"{TEMPORARY}/{folder}"
+        if not is_inside(changed.get(name, ""), own):
+            changed[name] = f"{temporary}/{folder}"
+    ceilings = filter(None, (changed.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
+    changed["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
+    if is_reading:
+        changed["GIT_OPTIONAL_LOCKS"] = "0"  # what only looks writes no index then
     return changed
+
+
+def _is_open(path: str, present: Sequence[str], closed: Iterable[str]) -> bool:
+    return is_inside(path, present) and not is_inside(path, closed) and os.path.exists(path) and _real(path) == path
 
 
 def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,122 @@
+"""Starts programs through the broker in namespaces and by Landlock, for tests: as it is, or as a user without rights.
+
+python confined_runner.py [NOBODY]
+
+reads JSON objects from standard input, one a line, and answers each with one: `argv`, `folder` and `environment` of a
+program, with `key` in the loopback of that client, with `readable` and `writable` by Landlock, `waits` whether its end
+is waited for; or `ask`, one of `failure`, `forget` (the `key`), `descriptors`, `filter` (no signals from then on).
+The interpreter and the checkout may lie where a user without rights may not look, so everything is imported before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import sys
+from concurrent.futures import thread
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import anyio
+from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
+
+from tools.shell import supervisor_pool
+from tools.shell.broker import confinement
+from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.loopback import SessionLoopbacks
+from tools.shell.process import Process, ProcessSpec, StartFailedError
+from tools.shell.sandbox.landlock import landlock_failure, landlock_rules
+from tools.shell.sandbox.system_call_filter import seccomp_program
+
+NOBODY = 65534
+USED_LATER = (_asyncio, confinement, ctypes, fcntl, resource, supervisor_pool, thread)
+
+
+class Runner:
+    """Answers what is asked of it."""
+
+    def __init__(self) -> None:
+        self._starter = BrokeredStarter()
+        self._loopbacks = SessionLoopbacks(self._starter)
+        self._running: list[Process] = []
+        self._may_signal = True
+
+    async def close(self) -> None:
+        """End all that runs."""
+        self._loopbacks.close()
+        for process in self._running:
+            process.close()
+        await self._starter.aclose()
+
+    async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Do one thing."""
+        if asked.get("ask") == "failure":
+            return {"failure": await landlock_failure(self._starter)}
+        if asked.get("ask") == "forget":
+            self._loopbacks.forget(asked["key"])
+            return {}
+        if asked.get("ask") == "descriptors":
+            return {"open": len(os.listdir("/proc/self/fd"))}
+        if asked.get("ask") == "filter":
+            self._may_signal = False
+            return {}
+        spec = ProcessSpec(tuple(asked["argv"]), asked.get("folder", "/"), asked.get("environment", {}))
+        if "key" in asked:
+            namespaces = await self._loopbacks.of(asked["key"], asked.get("bubblewrap", "/usr/bin/bwrap"))
+            if namespaces is None:
+                return {"none": True}
+            spec = replace(spec, namespaces=namespaces)
+        if "readable" in asked:
+            rules = landlock_rules(asked["readable"], asked["writable"])
+            assert rules is not None
+            if not self._may_signal:
+                program = seccomp_program(os.uname().machine, only_reads=True, may_signal=False)
+                rules = replace(rules, calls=program or b"")
+            spec = replace(spec, landlock=rules)
+        try:
+            process = await self._starter.start(spec)
+        except StartFailedError as error:
+            return {"error": error.number}
+        if not asked.get("waits", True):
+            self._running.append(process)
+            return {"pid": process.pid}
+        output = bytearray()
+        with anyio.move_on_after(60):
+            while True:
+                try:
+                    part = os.read(process.output, 1 << 16)
+                except BlockingIOError:
+                    await anyio.wait_readable(process.output)
+                else:
+                    output += part
+                    if not part:
+                        break
+        await process.end(0)
+        process.close()
+        ended = await process.wait()
+        return {"code": ended.code, "signal": ended.signal, "output": output.decode("utf-8", "replace")}
+
+
+async def main() -> None:
+    runner = Runner()
+    async for line in anyio.wrap_file(sys.stdin):
+        print(json.dumps(await runner.answer(json.loads(line))), flush=True)  # noqa: T201 - read by the test
+    await runner.close()
+
+
+if __name__ == "__main__":
+    os.chdir("/")
+    if sys.argv[1:]:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        # The interpreter that the broker runs by; ours may be out of reach.
+        sys.executable, sys.prefix, sys.base_prefix = "/usr/bin/python3", "/usr", "/usr"
+    anyio.run(main)

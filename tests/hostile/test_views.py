@@ -1,0 +1,659 @@
+"""Ways out of the views of commands, tried in the real sandbox as root and as a user without rights; and what works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.sandboxed import NOBODY, READING, WORKING, Ran, run
+from tools.contract.command_views import CommandView, FileRestrictions, Network
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.shell.process import SandboxChanges, command_environment
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.shell.sandbox.reading_view import closed_in_etc, reading_view_paths
+from tools.shell.sandbox.visible_file_system import Site
+
+pytestmark = pytest.mark.anyio
+
+if sys.platform != "linux":
+    pytest.skip("not run: bubblewrap is Linux only", allow_module_level=True)
+
+IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")
+GIT = " ".join(("git", *IDENTITY))
+PYTHON = "/usr/bin/env python3"
+
+
+class Place:
+    """A machine of the test: a home, a workspace in a repository, and something outside. Not in `/tmp`."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.home, self.ws, self.outside = base, base / "home", base / "ws", base / "outside"
+        self.private = base / "private"
+        for folder in (self.home / ".ssh", self.ws / "sub", self.outside, self.private):
+            folder.mkdir(parents=True)
+        (self.home / ".ssh" / "key").write_text("SECRET")
+        (self.home / "notes").write_text("SECRET")
+        (self.outside / "file").write_text("SECRET")
+        git(self.ws, "init", "-q")
+        (self.ws / "file").write_text("one\n")
+        git(self.ws, "add", "file")
+        git(self.ws, "commit", "-qm", "one")
+        for name in (".env", "sub/key", "fixed"):
+            (self.ws / name).write_text("SECRET" if name != "fixed" else "fixed\n")
+        (self.ws / "closed").mkdir()
+        (self.ws / "closed" / "key").write_text("SECRET")
+
+    @property
+    def masked(self) -> tuple[str, ...]:
+        return tuple(str(self.ws / name) for name in (".env", "sub/key", "closed"))
+
+    def restricted(self, view: CommandView) -> CommandView:
+        """A view with what rules keep from it."""
+        return replace(view, look=lambda: FileRestrictions(self.masked, (str(self.ws / "fixed"),)))
+
+    async def run(self, command: str, view: CommandView = READING, site: Site | None = None) -> Ran:
+        """Run a command of the client in a view."""
+        sandbox = BubblewrapConfinement(SandboxMode.AUTO, site or Site(home=str(self.home)))
+        if (await sandbox.status([])).failure is not None:
+            pytest.skip("not run: bubblewrap does not run here")
+        try:
+            environment = command_environment({"HOME": str(self.home)}, os.environ)
+            roots = [str(self.ws)]
+            return await run(sandbox, command, roots, environment, view=view, private_folder=lambda: str(self.private))
+        finally:
+            sandbox.close()
+
+    def listing(self) -> dict[str, tuple[int, int, bytes | None]]:
+        """All that is there but the client's own, with modes, times and contents."""
+        return {
+            str(path): (status.st_mode, status.st_mtime_ns, path.read_bytes() if path.is_file() else None)
+            for path in sorted(self.base.rglob("*"))
+            if not path.is_relative_to(self.private) and (status := path.lstat())
+        }
+
+
+def git(folder: Path, *arguments: str) -> str:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(["git", *IDENTITY, *arguments], cwd=folder, env=environment, check=True, capture_output=True)
+    return done.stdout.decode()
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    base = Path(tempfile.mkdtemp(prefix="views-", dir="/srv" if os.access("/srv", os.W_OK) else Path.home())).resolve()
+    base.chmod(0o755)
+    yield Place(base)
+    shutil.rmtree(base)
+
+
+def python(code: str) -> str:
+    return f"{PYTHON} - <<'END'\n{code}\nEND"
+
+
+def system_call(number: int, *arguments: str) -> str:
+    return python(f"import ctypes, sys; sys.exit(ctypes.CDLL(None).syscall({number}, {', '.join(arguments)}) < 0)")
+
+
+CONNECT = "import socket; socket.socket({}).connect({})"
+# None of them may end well, and nothing that they print has the secret. In any view; `$W` is the workspace.
+WAYS = [
+    "cat .e*v",
+    "f=$(printf .en)v; cat $f",
+    "ln -s $W/.env /tmp/link && cat /tmp/link",
+    "ln .env hard && cat hard",
+    "cat /proc/self/root$W/.env",
+    "cat /proc/1/root$W/.env",
+    "cat /proc/self/cwd/.env",
+    "mv .env moved",
+    "rm -f .env && echo x > .env",
+    "mv sub other; cat other/key; code=$?; mv other sub; exit $code",
+    "cp -r sub /tmp/copied && cat /tmp/copied/key",
+    "cp closed/key /tmp/key",
+    "ls closed",
+    "mv closed open",
+    "set -o pipefail; tar c .env | tar xO",
+    "dd if=.env",
+    "base64 .env",
+    "exec 3<.env; cat <&3",
+    "chmod 644 .env",
+    "chmod 755 closed",
+    "touch -d 2001-01-01 .env",
+    "truncate -s 0 .env",
+    "perl -e 'open(F, \".env\") or exit 1; print <F>'",
+    'node -e \'console.log(require("fs").readFileSync(".env", "utf8"))\'',
+    python("import os; fd = os.open('.env', os.O_PATH); print(open(f'/proc/self/fd/{fd}').read())"),
+    python("import mmap, os; print(mmap.mmap(os.open('.env', os.O_RDONLY), 0, prot=mmap.PROT_READ)[:])"),
+    f"{GIT} add -f .env && {GIT} commit -qm x && git show HEAD:.env",
+    "mount --bind /tmp sub",
+    "umount .env",
+    "unshare -rm sh -c 'umount .env && cat .env'",
+    "nsenter -t 1 -m cat $W/.env",
+    "mknod /tmp/device b 8 0",
+    "cat ~/.ssh/key",
+    "echo x > fixed",
+    "sed -i s/x/y/ fixed",
+    "mv fixed other",
+    "echo x > ~/notes",
+    "mkdir ../beside",
+    "echo x > ../outside/file",
+    "rm ../outside/file",
+    "echo x > /dev/foo",
+    "mkdir /lost",
+    "echo x > /etc/x",
+    "echo x > /proc/sys/kernel/core_pattern",
+    "cp /bin/sh /tmp/sh && chmod u+s /tmp/sh && unshare -U /tmp/sh -pc 'cat .env'",
+    "su -c 'cat ~/.ssh/key'",
+    "kill -9 $PPID && kill -0 1000000",
+    python(CONNECT.format("socket.AF_INET, socket.SOCK_DGRAM", "('192.0.2.1', 9)")),
+    python(CONNECT.format("socket.AF_INET, socket.SOCK_STREAM, 262", "('192.0.2.1', 9)")),
+    python(CONNECT.format("socket.AF_INET6", "('2001:db8::1', 9)")),
+    python("import socket; socket.socket().sendto(b'x', socket.MSG_FASTOPEN, ('192.0.2.1', 9))"),
+    python(CONNECT.format("socket.AF_UNIX", "'\\0' + '/tmp/.X11-unix/X0'")),
+    python(CONNECT.format("socket.AF_UNIX", "'/run/dbus/system_bus_socket'")),
+    "getent hosts example.org",
+    "ip link add dummy0 type dummy",
+    system_call(425, "8", "ctypes.create_string_buffer(120)"),  # io_uring_setup
+    system_call(248, "b'user'", "b'x'", "b'y'", "1", "-5"),  # add_key
+    system_call(304, "-100", "ctypes.create_string_buffer(128)", "0"),  # open_by_handle_at
+    system_call(165, "b'none'", "b'/tmp'", "b'tmpfs'", "0", "0"),  # mount
+    "test $(df --output=size -k /dev/shm | tail -1) -gt 600000",
+]
+# Of one that only reads.
+READING_WAYS = [
+    "cat ~/notes",
+    "cat ../outside/file",
+    "cat /proc/self/root/../outside/file",
+    "ls /srv /home /var/lib",
+    "cat /etc/shadow",
+    "ls -A /etc/ssl/private | grep .",
+    "ls /run/dbus",
+    "echo x > file",
+    "echo x >> new",
+    "touch -d 2001-01-01 file",
+    "touch -a -d 2001-01-01 file",
+    "truncate -s 0 file",
+    "chmod 600 file",
+    "chown 1:1 file",
+    "setfattr -n user.x -v y file",
+    "rm file",
+    "mv file other",
+    "mkdir made",
+    "ln file made",
+    "ln -s file made",
+    "mkfifo made",
+    "sed -i s/one/two/ file",
+    "echo x > .git/hooks/pre-commit",
+    f"{GIT} config core.fsmonitor $W/x",
+    f"{GIT} commit -qam two",
+    f"{GIT} stash -q -u",
+    "git gc -q --prune=now",
+    python("import os; os.open('file', os.O_RDONLY | os.O_TRUNC)"),
+    python("import os; os.utime('file', (1, 1))"),
+    python("import os; os.fchmod(os.open('file', os.O_RDONLY), 0o600)"),
+    "echo x > /var/tmp/x",
+    "echo x > /usr/x",
+]
+
+
+@pytest.mark.requirement("sandbox.views")
+@pytest.mark.parametrize("is_root", [True, False], ids=["root", "nobody"])
+@pytest.mark.parametrize("kind", ["reading", "working"])
+def test_no_way_leads_out_of_a_view(place: Place, kind: str, *, is_root: bool) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("not run: only root can become another user")
+    if not is_root:
+        for path in (place.base, *place.base.rglob("*")):
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    ways = WAYS + (READING_WAYS if kind == "reading" else [])
+    lines = [f"cd {place.ws}; W=$PWD"]
+    for number, way in enumerate(ways):
+        lines.append(f"if (\n{way}\n) > /tmp/said 2>&1; then echo 'worked: {number}'; fi; cat /tmp/said")
+    # What is left behind is ended with it.
+    lines.append("(sleep 2; echo x > late) & true")
+    before = place.listing()
+    environment = {**os.environ, "MASKED": ":".join(place.masked), "READ_ONLY": str(place.ws / "fixed")}
+    environment |= {"KEEP_RIGHTS": "1"} if is_root else {}
+    program = str(Path(__file__).with_name("sandboxed.py"))
+    done = subprocess.run(
+        [sys.executable, program, str(place.ws), str(place.home), kind, "\n".join(lines)],
+        env=environment,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    ended = json.loads(done.stdout)
+    assert "refused" not in ended, ended
+    worked = [ways[int(line.removeprefix("worked: "))] for line in ended["output"].splitlines() if "worked: " in line]
+    assert worked == []
+    assert "SECRET" not in ended["output"]
+    after = place.listing()
+    if kind == "reading":
+        assert after == before
+    kept = {path: each for path, each in before.items() if not path.startswith(f"{place.ws}/.git/")}
+    changed = {path for path in kept if after.get(path) != kept[path] and not Path(path).is_dir()}
+    assert changed == set()
+
+
+@pytest.mark.requirement("sandbox.reading")
+async def test_what_only_reads_does_so_in_the_reading_view(place: Place) -> None:
+    (place.ws / "file").write_text("two\n")
+    command = (
+        "git status --porcelain -uno; git log --oneline | wc -l; git diff --stat | tail -1; grep -c two file; nproc"
+    )
+    result = await place.run(command)
+    processors = str(len(os.sched_getaffinity(0)))
+    stat = " 1 file changed, 1 insertion(+), 1 deletion(-)"
+    assert result.output.splitlines() == [" M file", "1", stat, "1", processors]
+    versions = "bash --version >/dev/null && python3 --version && git --version"
+    assert (await place.run(versions)).code == 0
+    assert result.changes == SandboxChanges()
+
+
+@pytest.mark.requirement("sandbox.reading")
+async def test_programs_and_git_settings_of_the_home_are_seen_and_nothing_beside_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\ncat $(dirname $(readlink -f $0))/../lib/data\n")
+        path.chmod(0o755)
+        return path
+
+    local = place.home / ".local" / "bin"
+    tool, other = program(place.home / "tool" / "bin" / "tool"), program(place.home / "secretive" / "bin" / "other")
+    for each in (tool, other):
+        (each.parents[1] / "lib").mkdir()
+        (each.parents[1] / "lib" / "data").write_text("data\n")
+    (place.home / "secretive" / ".netrc").write_text("x")
+    local.mkdir(parents=True)
+    (place.home / "current").symlink_to("tool")
+    (local / "linked").symlink_to("../../current/bin/tool")
+    (local / "leak").symlink_to(place.home / ".ssh" / "key")
+    (local.parent / "lib").mkdir()
+    (local.parent / "lib" / "data").write_text("not seen")
+    (place.home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/ignored\n[user]\n\tname = me\n")
+    (place.home / "ignored").write_text("new*\n")
+    (place.ws / "new1").write_text("")
+    monkeypatch.setenv("PATH", f"{local}:{other.parent}:{place.ws}/bin:{place.home}:{os.environ['PATH']}")
+    # What the workspace holds leads to nothing.
+    (place.ws / "bin").mkdir()
+    (place.ws / "bin" / "leak").symlink_to(place.outside / "file")
+    (local / "through").symlink_to(place.ws / "bin" / "leak")
+    (place.home / ".config" / "git").mkdir(parents=True)
+    (place.home / ".config" / "git" / "config").symlink_to(place.ws / "gitconfig")
+    (place.ws / "gitconfig").write_text("[core]\n\tattributesFile = ~/notes\n")
+    hidden = (str(place.home / "secretive" / ".netrc"),)
+    command = (
+        "linked; git config user.name; git status --porcelain new1; ls ~ ~/secretive ~/.local; "
+        "cat ~/.local/bin/leak ~/.local/bin/through bin/leak ~/notes ../outside/file"
+    )
+    result = await place.run(command, site=Site(str(place.home), hidden=hidden))
+    assert "SECRET" not in result.output
+    assert result.output.splitlines()[:2] == ["data", "me"]
+    seen = result.output.split()
+    assert {"bin", "current", "ignored", "tool"} <= set(seen)
+    assert not {"notes", "new1", "lib"} & {line.strip() for line in result.output.splitlines()}
+
+
+@pytest.mark.requirement("sandbox.reading")
+async def test_an_environment_shows_its_interpreter_only_if_it_is_really_made_of_it(place: Place) -> None:
+    prefix = place.base / "pythons" / "3.99"
+    for name in ("bin", "lib"):
+        (prefix / name).mkdir(parents=True)
+    (prefix / "bin" / "python3").write_text("#!/bin/sh\necho ran\n")
+    (prefix / "bin" / "python3").chmod(0o755)
+    for name, home, target in (
+        (".venv", prefix / "bin", prefix / "bin" / "python3"),
+        ("false", place.outside, place.outside / "file"),
+        ("other", place.home / ".ssh", prefix / "bin" / "python3"),
+    ):
+        (place.ws / name / "bin").mkdir(parents=True)
+        (place.ws / name / "bin" / "python").symlink_to(target)
+        (place.ws / name / "pyvenv.cfg").write_text(f"home = {home}\nversion = 3.99\n")
+    result = await place.run(".venv/bin/python; cat false/bin/python ../outside/file ~/.ssh/key")
+    assert result.output.splitlines()[0] == "ran"
+    assert "SECRET" not in result.output
+
+
+@pytest.mark.requirement("sandbox.reading")
+async def test_git_sees_the_repository_that_it_works_in_and_no_other(place: Place) -> None:
+    linked = place.base / "linked"
+    git(place.ws, "worktree", "add", "-q", str(linked))
+    other = place.base / "elsewhere"
+    git(place.base, "init", "-q", str(other))
+    (other / "private").write_text("SECRET")
+    git(other, "add", "private")
+    git(other, "commit", "-qm", "private")
+    git(other, "worktree", "add", "-q", str(place.base / "theirs"))
+    whole, place.ws = place.ws, linked
+    assert (await place.run("git status --porcelain; git log --oneline | wc -l")).output == "1\n"
+    # A file that leads to a repository which does not lead back.
+    place.ws = place.base / "forged"
+    place.ws.mkdir()
+    (place.ws / ".git").write_text(f"gitdir: {other}/.git/worktrees/theirs\n")
+    assert "SECRET" not in (await place.run("git show HEAD:private; cat ../elsewhere/private")).output
+    # A folder of a repository: all of it for git, none of the rest for others.
+    place.ws = whole / "sub"
+    (whole / "beside").write_text("beside\n")
+    reading_git = replace(READING, is_git=True)
+    assert (
+        await place.run("git status --porcelain | grep -c '^ D'; cat ../beside", reading_git)
+    ).output == "0\nbeside\n"
+    assert (await place.run("cat ../beside")).code != 0
+    # Never a repository that the home is in.
+    git(place.home, "init", "-q")
+    place.ws = place.home / "project"
+    place.ws.mkdir()
+    assert "SECRET" not in (await place.run("git status; cat ~/notes", reading_git)).output
+
+
+@pytest.mark.requirement("sandbox.reading")
+async def test_what_a_question_or_a_setting_named_is_seen_and_nothing_beside_it(place: Place) -> None:
+    (place.outside / "beside").write_text("SECRET")
+    (place.outside / "file").write_text("shown\n")
+    named = replace(READING, seen=(str(place.outside / "file"), str(place.home / ".ssh" / "key")))
+    result = await place.run("cat ../outside/file ~/.ssh/key; ls ../outside; echo x > ../outside/file", named)
+    assert result.output.startswith("shown\nSECRETfile\n")
+    assert "beside" not in result.output
+    by_setting = await place.run("cat ../outside/file", site=Site(str(place.home), readable=(str(place.outside),)))
+    assert by_setting.output == "shown\n"
+    hidden = await place.run("cat ../outside/file", named, Site(str(place.home), hidden=(str(place.outside),)))
+    assert "shown" not in hidden.output
+
+
+@pytest.mark.requirement("sandbox.reading")
+def test_a_home_in_a_folder_of_the_system_is_not_shown_with_it() -> None:
+    shown = reading_view_paths("/usr/share", os.defpath, ["/usr/share/doc"])
+    assert "/usr" not in shown
+    assert os.path.realpath("/usr/bin") in shown
+    assert not any(path == "/usr/share" or path.startswith("/usr/share/") for path in shown)
+
+
+@pytest.mark.requirement("sandbox.reading")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can close a file of the system")
+def test_what_not_every_user_may_read_is_found_as_soon_as_it_is_there() -> None:
+    before = closed_in_etc()
+    assert "/etc/shadow" in before
+    with tempfile.NamedTemporaryFile(dir="/etc", prefix="coretools-test-") as file:
+        assert set(closed_in_etc()) - set(before) == {file.name}
+    assert closed_in_etc() == before
+
+
+@pytest.mark.requirement("sandbox.masks")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+async def test_what_is_masked_is_closed_and_the_rest_works(place: Place, view: CommandView) -> None:
+    restricted = place.restricted(view)
+    result = await place.run("cat .env closed/key sub/key 2>&1 | grep -c 'Permission denied'; cat file", restricted)
+    assert result.output == "3\none\n"
+    assert (place.ws / ".env").read_text() == "SECRET"
+    archived = await place.run("tar c . | tar t | grep -c file; tar cf /tmp/x .", restricted)
+    assert archived.code != 0
+    many = [place.ws / f"many{number}" for number in range(100)]
+    for path in many:
+        path.write_text("SECRET")
+    hundred = replace(view, look=lambda: FileRestrictions(tuple(map(str, many))))
+    assert (await place.run("cat many* 2>/dev/null | wc -c", hundred)).output == "0\n"
+
+
+@pytest.mark.requirement("sandbox.masks")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+async def test_masks_hold_outside_of_the_workspace_and_where_all_of_it_is_masked_nothing_runs(
+    place: Place, view: CommandView
+) -> None:
+    outside = replace(view, look=lambda: FileRestrictions(("/usr/bin/sort", str(place.outside), "/etc/passwd")))
+    result = await place.run("cat ../outside/file; sort < file; cat /etc/passwd", outside)
+    assert "SECRET" not in result.output
+    assert "root:" not in result.output
+    assert "one" not in result.output
+    all_of_it = replace(view, look=lambda: FileRestrictions((str(place.base),)))
+    with pytest.raises(ToolError, match="is hidden from commands by a rule"):
+        await place.run("true", all_of_it)
+
+
+@pytest.mark.requirement("sandbox.masks")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+async def test_where_something_hidden_moves_during_the_start_or_cannot_be_masked_nothing_runs(
+    place: Place, view: CommandView
+) -> None:
+    def look() -> FileRestrictions:
+        return FileRestrictions((str(place.ws / "gone"), str(place.ws / ".env")))
+
+    with pytest.raises(ToolError, match="the workspace changed"):
+        await place.run("cat .env; ls", replace(view, look=look))
+    assert not (place.ws / "gone").exists()
+    looks = iter([FileRestrictions((str(place.ws / ".env"),)), FileRestrictions()])
+    with pytest.raises(ToolError, match="the workspace changed"):
+        await place.run("cat .env; ls", replace(view, look=lambda: next(looks)))
+
+    def refuse() -> FileRestrictions:
+        raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, "too many places")
+
+    with pytest.raises(ToolError, match="too many places"):
+        await place.run("true", replace(view, look=refuse))
+
+
+@pytest.mark.requirement("sandbox.masks")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+@pytest.mark.parametrize("layout", ["in the home", "the home", "the target of the home", "in /tmp"])
+async def test_masks_hold_wherever_the_workspace_lies(
+    place: Place, tmp_path: Path, layout: str, view: CommandView
+) -> None:
+    if layout == "in the home":
+        place.ws = place.home / "project"
+    elif layout == "in /tmp":
+        place.ws = tmp_path.resolve()
+    else:
+        place.ws = place.home
+    (place.ws / "sub").mkdir(parents=True)
+    for name in (".env", "sub/key"):
+        (place.ws / name).write_text("SECRET")
+    (place.ws / "file").write_text("one\n")
+    (place.ws / "notes").touch()
+    masked = tuple(str(place.ws / name) for name in (".env", "sub/key", "notes", "sub"))
+    if layout == "the target of the home":
+        (place.base / "link").symlink_to("home")
+        place.home = place.base / "link"
+    restricted = replace(view, look=lambda: FileRestrictions(masked))
+    result = await place.run("cat file; cat .env sub/key ~/.env notes ~/.ssh/key; mv sub s; cat s/key", restricted)
+    assert result.output.startswith("one\n")
+    assert "SECRET" not in result.output
+
+
+@pytest.mark.requirement("sandbox.masks")
+async def test_edit_rules_hold_by_the_view_and_new_files_that_they_are_about_are_moved_out(place: Place) -> None:
+    (place.ws / "conf").mkdir()
+    (place.ws / "conf" / "key").write_text("kept\n")
+
+    def look() -> FileRestrictions:
+        ro, pins = (str(place.ws / "fixed"), str(place.ws / "conf" / "key")), (str(place.ws / "conf"),)
+        return FileRestrictions((), ro, pins, lambda path: path.endswith(".pem"))
+
+    view = replace(WORKING, look=look)
+    command = (
+        "echo x > fixed; mv conf c2; mkdir conf; echo x > conf/key; echo x > new.pem; echo y > new.txt; cat new.txt"
+    )
+    result = await place.run(command, view)
+    assert result.output.splitlines()[-1] == "y"
+    assert (place.ws / "fixed").read_text() == "fixed\n"
+    assert (place.ws / "conf" / "key").read_text() == "kept\n"
+    ((old, new),) = result.changes.moved
+    assert old == str(place.ws / "new.pem")
+    assert not (place.ws / "new.pem").exists()
+    shutil.rmtree(Path(new).parent)
+    everything = replace(WORKING, look=lambda: FileRestrictions((), (str(place.ws),)))
+    before = place.listing()
+    assert (await place.run("echo x > a; echo x > file; rm file", everything)).code != 0
+    assert place.listing() == before
+
+
+@pytest.mark.requirement("sandbox.opened")
+async def test_what_a_question_named_is_opened_and_nothing_beside_it(place: Place) -> None:
+    wt, file = place.base / "wt", place.outside / "file"
+    opened = replace(WORKING, writable=(str(wt), str(file)), is_git=True, is_asked=True)
+    command = f"{GIT} worktree add -q -f ../wt; echo x > ../outside/file; echo x > ../outside/new; touch ../beside"
+    await place.run(command, opened)
+    assert (wt / "file").read_text() == "one\n"
+    assert file.read_text() == "x\n"
+    assert [path.name for path in place.outside.iterdir()] == ["file"]
+    assert not (place.base / "beside").exists()
+    with pytest.raises(ToolError, match=f"Name the folder '{place.outside}'"):
+        await place.run("echo x > ../outside/new.txt", replace(WORKING, writable=(str(place.outside / "new.txt"),)))
+    # What programs obey is guarded in a folder outside as in the workspace.
+    result = await place.run("mkdir ../outside/.vscode", replace(WORKING, writable=(str(place.outside),)))
+    ((old, new),) = result.changes.moved
+    assert old == str(place.outside / ".vscode")
+    shutil.rmtree(Path(new).parent)
+
+
+@pytest.mark.requirement("sandbox.opened")
+@pytest.mark.parametrize("path", ["/etc", "/", "home-link"])
+async def test_the_system_and_links_are_never_opened(place: Place, path: str) -> None:
+    if path == "home-link":
+        (place.base / "link").symlink_to("home")
+        path = str(place.base / "link")
+    with pytest.raises(ToolError, match="never opened to a command"):
+        await place.run("true", replace(WORKING, writable=(path,)))
+
+
+@pytest.mark.requirement("sandbox.opened")
+async def test_one_that_reads_may_write_the_file_that_its_redirection_names(place: Place) -> None:
+    view = replace(READING, writable=(str(place.ws / "listing.txt"),))
+    result = await place.run("ls > listing.txt; echo x > file", view)
+    assert "listing.txt" in (place.ws / "listing.txt").read_text()
+    assert (place.ws / "file").read_text() == "one\n"
+    assert "Read-only" in result.output
+
+
+@pytest.mark.requirement("sandbox.lasting")
+async def test_tmp_is_the_same_in_every_view_and_what_a_reader_leaves_gains_nothing(place: Place) -> None:
+    plant = (
+        "mkdir -p /tmp/.npm/_npx $TMPDIR/jest_0 /tmp/.cache/pip; echo evil > $TMPDIR/jest_0/x; "
+        "echo evil > /tmp/.npm/x; echo evil > $XDG_CACHE_HOME/x; echo kept > /tmp/file; "
+        "echo x > /dev/shm/x; mkdir /var/tmp/x"
+    )
+    await place.run(plant)
+    look = "cat /tmp/file; find $TMPDIR $XDG_CACHE_HOME $npm_config_cache /dev/shm -type f 2>/dev/null; echo $TMPDIR"
+    assert (await place.run(look, WORKING)).output == "kept\n/var/tmp\n"
+    await place.run("echo mine > $TMPDIR/mine; echo more > /tmp/more", WORKING)
+    again = await place.run("cat /tmp/more; ls /var/tmp; echo $TMPDIR")
+    assert "more\n" in again.output
+    assert "mine" not in again.output
+    assert again.output.endswith("/tmp\n")
+    assert (await place.run("cat $TMPDIR/mine", WORKING)).output == "mine\n"
+    # A plan has another one.
+    assert (await place.run("cat /tmp/file", replace(READING, is_plan=True))).code != 0
+    assert {path.name for path in place.private.iterdir()} == {"tmp", "plan-tmp", "work"}
+
+
+@pytest.mark.requirement("sandbox.lasting")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+async def test_nothing_lasts_beside_a_workspace_in_tmp_and_that_is_told(
+    place: Place, tmp_path: Path, view: CommandView
+) -> None:
+    if not tmp_path.resolve().is_relative_to("/tmp"):
+        pytest.skip("not run: temporary folders of tests do not lie in /tmp")
+    place.ws = tmp_path.resolve()
+    (place.ws / "file").write_text("one\n")
+    planted = f"mkdir /tmp/node_modules; echo evil > {place.ws.parent}/.cargo; cat file; mktemp > /dev/null"
+    result = await place.run(planted, view)
+    assert result.output == "one\n"
+    assert result.changes.not_lasting == ("/tmp/node_modules", f"{place.ws.parent}/.cargo")
+    assert (await place.run("ls -A /tmp", view)).output == f"{place.ws.relative_to('/tmp').parts[0]}\n"
+    assert not any(path.name.startswith("alone-") for path in place.private.iterdir())
+    assert not (place.ws.parent / ".cargo").exists()
+
+
+@pytest.mark.requirement("sandbox.lasting")
+async def test_a_file_of_the_real_tmp_that_a_question_named_is_shown_and_does_not_stay(place: Place) -> None:
+    with tempfile.NamedTemporaryFile("w", dir="/tmp", prefix="coretools-test-") as file:
+        file.write("shown\n")
+        file.flush()
+        for view in (READING, WORKING):
+            result = await place.run(f"cat {file.name}; echo x > {file.name}", replace(view, seen=(file.name,)))
+            assert result.output.startswith("shown\n")
+            assert "Read-only" in result.output
+            assert (await place.run(f"cat {file.name}", view)).code != 0
+    assert list((place.private / "tmp").iterdir()) == []
+
+
+@pytest.mark.requirement("sandbox.lasting")
+async def test_a_command_may_start_in_the_scratch_place(place: Place) -> None:
+    await place.run("mkdir /tmp/sub")
+    scratch = place.private / "tmp" / "sub"
+    place_ws, place.ws = place.ws, scratch
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(home=str(place.home)))
+    environment = command_environment({"HOME": str(place.home)}, os.environ)
+    result = await run(
+        sandbox,
+        "pwd; echo x > y",
+        [str(place_ws)],
+        environment,
+        view=READING,
+        private_folder=lambda: str(place.private),
+        folder=str(scratch),
+    )
+    assert result.output == "/tmp/sub\n"
+    assert (scratch / "y").exists()
+
+
+@pytest.mark.requirement("sandbox.git_unasked")
+async def test_git_that_nobody_was_asked_about_leaves_no_setting_and_no_hook_that_runs(place: Place) -> None:
+    unasked = replace(WORKING, is_git=True)
+    config = place.ws / ".git" / "config"
+    before = config.read_text()
+    result = await place.run("git config user.name me; git config core.fsmonitor ./x; git config alias.x '!y'", unasked)
+    assert config.read_text() == before
+    assert result.changes.put_back == (str(config),)
+    harmless = await place.run("git config user.name me", unasked)
+    assert harmless.changes == SandboxChanges()
+    assert "me" in config.read_text()
+    hook = place.ws / ".git" / "hooks" / "post-commit"
+    moved = await place.run("echo x > .git/hooks/post-commit", unasked)
+    assert not hook.exists()
+    ((old, new),) = moved.changes.moved
+    assert old == str(hook)
+    shutil.rmtree(Path(new).parent)
+    asked = await place.run("git config core.fsmonitor ./x", replace(unasked, is_asked=True))
+    assert asked.changes.put_back == ()
+    assert "fsmonitor" in config.read_text()
+
+
+PLANTS: list[tuple[str, Callable[[Place], Path]]] = [
+    ("git config diff.external /tmp/evil", lambda place: place.ws / ".git" / "config"),
+    ("echo evil > .git/hooks/pre-commit", lambda place: place.ws / ".git" / "hooks" / "pre-commit"),
+    ("echo evil > ~/.local/bin/git", lambda place: place.home / ".local" / "bin" / "git"),
+    ("mkdir -p .venv && echo 'home = /tmp' > .venv/pyvenv.cfg", lambda place: place.ws / ".venv"),
+    ("echo evil > sitecustomize.py", lambda place: place.ws / "sitecustomize.py"),
+    ("echo evil > .npmrc", lambda place: place.ws / ".npmrc"),
+]
+
+
+@pytest.mark.requirement("sandbox.lasting")
+@pytest.mark.parametrize(("plant", "where"), PLANTS, ids=[plant for plant, _ in PLANTS])
+async def test_a_reader_plants_nothing_where_a_later_command_looks(
+    place: Place, plant: str, where: Callable[[Place], Path]
+) -> None:
+    before = where(place).read_bytes() if where(place).exists() else None
+    assert (await place.run(plant)).code != 0
+    assert (where(place).read_bytes() if where(place).exists() else None) == before
+
+
+@pytest.mark.requirement("sandbox.network")
+async def test_a_view_has_the_network_that_it_says(place: Place) -> None:
+    for view in (READING, WORKING):
+        links = {
+            network: (await place.run("cat /proc/net/dev | wc -l", replace(view, network=network))).output
+            for network in (Network.OWN_LOOPBACK, Network.HOST)
+        }
+        assert links[Network.OWN_LOOPBACK] == "3\n"
+        assert int(links[Network.HOST]) == len(Path("/proc/net/dev").read_text().splitlines())

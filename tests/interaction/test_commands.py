@@ -1,0 +1,131 @@
+"""Commands through a real server and a real sandbox: views, needs, the answer for the sandbox, loopback and `/tmp`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+from tests.fork_server import forked
+from tests.harness import HANDSHAKE, LAUNCHER, MODERN
+
+pytestmark = pytest.mark.anyio
+
+
+class Person:
+    """Answers each question alike, and keeps what was asked."""
+
+    def __init__(self, decision: str) -> None:
+        self.decision = decision
+        self.asked: list[types.ElicitRequestFormParams] = []
+
+    async def __call__(self, context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestFormParams)
+        self.asked.append(params)
+        return types.ElicitResult(action="accept", content={"decision": self.decision})
+
+
+@asynccontextmanager
+async def served(
+    root: Path, person: Person, settings: Mapping[str, Any] | None = None, mode: str = HANDSHAKE
+) -> AsyncGenerator[Client]:
+    config = root.parent / "settings.json"
+    config.write_text(json.dumps({"shell": {"sandbox": "auto"}, **(settings or {})}))
+    arguments = ["-P", "-W", "error", str(LAUNCHER), "serve", "--workspace", str(root), "--config", str(config)]
+    parameters = StdioServerParameters(command=sys.executable, args=forked(arguments))
+    async with Client(parameters, mode=mode, cache=None, elicitation_callback=person) as client:
+        yield client
+
+
+async def run(client: Client, command: str, **arguments: Any) -> tuple[str, Mapping[str, Any]]:
+    result = await client.call_tool("run_shell_command", {"command": command, **arguments})
+    facts = (result.meta or {}).get("coretools-mcp/facts", {})
+    if facts and facts["engine"] != "bubblewrap":
+        pytest.skip("not run: bubblewrap does not run here")
+    return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent)), facts
+
+
+@pytest.mark.requirement("commands.views")
+async def test_what_reads_runs_unasked_and_can_change_nothing(outer_root: Path) -> None:
+    (outer_root / "a.txt").write_text("here\n")
+    person = Person("deny")
+    async with served(outer_root, person) as client:
+        said, facts = await run(client, "cat a.txt; awk 'BEGIN { system(\"echo x > a.txt; touch b\") }'")
+        assert "here" in said
+        assert 'needs: "write"' in said
+        assert (facts["view"], facts["network"]) == ("reading", "session loopback")
+    assert person.asked == []
+    assert [path.name for path in outer_root.iterdir()] == ["a.txt"]
+    assert (outer_root / "a.txt").read_text() == "here\n"
+
+
+@pytest.mark.requirement("commands.needs")
+async def test_needs_is_asked_for_and_given(outer_root: Path) -> None:
+    person = Person("once")
+    async with served(outer_root, person) as client:
+        _, facts = await run(client, "ls", needs="write")
+        assert facts["view"] == "working"
+        _, facts = await run(client, "ls", needs="network")
+        assert facts["network"] == "host"
+    assert [("no network" in each.message, "with the network" in each.message) for each in person.asked] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+@pytest.mark.requirement("commands.answers")
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+async def test_any_command_of_the_sandbox_is_asked_about_once(outer_root: Path, mode: str) -> None:
+    person = Person("always_sandboxed")
+    async with served(outer_root, person, mode=mode) as client:
+        for number in range(3):
+            _, facts = await run(client, f"touch made-{number}")
+            assert facts["view"] == "working"
+        assert len(person.asked) == 1
+        assert person.asked[0].message.count("touch made-0") == 1, "the command is shown once"
+        person.decision = "deny"
+        await run(client, "cp made-0 .mcp.json")
+        assert len(person.asked) == 2
+    assert sorted(path.name for path in outer_root.iterdir()) == [f"made-{number}" for number in range(3)]
+
+
+@pytest.mark.requirement("commands.rules")
+async def test_what_is_denied_no_program_reads_or_changes(outer_root: Path) -> None:
+    (outer_root / ".env").write_text("SESAME\n")
+    (outer_root / "kept.txt").write_text("as it was\n")
+    (outer_root / "Makefile").write_text(
+        "all:\n\tcat .en*v; echo x > ke*.txt; ln .env two; cp -r . copy; cat two copy/.env\n"
+    )
+    rules = {"deny": ["Read(.env)", "Edit(kept.txt)"], "allow": ["Bash(make *)"]}
+    async with served(outer_root, Person("deny"), {"permissions": rules}) as client:
+        said, facts = await run(client, "make -i")
+        assert facts["view"] == "working"
+        assert "SESAME" not in said
+        assert "Permission denied" in said
+    assert (outer_root / "kept.txt").read_text() == "as it was\n"
+
+
+@pytest.mark.requirement("loopback.shared")
+async def test_a_server_that_one_command_starts_answers_the_next_one(outer_root: Path) -> None:
+    (outer_root / "page.txt").write_text("served\n")
+    person = Person("once")
+    async with served(outer_root, person) as client:
+        await run(client, "python3 -m http.server 8123", is_background=True)
+        said = ""
+        facts: Mapping[str, Any] = {}
+        for _ in range(100):
+            said, facts = await run(client, "curl -s --max-time 5 http://localhost:8123/page.txt")
+            if "served" in said:
+                break
+        assert "served" in said
+        assert facts["view"] == "reading"
+    assert len(person.asked) == 1
+    assert "later commands reach" in person.asked[0].message

@@ -1,0 +1,223 @@
+"""The client's own `/tmp` as the workspace resolves it: names, links, and where there is none."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.limits import AbortSignal
+from tools.files.change.writer import replace_file
+from tools.files.find.path_completion import entries_that_start_with
+from tools.files.opener import from_memory
+from tools.files.workspace import Location, Scratch, Workspace
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="not run: there is no /tmp here")
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """A scratch folder, which does not exist yet."""
+    return tmp_path.resolve() / "client" / "tmp"
+
+
+@pytest.fixture
+def workspace(outer_root: Path, scratch: Path) -> Workspace:
+    own = Scratch(str(scratch), partial(os.makedirs, scratch, exist_ok=True))
+    return Workspace([str(outer_root)], readable=[str(scratch.parent)], scratch=own)
+
+
+@pytest.fixture
+def machines_own(tmp_path: Path) -> Path:
+    """A file in the machine's own `/tmp`."""
+    file = tmp_path.resolve() / "machines-own.txt"
+    if not file.is_relative_to("/tmp"):
+        pytest.skip("not run: files of tests lie elsewhere")
+    file.write_text("of somebody else")
+    return file
+
+
+def content(workspace: Workspace, location: Location) -> bytes:
+    with workspace.open_file(location) as opened:
+        return opened.stream.read()
+
+
+@pytest.mark.requirement("scratch.names")
+@pytest.mark.parametrize(
+    "spelled",
+    ["/tmp/a b.txt", "//tmp/a b.txt", "/tmp/./x/../a b.txt", "/tmp/../tmp/a b.txt", '"/tmp/a b.txt"', r"/tmp/a\ b.txt"],
+)
+def test_a_name_is_resolved_however_it_is_spelled(workspace: Workspace, scratch: Path, spelled: str) -> None:
+    scratch.mkdir(parents=True)
+    (scratch / "a b.txt").write_text("here")
+    location = workspace.locate(spelled)
+    assert (location.path, location.name, location.in_scratch) == (str(scratch / "a b.txt"), "/tmp/a b.txt", True)
+    assert content(workspace, location) == b"here"
+    assert workspace.at(location.name) == workspace.at(location.path)
+    assert workspace.at(location.path).shown == "/tmp/a b.txt"
+
+
+@pytest.mark.requirement("scratch.names")
+def test_the_folder_is_no_root_and_a_path_that_climbs_to_it_is_one_of_its_names(
+    workspace: Workspace, outer_root: Path
+) -> None:
+    assert [location.path for location in workspace.root_locations()] == [str(outer_root)]
+    up = os.path.join(*[".."] * (len(outer_root.parts) - 1), "tmp", "a.txt")
+    assert workspace.locate(up).name == "/tmp/a.txt"
+    for other in ("/tmpfile", "/tmp/../etc/passwd", "/var/tmp/a"):
+        with pytest.raises(PathNotInWorkspaceError):
+            workspace.locate(other)
+
+
+@pytest.mark.requirement("scratch.owner")
+def test_it_is_made_when_a_name_in_it_is_first_used_and_never_while_only_memory_may_be_asked(
+    workspace: Workspace, scratch: Path
+) -> None:
+    assert not scratch.exists()
+    assert from_memory(lambda: workspace.locate("/tmp/a.txt")) is None
+    assert not scratch.exists()
+    location = workspace.locate("/tmp/sub/a.txt")
+    replace_file(workspace, location, b"new", None)
+    assert (scratch / "sub" / "a.txt").read_bytes() == b"new"
+
+
+@pytest.mark.requirement("scratch.links")
+def test_links_are_followed_as_commands_follow_them(
+    workspace: Workspace, scratch: Path, outer_root: Path, machines_own: Path
+) -> None:
+    (scratch / "sub").mkdir(parents=True)
+    (scratch / "a.txt").write_text("here")
+    (outer_root / "in-workspace.txt").write_text("x")
+    inside = {
+        "relative": "a.txt",
+        "absolute": "/tmp/a.txt",
+        "around": "/tmp/../tmp/./a.txt",
+        "climbing": "../../../../tmp/a.txt",
+        "through-root": "/proc/self/root/tmp/a.txt",
+        "twice": "/tmp/absolute",
+        "sub/up": "../a.txt",
+    }
+    for name, target in inside.items():
+        (scratch / name).symlink_to(target)
+        location = workspace.locate(f"/tmp/{name}")
+        assert (location.path, content(workspace, location)) == (str(scratch / "a.txt"), b"here"), name
+    (scratch / "folder").symlink_to("/tmp/sub")
+    assert workspace.locate("/tmp/folder/new.txt").path == str(scratch / "sub" / "new.txt")
+    outside = {
+        "system": "/etc/passwd",
+        "above": "../..",
+        "root": "/",
+        "workspace": str(outer_root / "in-workspace.txt"),
+        "real": f"/proc/self/cwd/{'../' * 20}{machines_own.parent.parent}",
+    }
+    for name, target in outside.items():
+        (scratch / name).symlink_to(target)
+    for name in ("system", "above", "root/etc/passwd", "workspace", "above/x/y"):
+        with pytest.raises(PathNotInWorkspaceError) as refused:
+            workspace.locate(f"/tmp/{name}")
+        assert str(scratch) not in str(refused.value)
+    # Where commands see nothing, tools see nothing.
+    (scratch / "machines-own.txt").symlink_to(machines_own)
+    for name in ("machines-own.txt", f"real/{machines_own.name}"):
+        location = workspace.locate(f"/tmp/{name}")
+        assert location.path.startswith(f"{scratch}/")
+        with pytest.raises(ToolError, match="does not exist"):
+            workspace.open_file(location)
+
+
+@pytest.mark.requirement("scratch.links")
+def test_a_link_that_comes_in_between_is_not_followed_to_the_machines_own_folder(
+    workspace: Workspace, scratch: Path, machines_own: Path
+) -> None:
+    (scratch / "sub").mkdir(parents=True)
+    (scratch / "sub" / machines_own.name).write_text("here")
+    location = workspace.locate(f"/tmp/sub/{machines_own.name}")
+    (scratch / "sub").rename(scratch / "moved")
+    (scratch / "sub").symlink_to(machines_own.parent)
+    with pytest.raises(PathNotInWorkspaceError) as refused:
+        workspace.open_file(location)
+    assert str(scratch) not in str(refused.value)
+    assert workspace.kind_of(location) is None
+    assert not workspace.has(workspace.locate("/tmp"), f"sub/{machines_own.name}")
+    with pytest.raises(ToolError):
+        replace_file(workspace, location, b"changed", None)
+    assert machines_own.read_text() == "of somebody else"
+
+
+@pytest.mark.requirement("scratch.links")
+def test_a_link_of_the_workspace_does_not_lead_there(workspace: Workspace, outer_root: Path, scratch: Path) -> None:
+    scratch.mkdir(parents=True)
+    (scratch / "a.txt").write_text("here")
+    (outer_root / "link").symlink_to("/tmp/a.txt")
+    with pytest.raises(PathNotInWorkspaceError):
+        workspace.locate("link")
+
+
+@pytest.mark.requirement("scratch.links")
+def test_what_is_absent_says_whether_the_machine_has_a_file_of_that_name(
+    workspace: Workspace, scratch: Path, machines_own: Path
+) -> None:
+    with pytest.raises(ToolError) as absent:
+        workspace.open_file(workspace.locate(str(machines_own)))
+    assert absent.value.code is ToolErrorType.FILE_NOT_FOUND
+    assert absent.value.message == (
+        f"'{machines_own}' does not exist. It exists in the machine's own /tmp, which tools do not see; the user can "
+        "copy it into the workspace."
+    )
+    (scratch / "link").symlink_to(machines_own)  # only of a name that the caller gave itself
+    for name in ("/tmp/link", "/tmp/nowhere-at-all"):
+        with pytest.raises(ToolError) as absent:
+            workspace.open_file(workspace.locate(name))
+        assert "machine" not in absent.value.message
+
+
+@pytest.mark.requirement("scratch.absent")
+def test_a_workspace_below_tmp_has_none_and_says_why(root: Path, outer_root: Path, scratch: Path) -> None:
+    if not root.is_relative_to("/tmp"):
+        pytest.skip("not run: files of tests lie elsewhere")
+    workspace = Workspace([str(outer_root), str(root)], scratch=Scratch(str(scratch), partial(os.makedirs, scratch)))
+    (root / "a.txt").write_text("in the workspace")
+    assert content(workspace, workspace.locate(str(root / "a.txt"))) == b"in the workspace"
+    with pytest.raises(PathNotInWorkspaceError, match="This workspace lies below /tmp, so what commands leave beside"):
+        workspace.locate("/tmp/a.txt")
+    with pytest.raises(PathNotInWorkspaceError) as outside:
+        workspace.locate("/etc/passwd")
+    assert "/tmp, so" not in outside.value.message
+    assert not scratch.exists()
+
+
+@pytest.mark.requirement("scratch.names")
+def test_rules_about_reading_are_asked_by_name(outer_root: Path, scratch: Path) -> None:
+    asked: list[str] = []
+    own = Scratch(str(scratch), partial(os.makedirs, scratch, exist_ok=True))
+    workspace = Workspace([str(outer_root)], scratch=own, forbidden=asked.append)
+    assert workspace.forbidden is not None
+    for path in (str(scratch), str(scratch / "a"), str(outer_root / "a"), f"{scratch}-other"):
+        workspace.forbidden(path)
+    assert asked == ["/tmp", "/tmp/a", str(outer_root / "a"), f"{scratch}-other"]
+
+
+@pytest.mark.requirement("scratch.names")
+def test_its_names_are_completed(workspace: Workspace, scratch: Path) -> None:
+    scratch.mkdir(parents=True)
+    for name in ("apple.txt", "other.txt"):
+        (scratch / name).touch()
+    (scratch / "a-link").symlink_to("/tmp/apple.txt")
+    (scratch / "a-way-out").symlink_to("/etc/passwd")
+    found = entries_that_start_with(workspace, workspace.locate("/tmp"), "a", 10, AbortSignal())
+    assert found.names == ("a-link", "apple.txt")
+
+
+@pytest.mark.requirement("scratch.names")
+def test_a_uri_means_exactly_one_file_of_it(workspace: Workspace, scratch: Path) -> None:
+    scratch.mkdir(parents=True)
+    (scratch / "a.txt").touch()
+    (scratch / "link").symlink_to("/tmp/a.txt")
+    for path in ("/tmp", "/tmp/a.txt", "/tmp/link"):
+        assert workspace.locate_exactly(path).in_scratch
+    for path in ("/tmp/b.txt", "/tmp/a.txt ", '"/tmp/a.txt"'):
+        with pytest.raises(ToolError, match="does not exist"):
+            workspace.locate_exactly(path)

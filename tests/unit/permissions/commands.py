@@ -1,0 +1,65 @@
+"""Judging shell commands in tests: as a client of a given mode, engine and rules would have them judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
+from tools.contract.errors import ToolError
+from tools.contract.limits import ApprovalMode
+from tools.contract.permission_subjects import CommandSubject, Needs
+from tools.files.workspace import Workspace
+from tools.permissions.command_policy import Request, judge_command
+from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.hidden_files import HiddenFileLookout
+from tools.permissions.rules import read_rules
+from tools.permissions.verdict import Permission, Verdict
+
+
+def judge(
+    root: Path,
+    command: str,
+    mode: ApprovalMode = ApprovalMode.DEFAULT,
+    *,
+    site: CommandSite | None = None,
+    home: Path | None = None,
+    is_sandboxed: bool = False,
+    needs: Needs | None = None,
+    is_background: bool = False,
+    **lists: Sequence[str],
+) -> Permission:
+    """The verdict on a command; lists of rules are given as `deny=[...]`."""
+    home = home or root.parent
+    rules, warnings = read_rules({f"permissions.{key}": texts for key, texts in lists.items()}, str, str(home))
+    assert not warnings
+    site = site or CommandSite(Engine.BUBBLEWRAP)
+    subject = CommandSubject(command, str(root), site, needs, is_background)
+    request = Request(
+        subject, rules, mode, Workspace([str(root)]), GuardedPaths(), HiddenFileLookout(), str(home), is_sandboxed
+    )
+    return judge_command(request)
+
+
+def shown(permission: Permission) -> str:
+    """A verdict and its view in a few letters.
+
+    `X` is refused; a question mark means asked, `r` the reading and `w` the working view, `o` no sandbox; then `n` for
+    the network, and `+` for what a yes opens.
+    """
+    if permission.verdict is Verdict.DENY:
+        return "X"
+    view = permission.view
+    assert view is not None
+    kind = {ViewKind.READING: "r", ViewKind.WORKING: "w", ViewKind.OPEN: "o"}[view.kind]
+    network = "n" if view.network is Network.HOST and view.kind is not ViewKind.OPEN else ""
+    opened = "+" if view.seen or view.writable else ""
+    return f"{'?' if permission.verdict is Verdict.ASK else ''}{kind}{network}{opened}"
+
+
+def outcome(root: Path, command: str, mode: ApprovalMode = ApprovalMode.DEFAULT, **options: object) -> str:
+    """The same of a command; `!` where it is refused with a sentence of its own."""
+    try:
+        return shown(judge(root, command, mode, **options))  # pyright: ignore[reportArgumentType] - passed on as given
+    except ToolError:
+        return "!"

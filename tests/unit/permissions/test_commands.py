@@ -1,0 +1,339 @@
+"""Shell commands by expected verdict and view: modes, rules, paths, the network, and what is not understood."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.permissions.commands import judge, outcome
+from tools.contract.command_views import CommandSite, Engine, Network
+from tools.contract.limits import ApprovalMode
+from tools.contract.permission_subjects import Needs
+from tools.permissions.verdict import Permission, Verdict
+
+PLAN, DEFAULT, AUTO_EDIT, YOLO = (
+    ApprovalMode.PLAN,
+    ApprovalMode.DEFAULT,
+    ApprovalMode.AUTO_EDIT,
+    ApprovalMode.YOLO,
+)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """A home folder that lies outside of `/tmp`, with a workspace `project` and something beside it."""
+    with tempfile.TemporaryDirectory(dir=Path.home(), prefix=".coretools-test-") as name:
+        folder = Path(name)
+        for path in ("project/src/a.py", "project/.vscode/tasks.json", "project/.env", "notes/todo.txt", ".bashrc"):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text("x\n")
+        yield folder
+
+
+@pytest.fixture
+def project(home: Path) -> Path:
+    return home / "project"
+
+
+# Of each command what happens in plan, default, auto-edit, with "any command that stays in the sandbox", and in yolo
+MATRIX = """
+ls -la                                          | r   r   r   r   w n
+git status                                      | r   r   r   r   w n
+git --no-pager log --oneline -5 | head -3       | r   r   r   r   w n
+git diff HEAD~1 -- src                          | r   r   r   r   w n
+git branch -a                                   | r   r   r   r   w n
+python3 --version                               | r   r   r   r   w n
+.venv/bin/python --version                      | r   r   r   r   w n
+sed 's/foo/bar/' src/a.py                       | r   r   r   r   w n
+for f in src/*.py; do wc -l "$f"; done          | r   r   r   r   w n
+cat $(git ls-files) | sort | uniq -c            | r   r   r   r   w n
+x=1; echo $((x + 1))                            | r   r   r   r   w n
+find . -name '*.py' -exec grep -l x {} +        | r   r   r   r   w n
+grep -rn todo . | xargs -n 1 echo               | r   r   r   r   w n
+curl -s http://localhost:8000/items             | r   r   r   r   w n
+curl -X POST 127.0.0.1:8000/items -d x          | r   r   r   r   w n
+npm ls --depth=0                                | r   r   r   r   w n
+cat /etc/hostname /usr/share/x                  | r   r   r   r   w n
+ls > /tmp/out.txt 2>&1                          | r   r   r   r   w n
+ls > /dev/null                                  | r   r   r   r   w n
+cat ~/.bashrc                                   | ?r+ ?r+ ?r+ ?r+ w n
+grep x ../notes/todo.txt                        | ?r+ ?r+ ?r+ ?r+ w n
+cat ../notes/absent.txt                         | r   r   r   r   w n
+ls > out.txt                                    | X   ?w  r+  w   w n
+pytest > /tmp/out.txt                           | X   ?w  ?w  w   w n
+pytest -q                                       | X   ?w  ?w  w   w n
+python3 -c 'print(1)'                           | X   ?w  ?w  w   w n
+sed -i s/a/b/ src/a.py                          | X   ?w  ?w  w   w n
+find . -name x -delete                          | X   ?w  ?w  w   w n
+git commit -m x                                 | X   ?w  ?w  w   w n
+git branch -D x                                 | X   ?w  ?w  w   w n
+f() { ls; }; f                                  | X   ?w  ?w  w   w n
+$x                                              | X   ?w  ?w  w   w n
+.venv/bin/pip list                              | r   r   r   r   w n
+printf x > out.txt                              | X   ?w  r+  w   w n
+sh -c 'ls'                                      | X   ?w  ?w  w   w n
+if                                              | X   ?w  ?w  w   w n
+eval ls                                         | X   ?w  ?w  w   w n
+PATH=/x ls                                      | X   ?w  ?w  w   w n
+[[ 'a[$(touch x)]' -eq 1 ]]                     | X   ?w  ?w  w   w n
+npm install                                     | X   ?wn ?wn ?wn w n
+python3 -m pip install x                        | X   ?wn ?wn ?wn w n
+git push origin main                            | X   ?wn ?wn ?wn w n
+curl https://example.org/                       | X   ?wn ?wn ?wn w n
+npx eslint . && ls                              | X   ?wn ?wn ?wn w n
+cp src/a.py .vscode/tasks.json                  | X   ?w+ ?w+ ?w+ ?w n+
+echo x > .git/hooks/pre-commit                  | X   ?w+ ?r+ ?w+ ?w n+
+cp src/a.py ../notes/todo.txt                   | X   ?w+ ?w+ ?w+ ?w n+
+git worktree add ../tree                        | X   ?w+ ?w+ ?w+ ?w n+
+echo x > ../notes/todo.txt                      | X   ?w+ ?w+ ?w+ ?w n+
+echo x > ../notes/new.txt                       | X   X   X   X   X
+echo x > ~/.config/absent                       | X   X   X   X   X
+touch ../notes/new                              | X   ?w  ?w  w   w n
+y=$((x)); ls                                    | r   r   r   r   w n
+cat a > /dev/tcp/127.0.0.1/9                    | X   ?w  ?w  w   w n
+curl -s example.org                             | X   ?wn ?wn ?wn w n
+git config user.name x                          | X   ?w  ?w  ?w  ?w n
+git -c alias.x=!sh x                            | X   ?w  ?w  w   w n
+echo x > /tmp/.vscode/tasks.json                | X   ?w  ?w  ?w  ?w n
+"""
+
+
+@pytest.mark.requirement("commands.views")
+@pytest.mark.parametrize("line", MATRIX.strip().splitlines())
+def test_a_command_runs_in_the_view_that_the_mode_gives_it(project: Path, home: Path, line: str) -> None:
+    command, _, expected = line.rpartition(" | ")
+    modes = (PLAN, DEFAULT, AUTO_EDIT, DEFAULT, YOLO)
+    found = [outcome(project, command.strip(), mode, home=home, is_sandboxed=at == 3) for at, mode in enumerate(modes)]
+    assert found == expected.replace(" n", "n").split()
+
+
+def network_of(permission: Permission) -> Network:
+    assert permission.view is not None
+    return permission.view.network
+
+
+@pytest.mark.requirement("commands.views")
+def test_a_mode_has_the_loopback_that_is_its_own(project: Path) -> None:
+    networks = {mode: network_of(judge(project, "ls", mode)) for mode in ApprovalMode}
+    assert networks[PLAN] is Network.OWN_LOOPBACK
+    assert networks[DEFAULT] is networks[AUTO_EDIT] is Network.SESSION_LOOPBACK
+    assert networks[YOLO] is Network.HOST
+    alone = CommandSite(Engine.BUBBLEWRAP, has_session=False)
+    assert network_of(judge(project, "ls", site=alone)) is Network.OWN_LOOPBACK
+
+
+@pytest.mark.requirement("commands.needs")
+def test_what_needs_more_than_its_view_is_asked_for_it(project: Path) -> None:
+    assert outcome(project, "ls", needs=Needs.WRITE) == "?w"
+    assert outcome(project, "make", needs=Needs.NETWORK) == "?wn"
+    assert outcome(project, "make", needs=Needs.NETWORK, is_sandboxed=True) == "?wn"
+    assert outcome(project, "make", needs=Needs.WRITE, is_sandboxed=True) == "?w"
+    assert outcome(project, "make", needs=Needs.NETWORK, allow=["Bash(make *)"]) == "?wn"
+    assert outcome(project, "ls", PLAN, needs=Needs.WRITE) == "X"
+
+
+RULES = """
+deny  Bash(rm *)        | rm x                                  | X
+deny  Bash(rm *)        | ls; sudo -u root rm x                 | X
+deny  Bash(rm *)        | ls | xargs -n 1 rm                    | X
+deny  Bash(rm *)        | find . -name x -exec rm {} ;          | X
+deny  Bash(rm *)        | bash -lc 'cd x; rm y'                 | X
+deny  Bash(rm *)        | bash <<< 'rm y'                       | X
+deny  Bash(rm *)        | /bin/rm x                             | X
+deny  Bash(rm *)        | echo `rm x`                           | X
+deny  Bash(rm *)        | timeout -k 3 60 env -u A B=1 rm x     | X
+deny  Bash(rm *)        | $x y                                  | ?w
+deny  Bash(rm *)        | eval 'rm x'                           | ?w
+deny  Bash(git push *)  | git $verb                             | ?w
+deny  Bash(git push *)  | git status                            | r
+deny  Bash(rm *)        | ls                                    | r
+ask   Bash(ls *)        | ls -l                                 | ?r
+ask   Bash(git push)    | git push                              | ?wn
+allow Bash(npm test *)  | npm test                              | w
+allow Bash(npm test *)  | npm test 2>&1 | tail -3               | w
+allow Bash(npm test *)  | npm test && npm run build             | ?w
+allow Bash(npm test *)  | npm test; awk 'BEGIN{system("x")}'    | ?w
+allow Bash(npm test *)  | npm $x                                | ?w
+allow Bash(pytest *)    | pytest tests/*.py                     | w
+allow Bash(pytest *)    | PYTHONPATH=src timeout 60 pytest      | w
+allow Bash(pytest *)    | ./pytest                              | ?w
+allow Bash(pytest *)    | sudo pytest                           | ?w
+allow Bash(pytest *)    | env GIT_SSH_COMMAND=x pytest          | ?w
+allow Bash(mkdir *)     | mkdir d; echo x > f                   | ?w
+allow Bash(mkdir *)     | mkdir d; y=$((x))                     | ?w
+allow Bash(mkdir *)     | mkdir d; y=${a[x]}                    | ?w
+allow Bash(mkdir *)     | mkdir d > f                           | w
+allow Bash(pip install *)| pip install x; cat f > /dev/tcp/1/9  | ?wn
+allow Bash(pytest *)    | env -S 'touch x' pytest               | ?w
+allow Bash(npm *)       | npm install                           | ?wn
+allow Bash(npm install *)| npm install x                        | wn
+allow Bash(npm install *)| npm install x && pytest              | ?wn
+allow Bash              | eval x                                | w
+allow Bash              | git push                              | ?wn
+allow Bash(eval *)      | eval x                                | ?w
+deny  Read              | ls                                    | X
+ask   Read              | ls                                    | ?r
+deny  Read(.env)        | cat .env                              | X
+deny  Read(.env)        | cat ../notes/.env                     | X
+deny  Read(.env)        | make --file=.env                      | X
+ask   Read(.env)        | cat .env                              | ?r+
+deny  Edit(src/**)      | echo x > src/a.py                     | X
+deny  WebFetch          | npm install                           | X
+deny  WebFetch          | ls                                    | r
+deny  WebFetch(x.org)   | curl y.org                            | ?wn
+allow Read(~/notes/**)  | cat ../notes/todo.txt                 | r+
+allow Edit(~/notes/**)  | cp src/a.py ../notes/todo.txt         | ?w+
+"""
+
+
+@pytest.mark.requirement("commands.rules")
+@pytest.mark.parametrize("line", RULES.strip().splitlines())
+def test_rules_hold_for_the_words_of_each_simple_command(project: Path, home: Path, line: str) -> None:
+    given, rest = line.split("|", 1)
+    command, expected = rest.rsplit("|", 1)
+    key, _, rule = given.strip().partition(" ")
+    lists = {key: [rule.strip()]}
+    found = outcome(project, command.strip(), home=home, **lists)  # pyright: ignore[reportArgumentType]
+    assert found == expected.strip()
+
+
+@pytest.mark.requirement("commands.rules")
+def test_what_a_rule_denies_of_the_web_no_mode_gives(project: Path) -> None:
+    denied = judge(project, "make", YOLO, deny=["WebFetch"])
+    assert denied.view is not None
+    assert denied.view.network is not Network.HOST
+    assert outcome(project, "npm install", YOLO, deny=["WebFetch"]) == "X"
+    assert outcome(project, "npm install", YOLO, deny=["WebFetch(example.org)"]) == "?wn"
+
+
+@pytest.mark.requirement("commands.rules")
+def test_a_network_that_the_operator_does_not_give_is_refused(project: Path) -> None:
+    site = CommandSite(Engine.BUBBLEWRAP, has_network=False)
+    for mode in (DEFAULT, YOLO):
+        refused = judge(project, "npm install", mode, site=site)
+        assert (refused.verdict, refused.setting) == (Verdict.DENY, "shell.network")
+
+
+@pytest.mark.requirement("commands.answers")
+@pytest.mark.parametrize(
+    ("command", "rules"),
+    [
+        (".venv/bin/python -m pytest -q", ["Bash(.venv/bin/python -m pytest *)"]),
+        ("node web/index.js --port 1", ["Bash(node web/index.js *)"]),
+        ("python3 -m http.server 8000", ["Bash(python3 -m http.server *)"]),
+        ("python3 -m pip install x", ["Bash(python3 -m pip install *)"]),
+        ("npm install left-pad", ["Bash(npm install *)"]),
+        ("npm run build -- --x", ["Bash(npm run build *)"]),
+        ("make -j2", ["Bash(make *)"]),
+        ("timeout 60 pytest -q", ["Bash(pytest *)"]),
+        ("bun run build", ["Bash(bun run build *)"]),
+        ("touch a && rm b", ["Bash(touch *)", "Bash(rm *)"]),
+        ("npm test | awk 1", ["Bash(npm test *)", "Bash(awk *)"]),
+        ("python3 -c 'x'", []),
+        ("sudo rm x", []),
+        ("$x y", []),
+        ("eval x", []),
+        ("cp a .vscode/tasks.json", []),
+    ],
+)
+def test_a_lasting_answer_covers_the_literal_first_words(project: Path, command: str, rules: list[str]) -> None:
+    asked = judge(project, command)
+    assert [grant.rule for grant in asked.grants] == rules
+    if rules:
+        assert judge(project, command, allow=rules).verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("commands.answers")
+def test_any_command_of_the_sandbox_may_be_allowed_where_that_can_take_effect(project: Path) -> None:
+    assert judge(project, "make").offers_sandboxed
+    assert judge(project, "npm install").offers_sandboxed, "given to the network it gives this call the network"
+    assert not judge(project, "make", ask=["Bash(make *)"]).offers_sandboxed
+    assert not judge(project, "cp a .vscode/x").offers_sandboxed
+    assert not judge(project, "make", site=CommandSite(Engine.NONE)).offers_sandboxed
+
+
+@pytest.mark.requirement("commands.answers")
+def test_a_clients_own_dialog_opens_plain_paths_outside_alone(project: Path, home: Path) -> None:
+    asked = judge(project, "cp src/a.py .vscode/tasks.json ../notes/todo.txt", home=home)
+    assert asked.view is not None
+    assert asked.dialog_view is not None
+    todo = str(home / "notes" / "todo.txt")
+    assert set(asked.view.writable) == {todo, str(project / ".vscode" / "tasks.json")}
+    assert asked.dialog_view.writable == (todo,)
+
+
+@pytest.mark.requirement("commands.views")
+def test_the_home_and_what_holds_the_workspace_are_never_opened_for_writing(project: Path, home: Path) -> None:
+    for command in (f"rm -rf {home}", "rm -rf ..", "rm -rf ~", "rm -rf /"):
+        asked = judge(project, command, home=home)
+        assert asked.verdict is Verdict.ASK
+        assert asked.view is not None
+        assert asked.view.writable == ()
+
+
+NONE_AND_LANDLOCK = """
+ls -la                             | o   r
+git status                         | o   r
+cat src/a.py | head -2             | o   r
+sed -n 1,3p src/a.py               | o   r
+awk 1 src/a.py                     | ?o  r
+cat src/*                          | ?o  r
+cd src; cat a.py                   | ?o  r
+(cd src); cat ../../.bashrc        | ?o+ ?o+
+cat ~nobody/x                      | ?o  r
+RIPGREP_CONFIG_PATH=x rg y         | ?o  r
+cat $x                             | ?o  r
+find . -delete                     | ?o  ?o
+sort -o x src/a.py                 | ?o  r
+git log --output=x                 | ?o  r
+git -c x=y status                  | ?o  r
+cat ../notes/todo.txt              | ?o+ ?o+
+ls > /tmp/x                        | ?o  ?o
+make                               | ?o  ?o
+"""
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+@pytest.mark.parametrize("line", NONE_AND_LANDLOCK.strip().splitlines())
+def test_without_bubblewrap_only_what_is_held_or_on_a_short_list_runs_unasked(
+    project: Path, home: Path, line: str
+) -> None:
+    command, _, expected = line.rpartition(" | ")
+    sites = (CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK, failure="x"))
+    found = [outcome(project, command.strip(), home=home, site=site) for site in sites]
+    assert found == expected.split()
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+def test_where_a_sandbox_is_required_nothing_runs_that_none_holds(project: Path) -> None:
+    landlock = CommandSite(Engine.LANDLOCK, failure="x", is_required=True)
+    assert outcome(project, "ls", site=landlock) == "r"
+    assert outcome(project, "make", site=landlock) == "!"
+    assert outcome(project, "ls", site=CommandSite(Engine.NONE, failure="x", is_required=True)) == "!"
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+def test_rules_about_files_hold_for_literal_words_where_nothing_masks(project: Path) -> None:
+    site = CommandSite(Engine.NONE)
+    assert outcome(project, "cat .env", site=site, deny=["Read(.env)"]) == "X"
+    assert outcome(project, "cat .en*", YOLO, site=site, deny=["Read(.env)"]) == "?o"
+    assert outcome(project, "make", YOLO, site=site, deny=["Read(.env)"]) == "o"
+
+
+@pytest.mark.requirement("commands.bad_input")
+def test_whatever_is_too_much_to_be_read_is_asked_about(project: Path) -> None:
+    for command in (
+        "x" * 100_000,
+        "echo " + "$(" * 10_000 + "x" + ")" * 10_000,
+        "(" * 8_000 + "touch x" + ")" * 8_000,
+        "touch x|" * 2_000 + "ls",
+        "<<A " * 4_000,
+        "`" * 16_000,
+        "sh -c '" + 'sh -c "' * 2_000,
+        "ls; " * 4_000,
+    ):
+        assert outcome(project, command) == "?w", command[:20]
+        assert outcome(project, command, PLAN) == "X", command[:20]

@@ -1,0 +1,348 @@
+"""What the one look before a command finds, what it makes of that, and when it says that it does not know."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.contract.command_views import FileRestrictions, ViewKind
+from tools.files.workspace import Workspace
+from tools.permissions import hidden_files
+from tools.permissions.hidden_files import HiddenFile, HiddenFileLookout, HiddenFiles, restrictions
+from tools.permissions.rules import Rule, Rules, parse_rule
+from tools.permissions.verdict import Verdict
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="commands are held by what Linux has")
+GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.invalid", "-c", "init.defaultBranch=main"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = Path(os.path.realpath(tmp_path)) / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def root(home: Path) -> Path:
+    folder = home / "work"
+    folder.mkdir()
+    return folder
+
+
+def plant(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"content of {name}")
+
+
+def rules_of(home: Path, *, deny: tuple[str, ...] = (), ask: tuple[str, ...] = ()) -> Rules:
+    def read(texts: tuple[str, ...], verdict: Verdict) -> tuple[Rule, ...]:
+        return tuple(parse_rule(t, verdict, f"permissions.{verdict}", lambda name: name, str(home)) for t in texts)
+
+    return Rules(deny=read(deny, Verdict.DENY), ask=read(ask, Verdict.ASK))
+
+
+def paths(files: tuple[HiddenFile, ...], root: Path) -> list[str]:
+    return sorted(os.path.relpath(file.path, root) for file in files)
+
+
+def look(root: Path, rules: Rules) -> HiddenFiles:
+    return HiddenFileLookout().look(Workspace([str(root)]), rules)
+
+
+def held(
+    root: Path,
+    rules: Rules,
+    kind: ViewKind = ViewKind.WORKING,
+    *,
+    named: tuple[Path, ...] = (),
+    is_asked: bool = False,
+) -> FileRestrictions:
+    workspace = Workspace([str(root)])
+    hidden = HiddenFileLookout().look(workspace, rules)
+    names = [str(path) for path in named]
+    return restrictions(hidden, kind, named=names, is_asked=is_asked, rules=rules, workspace=workspace)
+
+
+def below(root: Path, found: tuple[str, ...]) -> list[str]:
+    return sorted(os.path.relpath(path, root) for path in found)
+
+
+@pytest.mark.requirement("hidden.found")
+def test_what_hides_a_file_is_told_with_it(root: Path, home: Path) -> None:
+    plant(root, ".env", "conf/.env", "conf/key", "sub/x.log", "lock")
+    (root / "sub/.qwenignore").write_text("*.log\n")
+    rules = rules_of(home, deny=("Read(.env)", "Edit(/lock)"), ask=("Read(conf/key)", "Edit(**/key)"))
+    found = look(root, rules)
+    assert found.problem == ""
+    assert paths(found.denied, root) == [".env", "conf/.env"]
+    assert {(file.why, file.setting, file.by_path) for file in found.denied} == {
+        ("permissions.deny rule Read(.env)", "permissions.deny", False)
+    }
+    assert found.asked == (
+        HiddenFile(str(root / "conf/key"), False, "permissions.ask rule Read(conf/key)", "permissions.ask", True),
+    )
+    assert found.ignored == (HiddenFile(str(root / "sub/x.log"), False, "sub/.qwenignore", "", False),)
+    assert paths(found.kept, root) == ["lock"]
+    assert [(file.why, file.by_path) for file in found.kept_unless_asked] == [
+        ("permissions.ask rule Edit(**/key)", False)
+    ]
+
+
+@pytest.mark.requirement("hidden.found")
+@pytest.mark.parametrize("rule", ["secret", "secret/", "secret/**", "/secret/*", "**/secret/**"])
+def test_a_folder_that_is_hidden_as_a_whole_is_one_find(root: Path, home: Path, rule: str) -> None:
+    plant(root, *(f"secret/{number}/{number}" for number in range(hidden_files.MOST + 1)), "other/1/1")
+    found = look(root, rules_of(home, deny=(f"Read({rule})",)))
+    assert (found.problem, paths(found.denied, root)) == ("", ["secret"])
+    assert found.denied[0].is_folder
+
+
+@pytest.mark.requirement("hidden.found")
+def test_what_is_asked_about_or_ignored_may_hold_what_is_denied(root: Path, home: Path) -> None:
+    plant(root, "conf/.env", "node_modules/x/.env", "conf/other")
+    (root / ".geminiignore").write_text("node_modules/\n")
+    found = look(root, rules_of(home, deny=("Read(.env)",), ask=("Read(conf)",)))
+    assert paths(found.denied, root) == ["conf/.env", "node_modules/x/.env"]
+    assert paths(found.asked, root) == ["conf"]
+    assert paths(found.ignored, root) == ["node_modules"]
+
+
+@pytest.mark.requirement("hidden.found")
+def test_rules_about_the_home_and_absolute_places_are_found_there(root: Path, home: Path) -> None:
+    plant(home, ".ssh/id", ".ssh/deep/key", "apps/a/token", "apps/b/token", "apps/b/c/token", "etc/shadow", ".env")
+    rules = rules_of(home, deny=("Read(~/.ssh/**)", "Read(~/apps/*/token)", f"Read(/{home}/etc/shadow)", "Read(.env)"))
+    assert paths(look(root, rules).denied, home) == [".ssh", "apps/a/token", "apps/b/token", "etc/shadow"]
+
+
+@pytest.mark.requirement("hidden.links")
+def test_the_target_of_a_hidden_link_is_hidden_where_it_lies_inside(root: Path, home: Path) -> None:
+    plant(root, "conf/production", "real/key", "real/other")
+    plant(home, "outside")
+    (root / ".env").symlink_to("conf/production")
+    (root / "conf/.env").symlink_to(home / "outside")
+    (root / "deep").mkdir()
+    (root / "deep/.env").symlink_to("..")
+    (root / "gone").mkdir()
+    (root / "gone/.env").symlink_to("nothing")
+    (root / "linked").symlink_to("real")
+    (root / "around").symlink_to(".")
+    found = look(root, rules_of(home, deny=("Read(.env)", "Read(linked/key)")))
+    assert (found.problem, paths(found.denied, root)) == ("", ["conf/production", "real/key"])
+
+
+@pytest.mark.requirement("hidden.git_folder")
+def test_in_a_repositorys_own_folder_rules_hold_but_names_of_branches_are_no_files(root: Path, home: Path) -> None:
+    plant(root, ".git/HEAD", ".git/config", ".git/refs/heads/config", ".git/objects/ab/config", ".git/logs/HEAD")
+    (root / ".qwenignore").write_text("logs/\nconfig\n")
+    assert look(root, Rules()) == HiddenFiles()
+    assert paths(look(root, rules_of(home, deny=("Read(config)",))).denied, root) == [".git/config"]
+    assert paths(look(root, rules_of(home, deny=("Read(.git/logs/HEAD)",))).denied, root) == [".git/logs/HEAD"]
+    assert paths(look(root, rules_of(home, deny=("Read(.git/**)",))).denied, root) == [".git"]
+
+
+@pytest.mark.requirement("hidden.problems")
+def test_a_second_hard_link_is_a_problem_of_who_hides_the_file(root: Path, home: Path) -> None:
+    plant(root, "x/.env", "lock")
+    os.link(root / "x/.env", root / "copy")
+    os.link(root / "lock", root / "other")
+    found = look(root, rules_of(home, deny=("Read(.env)",)))
+    assert (found.problem, found.problem_of_deny) == ("'x/.env' has a second hard link", True)
+    found = look(root, rules_of(home, ask=("Read(.env)",)))
+    assert (found.problem, found.problem_of_deny) == ("'x/.env' has a second hard link", False)
+    found = look(root, rules_of(home, deny=("Edit(lock)",)))
+    assert (found.problem_of_deny, found.problem_of_edits_alone) == (True, True)
+
+
+@pytest.mark.requirement("hidden.problems")
+def test_more_than_can_be_masked_is_a_problem(root: Path, home: Path) -> None:
+    plant(root, *(f"{number}/.env" for number in range(hidden_files.MOST)))
+    assert look(root, rules_of(home, deny=("Read(.env)",))).problem == ""
+    plant(root, "more/.env", "more/x.key")
+    found = look(root, rules_of(home, deny=("Read(.env)",)))
+    assert found.problem == "more than 100 files are hidden, among others by permissions.deny rule Read(.env)"
+    assert found.problem_of_deny
+    (root / "more/.env").unlink()
+    found = look(root, rules_of(home, deny=("Read(.env)",), ask=("Read(*.key)",)))
+    assert (found.problem, found.problem_of_deny) == ("more than 100 files are hidden", False)
+
+
+@pytest.mark.requirement("hidden.problems")
+def test_a_look_that_is_not_complete_says_so(root: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(root, *(f"d/{number}" for number in range(20)))
+    monkeypatch.setattr(hidden_files, "ENTRIES", 20)
+    for deny, ask in ((("Read(.env)",), ()), ((), ("Read(.env)",))):
+        found = look(root, rules_of(home, deny=deny, ask=ask))
+        assert found.problem.startswith("there are more than 20 files to look at, in ")
+        assert found.problem_of_deny is bool(deny)
+    plant(home, *(f"far/{number}" for number in range(20)))
+    found = look(root, rules_of(home, deny=("Read(~/work/x)",), ask=("Read(~/far/**/x)",)))
+    assert found.problem_of_deny is True  # the workspace is too large already
+    monkeypatch.setattr(hidden_files, "ENTRIES", 30)
+    found = look(root, rules_of(home, deny=("Read(.env)",), ask=("Read(~/far/**/x)",)))
+    assert found.problem == f"there are more than 30 files to look at, in {home}/far"
+    assert found.problem_of_deny is False
+    monkeypatch.setattr(hidden_files, "ENTRIES", 20)
+    # Nothing that was met says that anything is hidden.
+    assert look(root, Rules()).problem == ""
+    (root / ".qwenignore").write_text("x\n")
+    assert look(root, Rules()).problem.startswith("there are more than 20 files")
+
+
+@pytest.mark.requirement("hidden.problems")
+def test_the_folder_itself_hidden_or_gone_is_a_problem(root: Path, home: Path) -> None:
+    found = look(root, rules_of(home, ask=("Read(work)",)))
+    assert found.problem == "the workspace folder itself is hidden by permissions.ask rule Read(work)"
+    workspace, rules = Workspace([str(root)]), rules_of(home, deny=("Read(.env)",))
+    root.rmdir()
+    found = HiddenFileLookout().look(workspace, rules)
+    assert found.problem == f"the workspace folder {root} is not there any more"
+    assert found.problem_of_deny
+
+
+@pytest.mark.requirement("hidden.problems")
+def test_an_agent_ignore_file_that_is_not_understood_is_a_problem_that_is_asked_about(root: Path, home: Path) -> None:
+    plant(root, ".env")
+    (root / ".qwenignore").symlink_to("nowhere")
+    found = look(root, rules_of(home, deny=("Read(.env)",)))
+    assert found.problem == f".qwenignore in {root} is a link that leads nowhere"
+    assert not found.problem_of_deny
+    assert paths(found.denied, root) == [".env"]
+
+
+@pytest.mark.requirement("hidden.cached")
+def test_a_later_look_sees_what_has_changed(root: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every folder is remembered at once, as one that has not changed for a while is.
+    monkeypatch.setattr(hidden_files, "SETTLED_NANOSECONDS", -(10**12))
+    workspace, rules, lookout = Workspace([str(root)]), rules_of(home, deny=("Read(.env)",)), HiddenFileLookout()
+    plant(root, "a/b/.env", "a/b/x.log")
+    assert paths(lookout.look(workspace, rules).denied, root) == ["a/b/.env"]
+    plant(root, "c/.env")
+    (root / "a/b/.env").rename(root / "a/b/env")
+    assert paths(lookout.look(workspace, rules).denied, root) == ["c/.env"]
+    (root / "a/.qwenignore").write_text("*.log\n")
+    assert paths(lookout.look(workspace, rules).ignored, root) == ["a/b/x.log"]
+    (root / "a/.qwenignore").write_text("*.txt\n")
+    assert lookout.look(workspace, rules).ignored == ()
+    os.link(root / "c/.env", root / "a/copy")
+    assert lookout.look(workspace, rules).problem
+    (root / "c").rename(root / "d")
+    assert paths(lookout.look(workspace, rules).denied, root) == ["d/.env"]
+    assert paths(lookout.look(workspace, rules_of(home, deny=("Read(env)",))).denied, root) == ["a/b/env"]
+
+
+@pytest.mark.requirement("hidden.held")
+def test_an_answer_opens_what_its_question_named_and_nothing_denied(root: Path, home: Path) -> None:
+    plant(root, ".env", "conf/key", "conf/other", "conf/sub/.env", "lock", "x.log", "logs/1")
+    (root / ".qwenignore").write_text("*.log\nlogs/\n")
+    rules = rules_of(home, deny=("Read(.env)",), ask=("Read(conf)", "Edit(lock)"))
+    unasked = held(root, rules, ViewKind.READING)
+    assert below(root, unasked.masked) == [".env", "conf", "logs", "x.log"]
+    assert below(root, unasked.read_only) == ["lock"]
+    assert below(root, held(root, rules).masked) == [".env", "conf", "x.log"]
+    assert below(root, held(root, rules, is_asked=True).masked) == [".env", "conf"]
+    assert below(root, held(root, rules, ViewKind.READING, named=(root,)).masked) == [".env", "conf/sub/.env"]
+    one = held(root, rules, is_asked=True, named=(root / "conf/key",))
+    assert below(root, one.masked) == [".env", "conf/other", "conf/sub"]
+    assert held(root, rules, is_asked=True, named=(root / "lock",)).read_only == ()
+
+
+@pytest.mark.requirement("hidden.held")
+def test_folders_on_the_way_are_pinned_where_a_rule_names_them(root: Path, home: Path) -> None:
+    plant(root, "a/b/key", "a/b/c/.env", "d/e/lock")
+    found = held(root, rules_of(home, deny=("Read(a/b/key)", "Read(.env)", "Edit(d/e/lock)", "Edit(**/.env)")))
+    assert below(root, found.pinned) == ["a", "a/b", "d", "d/e"]
+
+
+@pytest.mark.requirement("hidden.held")
+def test_a_new_file_that_a_rule_keeps_from_being_written_is_taken_out(root: Path, home: Path) -> None:
+    rules = rules_of(home, deny=("Edit(*.lock)",), ask=("Edit(gen/**)",))
+    takes_out = held(root, rules, is_asked=True, named=(root / "gen/a",)).takes_out
+    assert takes_out is not None
+    new = [str(root / name) for name in ("x.lock", "gen/a", "gen/b", "gen/a.lock", "src")]
+    assert [takes_out(path) for path in new] == [True, False, True, True, False]
+    assert held(root, rules_of(home, deny=("Read(x)",))).takes_out is None
+
+
+@pytest.mark.requirement("hidden.held")
+def test_a_rule_about_every_edit_keeps_the_whole_workspace(root: Path, home: Path) -> None:
+    deny, ask = rules_of(home, deny=("Edit",)), rules_of(home, ask=("Edit",))
+    assert held(root, deny, is_asked=True).read_only == (str(root),)
+    assert held(root, ask).read_only == (str(root),)
+    assert held(root, ask, is_asked=True).read_only == ()
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run([*GIT, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def stores(root: Path, rules: Rules, lookout: HiddenFileLookout | None = None) -> list[str]:
+    lookout, workspace = lookout or HiddenFileLookout(), Workspace([str(root)])
+    hidden = lookout.look(workspace, rules)
+    return [os.path.relpath(path, root) for path in lookout.stores_hidden(workspace, hidden, rules)]
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_what_git_has_stored_is_found_in_commits_reflogs_and_indexes(root: Path, home: Path) -> None:
+    rules, lookout = rules_of(home, deny=("Read(.env)",)), HiddenFileLookout()
+    git(root, "init")
+    plant(root, ".env", "other")
+    git(root, "add", "other")
+    assert stores(root, rules, lookout) == []
+    git(root, "add", ".env")
+    assert stores(root, rules, lookout) == [".git"]  # staged
+    git(root, "commit", "-m", "both")
+    git(root, "rm", ".env")
+    git(root, "commit", "-m", "gone")
+    assert stores(root, rules, lookout) == [".git"]
+    git(root, "checkout", "--orphan", "new")
+    git(root, "commit", "-m", "new")
+    git(root, "branch", "-D", "main")
+    assert stores(root, rules, lookout) == [".git"]  # by the reflog of HEAD
+    git(root, "reflog", "expire", "--expire=now", "--all")
+    assert stores(root, rules, lookout) == []
+    git(root, "worktree", "add", str(home / "linked"), "-b", "linked")
+    plant(home, "linked/.env")
+    git(home / "linked", "add", ".env")
+    assert stores(root, rules, lookout) == [".git"]  # in the index of another worktree
+    assert stores(home / "linked", rules) == ["../work/.git"]
+    assert stores(root, Rules()) == []
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_what_agent_ignore_files_hide_and_what_links_lead_to_is_looked_for_in_git(root: Path, home: Path) -> None:
+    git(root, "init", "sub")
+    plant(root, "sub/keys/a", "sub/production")
+    git(root / "sub", "add", "keys/a")
+    assert stores(root, Rules()) == []
+    (root / "sub/.qwenignore").write_text("keys/\n")
+    assert stores(root, Rules()) == ["sub/.git"]
+    git(root / "sub", "rm", "--cached", "keys/a")
+    assert stores(root, Rules()) == []
+    git(root / "sub", "add", "production")
+    (root / "sub/.env").symlink_to("production")
+    assert stores(root, rules_of(home, ask=("Read(.env)",))) == ["sub/.git"]
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_a_repository_that_cannot_be_read_counts_as_one_that_has_stored_it(root: Path, home: Path) -> None:
+    git(root, "init")
+    (root / ".git/HEAD").write_text("nonsense")
+    assert stores(root, rules_of(home, deny=("Read(.env)",))) == [".git"]
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_without_git_a_repository_counts_where_something_is_hidden(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(root, "init")
+    monkeypatch.setenv("PATH", str(root))
+    rules = rules_of(home, deny=("Read(.env)",))
+    assert stores(root, rules) == []
+    plant(root, ".env")
+    assert stores(root, rules) == [".git"]

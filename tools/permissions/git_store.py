@@ -1,0 +1,129 @@
+"""What git has stored in a repository: the names in all its commits, in its reflogs, and in the index of each worktree.
+
+A file that is hidden in the work tree can be read out of the store, under any name that it ever had there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Hashable, Sequence
+
+from tools.contract.limits import AbortSignal, Deadline
+from tools.files.child_process import Child, ChildFailedError, find_program
+from tools.files.ignore_files import exclude_file
+from tools.permissions.auto_run_files import REPOSITORY
+
+SECONDS = 2.0  # what git may take to list the names
+MOST_BYTES = 64_000_000  # and how much it may say
+STATE_ENTRIES = 5_000  # files and folders by which a repository's state is told; with more, none is remembered
+REMEMBERED = 1_000  # repositories
+SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on coarse file systems
+# Of a repository: what changes when a commit, a branch, a stash or the index does
+_STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
+_STATE_FOLDERS = ("refs", "reftable", "worktrees")
+# Neither the settings of others count, nor what would show another history than there is. Nothing is fetched.
+_ENVIRONMENT = {
+    "HOME": os.devnull, "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull, "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}  # fmt: skip
+_OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=", "-c", "protocol.allow=never")
+# Quicker than a log of names, and it sees merges. Content that has several names is listed under one of them: if that
+# one is not hidden, nothing is.
+_LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any")
+
+
+def store_of(work_tree: str) -> str | None:
+    """The real path of the folder in which git keeps what it stores for a work tree; `None` if there is none."""
+    exclude = exclude_file(os.path.join(work_tree, REPOSITORY))  # which lies in `info` there, for linked worktrees too
+    if exclude is None:
+        return None
+    store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)))
+    return store if all(os.path.exists(os.path.join(store, name)) for name in ("HEAD", "objects")) else None
+
+
+class GitStores:
+    """Tells what repositories have stored, and remembers it as long as they do not change."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, Hashable, bool]] = {}
+
+    def holds(
+        self,
+        store: str,
+        roots: Sequence[str],
+        asked: Hashable,
+        is_among: Callable[[Collection[str]], bool],
+        *,
+        otherwise: bool,
+    ) -> bool:
+        """Whether a repository has stored something that is looked for. What cannot be found out counts as stored.
+
+        Args:
+            store: The repository, as `store_of` gives it.
+            roots: Real paths of the workspace's folders, in which git itself is not looked for.
+            asked: What is looked for, to know the same question again.
+            is_among: Whether something that is looked for is among paths below the top of the work tree.
+            otherwise: The answer where git is not installed.
+        """
+        git = find_program("git", os.environ.get("PATH", os.defpath), roots)
+        if git is None:
+            return otherwise
+        before = time.time_ns()
+        state = _state_of(store)
+        known = self._known.get(store)
+        if known is not None and known[:2] == (state, asked):
+            return known[2]
+        names = _names(git, store)
+        holds = names is None or is_among(names)
+        self._known.pop(store, None)
+        if state is not None and before - max(changed for *_, changed in state) > SETTLED_NANOSECONDS:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[store] = state, asked, holds
+        return holds
+
+
+def _names(git: str, store: str) -> set[str] | None:
+    """All names that a repository has stored; `None` if that is not known."""
+    arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST]
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        with Child(arguments, store, Deadline(AbortSignal(), SECONDS), environment=_ENVIRONMENT) as child:
+            while chunk := child.read():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > MOST_BYTES:
+                    return None
+            status, _ = child.finish()
+            if status != 0 or child.was_killed:
+                return None
+    except (ChildFailedError, OSError):
+        return None
+    # A commit has no name, and a top folder an empty one.
+    return {os.fsdecode(name) for line in b"".join(chunks).split(b"\n") if (name := line.partition(b" ")[2])}
+
+
+def _state_of(store: str) -> list[tuple[str, int, int, int, int]] | None:
+    """What changes when the names may; `None` if it is too much to look at."""
+    state: list[tuple[str, int, int, int, int]] = []
+    waiting = [os.path.join(store, name) for name in (*_STATE_FILES, *_STATE_FOLDERS)]
+    folders = {os.path.join(store, name) for name in _STATE_FOLDERS}
+    while waiting:
+        path = waiting.pop()
+        try:
+            status = os.lstat(path)
+            state.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+            if path in folders:
+                with os.scandir(path) as entries:
+                    for entry in entries:
+                        waiting.append(entry.path)
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.add(entry.path)
+        except OSError:
+            continue
+        if len(state) > STATE_ENTRIES:
+            return None
+    return state or None

@@ -1,0 +1,651 @@
+"""What rules about files and agent-ignore files keep from a command: one look at the disk before it starts.
+
+A look goes through the workspace folders from their tops down, follows no link to a folder, and remembers each folder
+until its entries change. Rules about absolute places and the home are looked for where they begin. A folder that is
+hidden as a whole is one find; so is one in which everything is hidden, and would be whatever it is called.
+
+Looking is bounded. Whatever keeps a look from being complete, or what it found from being masked, is its `problem`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple
+
+from tools.contract.command_views import FileRestrictions, ViewKind
+from tools.contract.errors import ExhaustedError, ToolError, exhaustion_of
+from tools.contract.file_names_in_text import shown_path
+from tools.contract.permission_subjects import Access
+from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
+from tools.files.ignore_files import (
+    AGENT_IGNORE_FILES,
+    IgnoreFile,
+    PresentNames,
+    Scope,
+    names_of_ignore_files,
+    shown_below,
+)
+from tools.files.workspace import Workspace, contains, is_inside
+from tools.permissions.auto_run_files import FETCHED_FOLDERS, REPOSITORY
+from tools.permissions.git_store import GitStores, store_of
+from tools.permissions.repositories import work_tree_above
+from tools.permissions.rules import PathSpecifier, Rule, Rules
+
+MOST = 100  # files and folders that are masked, and so many that stay as they are: each costs a mount
+ENTRIES = 150_000  # files and folders that one look goes through
+SECONDS = 2.0  # what one look may take
+SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on coarse file systems
+REMEMBERED = 60_000  # folders that are remembered, of all workspaces together
+_RULES_AT_ONCE = 16  # more are matched otherwise, by what may not be installed
+
+# What an entry is found for, one bit each
+_DENIED, _ASKED, _IGNORED, _KEPT, _KEPT_UNLESS_ASKED = (1 << number for number in range(5))
+_READING, _EDITING = _DENIED | _ASKED | _IGNORED, _KEPT | _KEPT_UNLESS_ASKED
+# What each leaves nothing to find for, in the folder that it is about
+_COVERED = {
+    _DENIED: _READING | _EDITING, _ASKED: _ASKED, _IGNORED: _IGNORED, _KEPT: _EDITING,
+    _KEPT_UNLESS_ASKED: _KEPT_UNLESS_ASKED,
+}  # fmt: skip
+# A name that nobody gives a file: what hides it in a folder hides everything there
+_ANY_NAME = "\uf8ff any name \uf8ff"
+# What a pattern is that means a name wherever it stands, so that moving a folder on the way changes nothing
+_OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
+_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")  # of encodings: they mean something at the start of a file alone
+_WHOLE = (["*"], ["**"])  # the end of a pattern that is about all that is in a folder
+_Stamp = tuple[int, int, int]  # of a file or folder: which one it is, and when it was changed last
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenFile:
+    """A file or folder that is kept from commands, or from being changed by them."""
+
+    path: str  # real, absolute
+    is_folder: bool
+    why: str  # the rule, or the agent-ignore file as it is shown
+    setting: str  # where the rule stands; empty for an agent-ignore file
+    by_path: bool  # whether it is hidden by where it lies, so that the folders on the way must stay, too
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenFiles:
+    """What one look found."""
+
+    denied: tuple[HiddenFile, ...] = ()  # by rules that deny to read
+    asked: tuple[HiddenFile, ...] = ()  # by rules that ask before reading
+    ignored: tuple[HiddenFile, ...] = ()  # by agent-ignore files
+    kept: tuple[HiddenFile, ...] = ()  # stay as they are, by rules that deny to edit
+    kept_unless_asked: tuple[HiddenFile, ...] = ()  # by rules that ask before editing
+    # Why this is not complete or cannot be masked, as the middle of a sentence; empty where neither is so
+    problem: str = ""
+    problem_of_deny: bool = False  # whether what a rule denies may be among that
+    problem_of_edits_alone: bool = False  # whether nothing that rules keep from being read is among that
+
+
+NOTHING_HIDDEN = HiddenFiles()
+
+
+class _Pattern(NamedTuple):
+    """A rule about files, as a look goes by it."""
+
+    bit: int
+    rule: Rule
+    specifier: PathSpecifier
+    bases: tuple[str, ...]  # the folders it is below; none where it is about a name
+    by_path: bool
+    begins: tuple[str, ...]  # the names before its first wildcard
+    goes_on: list[str]  # what follows these
+
+    def at(self, path: str) -> HiddenFile:
+        return HiddenFile(path, False, str(self.rule), self.rule.source, self.by_path)
+
+
+class _Place(NamedTuple):
+    """A folder to look into, and what is known of it before."""
+
+    path: str
+    scope: Scope | None  # the agent-ignore files in force above it, if they count there
+    covered: int  # what needs not be found in it
+    in_repository: bool = False  # whether it is git's own, or lies in it
+    by_path_only: bool = False  # whether it is of a repository's store, where names mean nothing
+    depth: int = -1  # how many folders below it are looked into; all, if negative
+
+
+class _Folder(NamedTuple):
+    """What was found in a folder, as it was when it was last looked into."""
+
+    stamp: _Stamp  # another one if an entry was made, removed or renamed; nobody can set it back
+    place: _Place
+    ignore_files: tuple[tuple[str, _Stamp | None], ...]  # those in it, each with its stamp
+    found: tuple[tuple[int, HiddenFile], ...]  # each with the bit that it is found for
+    below: tuple[_Place, ...]
+    fetched: tuple[_Place, ...]  # further ones, with what others have made: these are the largest, and come last
+    entries: int
+    is_work_tree: bool
+
+
+def _stamp(status: os.stat_result) -> _Stamp:
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _stamp_of(path: str) -> _Stamp | None:
+    try:
+        return _stamp(os.stat(path))
+    except OSError:
+        return None
+
+
+class _Patterns:
+    """The rules that a walk goes by. Almost no name fits any of them, so they are asked many at a time first."""
+
+    def __init__(self, patterns: Iterable[_Pattern]) -> None:
+        self.bits = self.path_bits = 0
+        groups: dict[str, list[_Pattern]] = {}  # by the folder, with its separator; an empty one for names
+        for pattern in patterns:
+            self.bits |= pattern.bit
+            self.path_bits |= pattern.bit if pattern.by_path else 0
+            for base in pattern.bases or ("",):
+                groups.setdefault(base and os.path.join(base, ""), []).append(pattern)
+        self._groups = [(base, group, _many_at_once(group)) for base, group in groups.items()]
+
+    def fitting(
+        self, folder: str, names: Sequence[str], *, by_path_only: bool = False
+    ) -> Mapping[str, Sequence[_Pattern]]:
+        """The patterns that are about entries of a folder, by name. As in `Rule.fits_path`, each may be a folder."""
+        found: dict[str, list[_Pattern]] = {}
+        folder = folder if folder.endswith(os.sep) else folder + os.sep
+        texts = [*map(bytes_text, names)] if self._groups else []
+        for base, patterns, lists in self._groups:
+            if not folder.startswith(base) or (by_path_only and not base):
+                continue
+            prefix = bytes_text(folder[len(base) :]).replace(os.sep, "/") if base else ""
+            paths = [prefix + text for text in texts] if prefix else texts
+            for path in {path for rules in lists for path in rules.hidden_folders(paths)}:
+                fitting = [p for p in patterns if p.specifier.rules.hides(path, is_folder=True)]
+                # Several names are one to a file system without case.
+                for name in (name for name, each in zip(names, paths, strict=True) if each == path):
+                    found.setdefault(name, []).extend(p for p in fitting if p.by_path or not by_path_only)
+        return found
+
+
+def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
+    """Few lists of rules that hide what any of the patterns hides."""
+    lines = list(dict.fromkeys(pattern.specifier.line for pattern in patterns))
+    plain = [line for line in lines if not line.startswith(_MARKS)]
+    chunks = [plain[at : at + _RULES_AT_ONCE] for at in range(0, len(plain), _RULES_AT_ONCE)]
+    return [*(parse_rules(b"\n".join(chunk)) for chunk in chunks), *map(parse_rules, set(lines).difference(plain))]
+
+
+def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
+    """The rules about reading or changing some files, those that deny first."""
+    found: list[_Pattern] = []
+    for access, denied, asked in ((Access.READ, _DENIED, _ASKED), (Access.WRITE, _KEPT, _KEPT_UNLESS_ASKED)):
+        for bit, rule in (*((denied, rule) for rule in rules.deny), *((asked, rule) for rule in rules.ask)):
+            specifier = rule.specifier
+            if not isinstance(specifier, PathSpecifier) or not rule.governs(access):
+                continue
+            text = os.fsdecode(specifier.line)
+            if text.startswith("/**/") and specifier.base in (None, os.sep):
+                text = text[1:]
+            is_of_name = _OF_A_NAME.fullmatch(text) is not None
+            names = text.strip("/").split("/")
+            at = next((at for at, name in enumerate(names) if re.search(r"[*?[]", re.sub(r"\\.", "", name))), None)
+            begins = tuple(re.sub(r"\\(.)", r"\1", name) for name in names[:at])
+            # Of a name alone nothing but the last part counts; one with more behind it is looked up with its folder.
+            bases = roots if specifier.base is None else (specifier.base,)
+            bases = () if is_of_name and "/" not in text.rstrip("/").replace("**/", "") else bases
+            goes_on = [] if at is None else names[at:]
+            found.append(_Pattern(bit, rule, specifier, bases, not is_of_name, begins, goes_on))
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class _Look:
+    """What one look has come by so far."""
+
+    roots: Sequence[str]
+    left: int = field(default_factory=lambda: ENTRIES)
+    end: float = field(default_factory=lambda: time.monotonic() + SECONDS)
+    files: dict[int, dict[str, HiddenFile]] = field(default_factory=lambda: {bit: {} for bit in _COVERED})
+    problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])  # each with the bit that it is of
+    ignore_files: list[tuple[str, _Stamp | None]] = field(default_factory=list[tuple[str, _Stamp | None]])
+    work_trees: list[str] = field(default_factory=list[str])
+
+    def add(self, bit: int, found: HiddenFile) -> None:
+        """Take what was found, as it is now."""
+        files = self.files[bit]
+        if len(files) > MOST:
+            return
+        # A link cannot be covered, what it leads to can. What lies outside is nothing that the rule names.
+        path = os.path.realpath(found.path)
+        is_link = path != found.path
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return  # it is gone, or leads nowhere
+        holds_root = any(contains(path, root) for root in self.roots)
+        if path in files or (is_link and (holds_root or not is_inside(path, self.roots))):
+            return
+        if holds_root and bit & _READING:
+            self.problems.append((bit, f"the workspace folder itself is hidden by {found.why}"))
+        elif not holds_root or path in self.roots:
+            files[path] = replace(found, path=path, is_folder=stat.S_ISDIR(status.st_mode))
+            what = "hidden" if bit & _READING else "to stay as they are"
+            if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
+                self.problems.append((bit, f"'{self.shown(path)}' has a second hard link"))
+            if len(files) > MOST:
+                self.problems.append((bit, f"more than {MOST} files are {what}, among others by {found.why}"))
+
+    def shown(self, path: str) -> str:
+        root = next((root for root in self.roots if contains(root, path) and root != path), None)
+        return shown_path(path) if root is None else shown_below(root, path)
+
+    def result(self) -> HiddenFiles:
+        denied, asked, ignored, kept, kept_unless_asked = (tuple(files.values()) for files in self.files.values())
+        if len({file.path for file in (*denied, *asked, *ignored)}) > MOST >= max(map(len, (denied, asked, ignored))):
+            self.problems.append((_ASKED, f"more than {MOST} files are hidden"))
+        if len({file.path for file in (*kept, *kept_unless_asked)}) > MOST >= max(map(len, (kept, kept_unless_asked))):
+            self.problems.append((_KEPT_UNLESS_ASKED, f"more than {MOST} files are to stay as they are"))
+        # A problem of what is denied first, and of two such that of what is kept from being read.
+        order = sorted(self.problems, key=lambda each: (each[0] not in (_DENIED, _KEPT), each[0]))
+        return HiddenFiles(
+            denied, asked, ignored, kept, kept_unless_asked,
+            problem=order[0][1] if order else "",
+            problem_of_deny=bool(order) and order[0][0] in (_DENIED, _KEPT),
+            problem_of_edits_alone=bool(order) and all(bit & _EDITING for bit, _ in order),
+        )  # fmt: skip
+
+
+class _Walk:
+    """Goes through a folder, and remembers what has not changed since."""
+
+    def __init__(self, patterns: _Patterns, top: str, roots: Collection[str], named: str = "") -> None:
+        self.folders: dict[str, _Folder] = {}
+        self._patterns = patterns
+        self._top = top
+        self._named = named  # how rules call the top, where that is by a link
+        self._others = frozenset(roots) - {top}  # are walked through for themselves
+
+    def go(self, look: _Look, start: _Place) -> None:
+        waiting, later = deque([start]), deque[_Place]()
+        while waiting or later:
+            place = (waiting or later).popleft()
+            if time.monotonic() > look.end:
+                self._fail(look, start, f"the look at {shown_path(self._top)} took too long")
+                return
+            try:
+                stamp = _stamp(os.lstat(place.path))
+                folder = self.folders.get(place.path)
+                if (
+                    folder is None
+                    or folder.stamp != stamp
+                    or folder.place != place
+                    or (folder.ignore_files and any(_stamp_of(file) != then for file, then in folder.ignore_files))
+                ):
+                    folder = self._look_into(place, stamp, look)
+            except OSError as error:
+                exhausted = exhaustion_of(error)
+                if exhausted is not None:
+                    raise exhausted from None
+                # One that is gone holds nothing, and what we may not list no command of ours may.
+                if not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
+                    self._fail(look, start, f"{shown_path(place.path)} cannot be looked into")
+                elif place is start and not self._named and not isinstance(error, PermissionError):
+                    self._fail(look, start, f"the workspace folder {shown_path(place.path)} is not there any more")
+                continue
+            look.left -= folder.entries
+            if look.left < 0:
+                self._fail(look, start, f"there are more than {ENTRIES:,} files to look at, in {shown_path(self._top)}")
+                return
+            waiting.extend(folder.below)
+            if folder.fetched:
+                later.extend(folder.fetched)
+            if folder.ignore_files:
+                look.ignore_files.extend(folder.ignore_files)
+            if folder.is_work_tree:
+                look.work_trees.append(place.path)
+            for bit, file in folder.found:
+                look.add(bit, file)
+
+    def _fail(self, look: _Look, start: _Place, why: str) -> None:
+        # Where neither a rule nor an agent-ignore file was met, nothing says that anything is hidden in what is left.
+        bits = self._patterns.bits | (_IGNORED if start.scope is not None and look.ignore_files else 0)
+        look.problems.extend((bit, why) for bit in _COVERED if bit & bits)
+
+    def _look_into(self, place: _Place, stamp: _Stamp, look: _Look) -> _Folder:
+        before = time.time_ns()
+        with os.scandir(place.path) as listed:
+            entries = {entry.name: entry for entry in islice(listed, look.left + 1)}
+        scope, ignore_files, is_known = place.scope, (), len(entries) <= look.left
+        if scope is not None and (present := names_of_ignore_files(entries)):
+            files = [os.path.join(place.path, name) for name in AGENT_IGNORE_FILES if name in present]
+            ignore_files = tuple((file, _stamp_of(file)) for file in files if os.path.lexists(file))
+            try:
+                scope = scope.with_own_rules(present) if ignore_files else scope
+            except ExhaustedError:
+                raise
+            except ToolError as error:
+                is_known = False
+                look.problems.append((_IGNORED, error.message.partition(", so it is not known")[0]))
+        folders = [entry for entry in entries.values() if entry.is_dir(follow_symlinks=False)]
+        found, covered = self._found_in(place, scope, entries, {entry.name for entry in folders})
+        # Such a folder of git's own holds names of branches and of contents, not files of the workspace.
+        stores = ("objects", "refs", "logs") if place.in_repository and "HEAD" in entries else ()
+        below: list[_Place] = []
+        fetched: list[_Place] = []
+        for entry in folders if place.depth != 0 else ():
+            name, path, hidden = entry.name, entry.path, covered.get(entry.name, place.covered)
+            in_repository = place.in_repository or name == REPOSITORY
+            by_path_only = place.by_path_only or name in stores
+            bits = self._patterns.path_bits if by_path_only else self._patterns.bits
+            bits |= _IGNORED if scope is not None and not in_repository else 0
+            if bits & ~hidden and path not in self._others:
+                own = scope if not in_repository else None
+                own = own and Scope(f"{own.prefix}{bytes_text(name)}/", None, own.agent, None, path)
+                depth = 0 if by_path_only and name == "objects" else max(place.depth - 1, -1)
+                into = fetched if name in FETCHED_FOLDERS else below
+                into.append(_Place(path, own, hidden, in_repository, by_path_only, depth))
+        is_work_tree = REPOSITORY in entries and not (place.in_repository or self._named)
+        folder = _Folder(stamp, place, ignore_files, found, tuple(below), tuple(fetched), len(entries), is_work_tree)
+        # Nobody can set back the last of the times.
+        latest = max(then[-1] for then in (stamp, *(then for _, then in ignore_files if then)))
+        if is_known and before - latest > SETTLED_NANOSECONDS:
+            if len(self.folders) >= REMEMBERED:
+                self.folders.clear()
+            self.folders[place.path] = folder
+        return folder
+
+    def _found_in(
+        self, place: _Place, scope: Scope | None, entries: Mapping[str, os.DirEntry[str]], folders: Collection[str]
+    ) -> tuple[tuple[tuple[int, HiddenFile], ...], Mapping[str, int]]:
+        """What is hidden in a folder, and what is covered in each of those in it that are hidden."""
+
+        def hiding(names: Iterable[str]) -> tuple[Mapping[str, Sequence[_Pattern]], Mapping[str, IgnoreFile]]:
+            names = list(names)
+            named = self._named + place.path[len(self._top) :] if self._named else place.path
+            by_rule = self._patterns.fitting(named, names, by_path_only=place.by_path_only)
+            if scope is None or not scope.agent:
+                return by_rule, {}
+            by_file = ((name, scope.deciding(name, is_folder=name in folders)) for name in names)
+            return by_rule, {name: file for name, file in by_file if file is not None}
+
+        by_rule, by_file = hiding(entries)
+        covered: dict[str, int] = {}
+        found: list[tuple[int, HiddenFile]] = []
+        for name in dict.fromkeys((*by_rule, *by_file)):
+            path, covers = entries[name].path, place.covered
+            for bit, implied in _COVERED.items():
+                patterns = [pattern for pattern in by_rule.get(name, ()) if pattern.bit == bit and not covers & bit]
+                if patterns:
+                    by_path = all(pattern.by_path for pattern in patterns)
+                    found.append((bit, replace(patterns[0].at(path), by_path=by_path)))
+                elif bit == _IGNORED and name in by_file and not covers & bit:
+                    found.append((bit, HiddenFile(path, False, shown_below(self._top, by_file[name].path), "", False)))
+                else:
+                    continue
+                covers |= implied
+            covered[name] = covers
+        if found and len(covered) == len(entries):
+            everything = ~place.covered
+            for covers in covered.values():
+                everything &= covers
+            always, ignored = hiding([_ANY_NAME])
+            for bit, file in reversed(found):
+                is_whole = any(pattern.bit == bit for pattern in always.get(_ANY_NAME, ())) or (
+                    bit == _IGNORED and ignored
+                )
+                # Of a workspace folder itself, only that it stays as it is: without it no command could start.
+                if everything & bit and is_whole and (place.path != self._top or bit & _EDITING):
+                    found = [each for each in found if each[0] != bit]
+                    found.append((bit, replace(file, path=place.path)))
+                    everything &= ~bit
+        return tuple(found), covered
+
+
+class _Tree:
+    """A workspace under one set of rules."""
+
+    def __init__(self, roots: tuple[str, ...], patterns: tuple[_Pattern, ...], *, agent: bool) -> None:
+        self.roots = roots
+        self.agent = agent
+        self.latest: _Look | None = None
+        self.reads = any(pattern.bit & _READING for pattern in patterns)  # whether a rule is about reading
+        # By the number of the rule, -1 for all of them, and the folder as it is named and as it is
+        self.walks: dict[tuple[int, str, str], _Walk] = {}
+        self._patterns = patterns
+        for root in roots:
+            # What is about places that have nothing to do with this folder would be asked about each file in it.
+            near = [pattern for pattern in patterns if not pattern.bases or _may_lie(pattern, root)]
+            self.walks[-1, root, root] = _Walk(_Patterns(near), root, roots)
+
+    @property
+    def remembered(self) -> int:
+        return sum(len(walk.folders) for walk in self.walks.values())
+
+    def look(self) -> HiddenFiles:
+        look = _Look(self.roots)
+        for root in self.roots:
+            covered = 0
+            for pattern in self._patterns:
+                if not covered & pattern.bit and pattern.rule.fits_path((root,), self.roots):
+                    covered |= _COVERED[pattern.bit]
+                    look.add(pattern.bit, pattern.at(root))
+            if not covered & _DENIED:
+                scope = Scope("", None, (), None, root) if self.agent else None
+                self.walks[-1, root, root].go(look, _Place(root, scope, covered))
+        for number, pattern in enumerate(self._patterns):
+            for base in pattern.bases:
+                self._look_where_it_begins(number, pattern, base, look)
+        self.latest = look
+        return look.result()
+
+    def _look_where_it_begins(self, number: int, pattern: _Pattern, base: str, look: _Look) -> None:
+        """Find what a rule is about outside the workspace, and in it behind links to folders that the rule names."""
+        if not pattern.begins and base == os.sep:
+            return  # it is about any place at all, as a name alone is
+        if not {"", ".", ".."}.isdisjoint(pattern.begins):
+            return  # no path is like that
+        named = os.path.join(base, *pattern.begins)
+        real = os.path.realpath(named)
+        if is_inside(named, self.roots) and (real == named or not is_inside(real, self.roots)):
+            return
+        if not pattern.goes_on or (pattern.goes_on in _WHOLE and os.path.isdir(real)):
+            look.add(pattern.bit, pattern.at(real))
+        elif os.path.isdir(real):
+            if (number, named, real) not in self.walks:
+                self.walks[number, named, real] = _Walk(_Patterns([pattern]), real, self.roots, named)
+            depth = -1 if "**" in pattern.goes_on else len(pattern.goes_on) - 1
+            self.walks[number, named, real].go(look, _Place(real, None, 0, depth=depth))
+
+    def is_stored(self, hidden: Iterable[HiddenFile], top: str, names: Collection[str]) -> bool:
+        """Whether something hidden is among paths below the top of a work tree, whether or not they are there now."""
+        patterns = _Patterns(pattern for pattern in self._patterns if pattern.bit & _READING)
+        if any(p.rule.fits_path((top,), self.roots) for p in self._patterns if p.bit & _READING):
+            return True
+        folders: dict[str, set[str]] = {}
+        # The top itself may lie in a folder that is hidden.
+        end = next((root for root in self.roots if contains(root, top)), top)
+        for path in (top, *(os.path.join(top, name) for name in names)):
+            below = path
+            while below != end:
+                below, name = os.path.split(below)
+                known = folders.setdefault(below, set())
+                if name in known:
+                    break
+                known.add(name)
+        if any(os.path.basename(file.path) in folders.get(os.path.dirname(file.path), ()) for file in hidden):
+            return True
+        scopes: dict[str, Scope] = {}
+        for folder in sorted(folders):  # each behind the one that it lies in
+            below = list(folders[folder])
+            if patterns.fitting(folder, below):
+                return True
+            above = scopes.get(os.path.dirname(folder))
+            try:
+                if self.agent and folder in self.roots:
+                    scope = Scope("", None, (), None, folder).with_own_rules(PresentNames(folder))
+                elif above is not None:
+                    scope = above.enter(folder, PresentNames(folder))
+                else:
+                    continue
+            except ToolError:
+                return True
+            scopes[folder] = scope
+            if scope.agent and any(scope.deciding(n, is_folder=os.path.join(folder, n) in folders) for n in below):
+                return True
+        return False
+
+
+def _may_lie(pattern: _Pattern, root: str) -> bool:
+    starts = [os.path.join(base, *pattern.begins).lower() for base in pattern.bases]
+    return any(contains(start, root.lower()) or contains(root.lower(), start) for start in starts)
+
+
+class HiddenFileLookout:
+    """Looks for all commands of a server, and remembers the folders that have not changed since."""
+
+    def __init__(self) -> None:
+        self._trees: OrderedDict[Hashable, _Tree] = OrderedDict()
+        self._stores = GitStores()
+        self._lock = threading.Lock()
+
+    def look(self, workspace: Workspace, rules: Rules) -> HiddenFiles:
+        """What is kept from commands in a workspace now. Blocking."""
+        tree = self._tree(workspace, rules)
+        return tree.look() if tree is not None else NOTHING_HIDDEN
+
+    def stores_hidden(self, workspace: Workspace, hidden: HiddenFiles, rules: Rules) -> tuple[str, ...]:
+        """The repositories, by the real paths of git's own folders, that have stored what may not be read. Blocking.
+
+        Those are looked at that a workspace folder lies in or holds. One of which it is not known is among them.
+        """
+        tree = self._tree(workspace, rules)
+        if tree is None:
+            return ()
+        if tree.latest is None:
+            tree.look()
+        latest = tree.latest
+        if latest is None or not (latest.ignore_files or tree.reads):
+            return ()
+        files = (*hidden.denied, *hidden.asked, *hidden.ignored)
+        tops: dict[str, list[str]] = {}
+        for top in sorted({*filter(None, map(work_tree_above, tree.roots)), *latest.work_trees}):
+            store = store_of(top)
+            if store is not None:
+                tops.setdefault(store, []).append(top)
+        return tuple(
+            store
+            for store, work_trees in tops.items()
+            if self._stores.holds(
+                store,
+                tree.roots,
+                (tree, files, tuple(latest.ignore_files), tuple(work_trees)),
+                lambda names, tree=tree, work_trees=work_trees: any(
+                    tree.is_stored(files, top, names) for top in work_trees
+                ),
+                otherwise=bool(files),
+            )
+        )
+
+    def _tree(self, workspace: Workspace, rules: Rules) -> _Tree | None:
+        roots = workspace.roots
+        patterns = _patterns(rules, roots)
+        if not roots or not (patterns or workspace.respect_agent_ignore):
+            return None
+        key = roots, workspace.respect_agent_ignore, tuple((pattern.bit, pattern.rule) for pattern in patterns)
+        with self._lock:
+            tree = self._trees.pop(key, None) or _Tree(roots, patterns, agent=workspace.respect_agent_ignore)
+            self._trees[key] = tree
+            count = sum(each.remembered for each in self._trees.values())
+            while count > REMEMBERED and len(self._trees) > 1:
+                count -= self._trees.popitem(last=False)[1].remembered
+        return tree
+
+
+def restrictions(
+    hidden: HiddenFiles, kind: ViewKind, *, named: Collection[str], is_asked: bool, rules: Rules, workspace: Workspace
+) -> FileRestrictions:
+    """What a look means for a command in one view.
+
+    Args:
+        hidden: What the look found.
+        kind: The view.
+        named: Real paths that the question about the command named, and that somebody said yes to.
+        is_asked: Whether somebody was asked about the command.
+        rules: The rules that the look went by.
+        workspace: The workspace that it went through.
+    """
+    roots = workspace.roots
+    masked = [*hidden.denied, *(each for file in hidden.asked for each in _beside(file, named))]
+    for file in hidden.ignored:
+        # Programs need what lies in folders such as `node_modules`. In them, nothing is hidden from who changes files.
+        hides = kind is ViewKind.READING or (kind is ViewKind.WORKING and not is_asked and not file.is_folder)
+        if hides and not is_inside(file.path, named) and not any(contains(file.path, each) for each in named):
+            masked.append(file)
+    read_only = [*hidden.kept, *(each for file in hidden.kept_unless_asked for each in _beside(file, named))]
+    strict = (*rules.deny, *(() if is_asked else rules.ask))
+    kept_roots = roots if any(rule.specifier is None and rule.governs(Access.WRITE) for rule in strict) else ()
+    of_new = [
+        [r for r in some if r.specifier is not None and r.governs(Access.WRITE)] for some in (rules.deny, rules.ask)
+    ]
+    denying, asking = of_new
+
+    def takes_out(path: str) -> bool:
+        fitting = denying if is_inside(path, named) else (*denying, *asking)
+        return any(rule.fits_path((path,), roots) for rule in fitting)
+
+    masks = _outermost(file.path for file in masked)
+    mounts = {*masks, *(keeps := _outermost((file.path for file in read_only), masks))}
+    pinned: dict[str, None] = {}
+    for file in (*masked, *read_only):
+        root = max((root for root in roots if contains(root, file.path)), key=len, default=None)
+        folder = os.path.dirname(file.path)
+        while file.by_path and root is not None and file.path in mounts and folder != root and contains(root, folder):
+            pinned[folder] = None
+            folder = os.path.dirname(folder)
+    return FileRestrictions(
+        masked=masks,
+        read_only=(*dict.fromkeys((*kept_roots, *keeps)),),
+        pinned=tuple(folder for folder in pinned if folder not in mounts),
+        takes_out=takes_out if denying or asking else None,
+    )
+
+
+def _beside(file: HiddenFile, named: Collection[str]) -> list[HiddenFile]:
+    """What stays hidden of a file or folder where a question named some paths."""
+    if is_inside(file.path, named):
+        return []
+    inside = [path for path in named if contains(file.path, path)]
+    if not inside:
+        return [file]
+    try:
+        with os.scandir(file.path) as listed:
+            entries = [entry for entry in islice(listed, MOST + 1) if not entry.is_symlink()]
+        if len(entries) > MOST:
+            return [file]
+        others = [replace(file, path=each.path, is_folder=each.is_dir(follow_symlinks=False)) for each in entries]
+    except OSError:
+        return [file]
+    return [each for other in others for each in _beside(other, inside)]
+
+
+def _outermost(paths: Iterable[str], within: Collection[str] = ()) -> tuple[str, ...]:
+    """The paths that lie in no other one of these, nor in some folders."""
+    all_paths = dict.fromkeys(paths)
+    around = {*all_paths, *within}
+
+    def is_covered(path: str) -> bool:
+        while (above := os.path.dirname(path)) != path:
+            if above in around:
+                return True
+            path = above
+        return False
+
+    return tuple(path for path in all_paths if path not in within and not is_covered(path))

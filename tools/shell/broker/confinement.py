@@ -1,0 +1,118 @@
+"""What a forked process does to itself before it becomes a program: joins namespaces, gives up rights by Landlock.
+
+None of it can be undone, so no process does it that goes on to do something else. The kernel is asked by ctypes, with
+the standard library alone; nothing is imported in the fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+
+if sys.platform == "win32":
+    raise ImportError("there is no broker on Windows")
+
+OLDEST_ABI = 3  # Linux 6.2: from here on a file cannot be emptied without a right
+SCOPES_ABI = 6  # Linux 6.12: from here on signals and abstract sockets end at the confined processes
+_TCP_ABI = 4
+_MOST_CAPABILITIES = 64
+# The same numbers on every architecture (asm-generic/unistd.h).
+_OPENAT2, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 437, 444, 445, 446
+# linux/prctl.h, linux/seccomp.h, linux/capability.h, asm-generic/fcntl.h, linux/openat2.h
+_SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, _FILTER_MODE = 22, 24, 38, 47, 4, 2
+_CAPABILITY_VERSION = 0x20080522
+_O_PATH, _NO_SYMLINKS = 0o10000000, 0x04
+# linux/landlock.h. Rights to files: execute, write, read, and truncate; all others are rights to folders.
+_ALL_RIGHTS = (1 << 15) - 1
+_TRUNCATE = 1 << 14
+_FILE_RIGHTS = 0b111 | _TRUNCATE
+_READ_RIGHTS = 0b1101  # execute, read a file, list a folder
+_MAKE_DEVICE_OR_SOCKET = 1 << 6 | 1 << 9 | 1 << 11
+_BIND_AND_CONNECT = 0b11
+_SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
+_PATH_BENEATH = 1
+_library = ctypes.CDLL(None, use_errno=True)
+# Of the way of every program: it costs pages of memory to look them up, or to go by `signal`, in each fork anew.
+_set_signal = _library.signal
+_setns = _library.setns if sys.platform == "linux" else _library.signal
+
+
+def _ask(function: str, *arguments: int | bytes | None) -> int:
+    """Call a function of the C library: what it returns, or an `OSError`."""
+    passed = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
+    result: int = getattr(_library, function)(*passed)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), function)
+    return result
+
+
+def landlock_abi() -> int:
+    """The version of Landlock that the kernel has, 0 where it has none or forbids it."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        return _ask("syscall", _CREATE_RULESET, None, 0, 1)
+    except OSError:
+        return 0
+
+
+def stop_ignoring(signals: Iterable[int]) -> None:
+    for number in signals:
+        _set_signal(number, None)
+
+
+def join_namespace(descriptor: int) -> None:
+    if _setns(descriptor, 0) < 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
+    """Confine this process, and all that it starts, as `LandlockRules` say; without capabilities, for ever."""
+    abi = landlock_abi()
+    if abi < OLDEST_ABI or sys.platform != "linux":
+        raise OSError(errno.ENOSYS, "the kernel has no such Landlock")
+    handled = struct.pack(
+        "=QQQ",
+        _ALL_RIGHTS,
+        _BIND_AND_CONNECT if abi >= _TCP_ABI else 0,
+        _SIGNALS_AND_ABSTRACT_SOCKETS if abi >= SCOPES_ABI else 0,
+    )
+    rules = _ask("syscall", _CREATE_RULESET, handled, len(handled), 0)
+    for path in readable:
+        _allow(rules, path, _READ_RIGHTS)
+    for path in writable:
+        _allow(rules, path, _ALL_RIGHTS & ~_MAKE_DEVICE_OR_SOCKET)
+    _ask("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _ask("syscall", _RESTRICT_SELF, rules, 0)
+    os.close(rules)
+    # Root would get them all again with the program that it becomes, but for what is not in the bounding set.
+    for capability in range(_MOST_CAPABILITIES):
+        with suppress(OSError):  # it has no rights to lose, or there are no more
+            _ask("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
+    _ask("prctl", _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _ask("capset", struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24))
+    program = ctypes.create_string_buffer(calls, len(calls))
+    _ask("prctl", _SET_SECCOMP, _FILTER_MODE, struct.pack("@HP", len(calls) // 8, ctypes.addressof(program)), 0, 0)
+
+
+def _allow(rules: int, path: bytes, rights: int) -> None:
+    """Give rights to what is at a path now, and below it."""
+    how = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC, 0, _NO_SYMLINKS)
+    try:
+        opened = _ask("syscall", _OPENAT2, -1, path, how, len(how))
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
+            return
+        raise
+    try:
+        if not stat.S_ISDIR(os.fstat(opened).st_mode):
+            rights &= _FILE_RIGHTS
+        _ask("syscall", _ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, opened), 0)
+    finally:
+        os.close(opened)

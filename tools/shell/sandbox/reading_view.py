@@ -1,0 +1,364 @@
+"""What a command that only reads sees beside the workspace: the system, the programs of the person, what git needs.
+
+All else of the machine is absent for it, the home too. What is found here is shown read-only, by real paths. What the
+workspace holds widens it by nothing but the repository that it belongs to and the interpreter of its environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import islice
+
+from tools.files.opener import open_regular
+from tools.files.workspace import contains, is_inside
+from tools.permissions.auto_run_files import REPOSITORY
+from tools.permissions.repositories import work_tree_above
+from tools.shell.sandbox.mount_check import MountTable
+from tools.shell.sandbox.secret_removal import included_settings
+
+ETC = "/etc"
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", ETC)
+RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")  # programs of NixOS
+# By what programs count processors.
+PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+PROGRAM_MANAGERS = (".rustup", ".pyenv", ".asdf", ".nvm", ".local/share/mise", ".local/share/uv")  # in the home
+OPEN_TO_ALL = ("/tmp", "/var/tmp")  # noqa: S108 - anybody can make a repository there
+ETC_SECONDS = 60.0  # a file that is closed to others later, and neither made nor renamed, is noticed after this
+LINKS = 40  # that are followed on one way, as the kernel does
+ALTERNATES = 5  # stores that a store may lead to, one after the other, as git does
+ENVIRONMENTS = 1_000  # names in a folder of the workspace that are looked at for environments of Python
+INCLUDED = 20  # files of the user's settings for git
+SETTINGS_BYTES = 256 * 1024
+_NAMED_BY_SETTINGS = re.compile(
+    r'^(?:\s*\[[^\]\n]*\])?\s*(?:excludesfile|attributesfile)\s*=\s*"?([^"\n#;]+)', re.IGNORECASE | re.MULTILINE
+)
+_WORK_TREE = re.compile(r"^\s*worktree\s*=\s*(.+)$", re.IGNORECASE | re.MULTILINE)
+_HOME_OF_ENVIRONMENT = re.compile(r"^home\s*=\s*(.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"python[\d.]*")
+
+
+def reading_view_paths(
+    home: str,
+    search_path: str,
+    roots: Sequence[str],
+    hidden: Collection[str] = (),
+    more: Iterable[str] = (),
+    *,
+    with_repository: bool = False,
+) -> tuple[str, ...]:
+    """The files and folders that a command sees beside the workspace; blocks.
+
+    Args:
+        home: The home folder.
+        search_path: The `PATH` of the command.
+        roots: Real paths of the workspace's folders.
+        hidden: Real paths of what nobody is to see: no folder of programs that holds one is shown as a whole.
+        more: Further files and folders, which are wanted wherever they lie.
+        with_repository: Whether all of a repository is wanted whose work tree the workspace lies in.
+
+    Returns:
+        Real paths of what is there, none in another one, none in the workspace, and none that holds the home.
+    """
+    real_home = os.path.realpath(home)
+    # What a command may write makes nothing more readable.
+    own = [path for path in (home, real_home) if not is_inside(path, roots)]
+    folders = [path for path in search_path.split(os.pathsep) if os.path.isabs(path)]
+    managers = [os.path.join(folder, name) for folder in own[:1] for name in PROGRAM_MANAGERS]
+    stamps = tuple(_stamp(path) for path in (*folders, *managers) if not is_inside(os.path.realpath(path), roots))
+    found = [path for each in (*SYSTEM, *RUNNING_SYSTEM, *PROCESSORS) for path in _around(each, real_home)]
+    found += _programs(stamps, frozenset(managers), real_home, tuple(hidden), tuple(roots))
+    found += _environments(roots, real_home, hidden)
+    found += _repositories(roots, real_home, with_repository=with_repository)
+    if own:
+        found += (path for path in settings_of_git(home, roots) if not is_inside(path, hidden))
+    found += map(os.path.realpath, more)
+    shown: list[str] = []
+    for path in sorted(dict.fromkeys(found), key=len):
+        if not is_inside(path, shown) and not is_inside(path, roots) and os.path.lexists(path):
+            shown.append(path)
+    return tuple(shown)
+
+
+def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
+    """The links on the ways to some paths, with what they say, but for those that lie in what is shown."""
+    links: dict[str, str] = {}
+    known: set[str] = set()  # that are no links
+    for path in dict.fromkeys(paths):
+        at, rest = "/", deque(path.split("/"))
+        budget = LINKS
+        while rest and budget:
+            name = rest.popleft()
+            if name in ("", "."):
+                continue
+            place = os.path.dirname(at) if name == ".." else os.path.join(at, name)
+            if place in known:
+                at = place
+                continue
+            try:
+                target = os.readlink(place)
+            except OSError:
+                at = place
+                known.add(place)
+                continue
+            budget -= 1
+            if not is_inside(place, shown):
+                links[place] = target
+            rest.extendleft(reversed(target.split("/")))
+            at = "/" if target.startswith("/") else at
+    return links
+
+
+def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iterator[str]:
+    """The paths by which the system and programs are called, which may lead over links."""
+    yield from SYSTEM
+    yield home
+    for folder in search_path.split(os.pathsep):
+        if os.path.isabs(folder) and not is_inside(real := os.path.realpath(folder), roots):
+            yield folder
+            if not is_inside(real, SYSTEM):
+                yield from _links_in(*_stamp(folder))
+    yield from (os.path.join(home, name) for name in PROGRAM_MANAGERS)
+
+
+class _Etc:
+    """What of `/etc` not every user may read, kept as long as none of its folders changes."""
+
+    def __init__(self) -> None:
+        self._stamps: tuple[tuple[str, int, int], ...] = ()
+        self._closed: tuple[str, ...] = ()
+        self._looked_at = float("-inf")
+        self._turn = threading.Lock()
+
+    def closed(self) -> tuple[str, ...]:
+        with self._turn:
+            return self._look()
+
+    def _look(self) -> tuple[str, ...]:
+        now = time.monotonic()
+        if now > self._looked_at + ETC_SECONDS or any(_stamp(each[0]) != each for each in self._stamps):
+            closed: list[str] = []
+            folders: list[str] = []
+            waiting = [ETC]
+            while waiting:
+                folders.append(folder := waiting.pop())
+                with suppress(OSError), os.scandir(folder) as entries:
+                    for entry in entries:
+                        mode = entry.stat(follow_symlinks=False).st_mode
+                        is_folder = stat.S_ISDIR(mode)
+                        wanted = 0o005 if is_folder else 0o004
+                        if stat.S_ISLNK(mode):
+                            continue
+                        if mode & wanted != wanted:
+                            # What this user cannot read, no command of it can.
+                            if os.access(entry.path, os.R_OK):
+                                closed.append(entry.path)
+                        elif is_folder:
+                            waiting.append(entry.path)
+            self._stamps, self._closed, self._looked_at = tuple(map(_stamp, folders)), tuple(closed), now
+        return self._closed
+
+
+_ETC = _Etc()
+
+
+def closed_in_etc() -> tuple[str, ...]:
+    """Files and folders of `/etc` that this user may read and not every user; blocks."""
+    return _ETC.closed()
+
+
+def without_closed(path: str) -> Iterator[str]:
+    """A shown path, or what lies in it without what of `/etc` is closed, for who can show but not hide; blocks."""
+    closed = closed_in_etc()
+    waiting = [path]
+    while waiting:
+        place = waiting.pop()
+        if place in closed:
+            continue
+        if not any(contains(place, each) for each in closed):
+            yield place
+            continue
+        with suppress(OSError):
+            inner = (os.path.join(place, name) for name in os.listdir(place))
+            waiting += (each for each in inner if not os.path.islink(each))
+
+
+def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
+    """Real paths of the user's settings for git that are there, and of the files that they name; blocks.
+
+    What a command can write, since it lies in the workspace, names nothing.
+    """
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    waiting = deque([os.path.join(home, ".gitconfig"), os.path.join(base, "git", "config")])
+    named = [os.path.join(base, "git", name) for name in ("ignore", "attributes")]
+    for _ in range(INCLUDED):
+        if not waiting:
+            break
+        path = waiting.popleft()
+        if is_inside(os.path.realpath(path), roots) or (text := _text(path)) is None:
+            continue
+        yield os.path.realpath(path)
+        folder = os.path.dirname(path)
+        waiting += (os.path.join(folder, re.sub(r"^~(?=/)", lambda _: home, each)) for each in included_settings(text))
+        named += (os.path.join(home, re.sub(r"^~/", "", each.strip())) for each in _NAMED_BY_SETTINGS.findall(text))
+    yield from (os.path.realpath(path) for path in named if os.path.isfile(path))
+
+
+def _stamp(path: str) -> tuple[str, int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path, 0, 0
+    return path, status.st_ino, status.st_ctime_ns
+
+
+def _around(folder: str, home: str) -> Iterator[str]:
+    """A folder of the system by its real path; if it holds the home, all in it but the way there."""
+    real = os.path.realpath(folder)
+    if not contains(real, home):
+        if os.path.exists(real):
+            yield real
+    elif real != home:
+        with suppress(OSError):
+            for name in os.listdir(real):
+                yield from _around(os.path.join(real, name), home)
+
+
+@lru_cache(maxsize=64)
+def _links_in(folder: str, *_stamp: int) -> tuple[str, ...]:
+    """Where the links in a folder lead, one step, as absolute paths."""
+    try:
+        with os.scandir(folder) as entries:
+            links = [entry.path for entry in entries if entry.is_symlink()]
+        return tuple(os.path.join(os.path.realpath(folder), os.readlink(link)) for link in links)
+    except OSError:
+        return ()
+
+
+@lru_cache(maxsize=16)
+def _programs(
+    stamps: tuple[tuple[str, int, int], ...],
+    managers: frozenset[str],
+    home: str,
+    hidden: tuple[str, ...],
+    roots: tuple[str, ...],
+) -> tuple[str, ...]:
+    """What has to be seen of folders of programs for these to run, as long as the folders do not change."""
+    table = MountTable()
+    found: list[str] = []
+    for stamp in stamps:
+        folder = os.path.realpath(stamp[0])
+        if contains(folder, home) or is_inside(folder, hidden) or not os.path.isdir(folder):
+            continue
+        if stamp[0] in managers:
+            found.append(folder)
+            continue
+        found.append(_prefix_of(folder, home, hidden, table) or folder)
+        # Not over a link in the workspace, which a command can have made.
+        ways = (way for way in _links_in(*stamp) if not any(is_inside(place, roots) for place in links_to((way,), ())))
+        targets = (path for path in map(os.path.realpath, ways) if os.path.isfile(path))
+        found += (
+            _prefix_of(os.path.dirname(path), home, hidden, table) or path
+            for path in targets
+            if not is_inside(path, (folder, *SYSTEM, *hidden))
+        )
+    return tuple(found)
+
+
+def _prefix_of(folder: str, home: str, hidden: Iterable[str], table: MountTable) -> str | None:
+    """The folder above one of programs that all they need is installed in; `None` where it is not that kind."""
+    prefix, name = os.path.split(folder)
+    is_prefix = (
+        name == "bin"
+        and any(os.path.isdir(os.path.join(prefix, each)) for each in ("lib", "libexec"))
+        and not contains(prefix, os.path.join(home, ".local"))
+        and not any(contains(prefix, path) for path in hidden)
+        and not table.is_mount_point(prefix)
+    )
+    return prefix if is_prefix else None
+
+
+def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> Iterator[str]:
+    """The interpreters that environments for Python in the workspace are made of."""
+    for root in roots:
+        folders = [root]
+        with suppress(OSError), os.scandir(root) as entries:
+            folders += (entry.path for entry in islice(entries, ENVIRONMENTS) if entry.is_dir(follow_symlinks=False))
+        for folder in folders:
+            if (text := _text(os.path.join(folder, "pyvenv.cfg"))) is None:
+                continue
+            named = _HOME_OF_ENVIRONMENT.search(text)
+            python = os.path.realpath(os.path.join(folder, "bin", "python"))
+            programs, name = os.path.split(python)
+            if (
+                named is not None
+                and os.path.realpath(named[1].strip()) == programs
+                and _PYTHON.fullmatch(name)
+                and os.access(python, os.X_OK)
+                and not is_inside(programs, (*SYSTEM, *roots))
+                and (prefix := _prefix_of(programs, home, hidden, MountTable())) is not None
+            ):
+                yield prefix
+
+
+def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> Iterator[str]:
+    """What git has to see of the repositories that roots belong to, where it lies outside of these."""
+    for root in roots:
+        top = work_tree_above(root)
+        is_above = top != root
+        if top is None or (is_above and (not with_repository or contains(top, home) or top in OPEN_TO_ALL)):
+            continue
+        if is_above:
+            yield top
+        own = os.path.join(top, REPOSITORY)
+        stores = [own]
+        if os.path.isfile(own):
+            stores = list(_linked_stores(own))
+            yield from stores
+        waiting = deque(os.path.join(store, "objects") for store in stores)
+        for _ in range(ALTERNATES):
+            if not waiting:
+                break
+            objects = waiting.popleft()
+            for line in (_text(os.path.join(objects, "info", "alternates")) or "").splitlines():
+                other = os.path.realpath(os.path.join(objects, line))
+                if os.path.basename(other) == "objects" and os.path.isdir(os.path.join(other, "pack")):
+                    yield other
+                    waiting.append(other)
+
+
+def _linked_stores(own: str) -> Iterator[str]:
+    """The folders that a work tree's `.git` file leads to, if they lead back to it."""
+    folder = os.path.dirname(own)
+    store = os.path.realpath(os.path.join(folder, (_text(own) or "").removeprefix("gitdir: ").rstrip("\r\n")))
+    if not os.path.isfile(os.path.join(store, "HEAD")):
+        return
+    back = (_text(os.path.join(store, "gitdir")) or "").rstrip("\r\n")
+    if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(own):
+        yield store
+        common = os.path.realpath(os.path.join(store, (_text(os.path.join(store, "commondir")) or ".").rstrip("\r\n")))
+        if (
+            os.path.basename(os.path.dirname(store)) == "worktrees"
+            and os.path.dirname(os.path.dirname(store)) == common
+        ):
+            yield common
+        return
+    tree = _WORK_TREE.search(_text(os.path.join(store, "config")) or "")
+    if tree is not None and os.path.realpath(os.path.join(store, tree[1].strip().strip('"'))) == folder:
+        yield store
+
+
+def _text(path: str) -> str | None:
+    """The text of a regular file of a bounded length, else `None`."""
+    try:
+        with open_regular(path, through_links=True) as file:
+            return file.head(SETTINGS_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None
