@@ -165,3 +165,13 @@ def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> Exhaust
 def scarcity_in(said: str) -> OSError | None:
     """The error of a system short of something, if a program that failed has told of one in the system's words."""
     return next((OSError(number, "") for number in _SCARCE if os.strerror(number) in said), None)
+
+
+def sandbox_unavailable(failure: str) -> ToolError:
+    """What a call is told where a sandbox is required and none works."""
+    return ToolError(
+        ToolErrorType.SANDBOX_UNAVAILABLE,
+        f"The command was not run: a sandbox is required here, and it cannot be used: {failure}. Nothing is "
+        "run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without a "
+        "sandbox where there is none. Until then use the file tools, or ask the user to run it.",
+    )

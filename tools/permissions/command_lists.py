@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from os.path import basename
 
-from tools.permissions.command_text import CommandText, SimpleCommand, Words, is_wrapper, programs_behind
+from tools.permissions.command_text import FIND_RUNS, CommandText, SimpleCommand, Words, is_wrapper, programs_behind
 
 _READER_NAMES = """
 cd : [ [[ test true false echo printf export source . sleep seq pwd type command read set shift return exit wait local
@@ -63,13 +63,12 @@ _NO_CHANGE: Mapping[str, Callable[[Words], bool]] = {
     "sed": lambda words: not any(re.match(r"-[nErsuz]*i|--in-place", word or "-") for word in words[1:]),
     "find": lambda words: (
         not any(word in ("-delete", "-fprint", "-fls", "-fprintf", "-fprint0") for word in words)
-        and all(_runs_reader(words[at + 1 :]) for at, word in enumerate(words) if word in _RUNS)
+        and all(_runs_reader(words[at + 1 :]) for at, word in enumerate(words) if word in FIND_RUNS)
     ),
     "xargs": lambda words: all(map(_runs_reader, tuple(programs_behind(words, loosely=True))[1:])),
     "curl": lambda words: _reaches_loopback_alone(words),  # noqa: PLW0108 - defined below
 }
 _RUNNING = ("find", "xargs")
-_RUNS = ("-exec", "-execdir", "-ok", "-okdir")
 _GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")  # options of git whose value is the next word
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
-from tools.contract.errors import ExecutionDeniedError, ToolError, ToolErrorType
+from tools.contract.errors import ExecutionDeniedError, sandbox_unavailable
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
 from tools.files.opener import real_path
@@ -164,7 +164,7 @@ class _CommandPolicy:
         kind = ViewKind.READING if is_reading and not self._is_yolo else ViewKind.WORKING
         if not self._is_held and (self._site.engine is Engine.NONE or kind is ViewKind.WORKING or asking.reasons):
             if self._site.is_required:
-                raise unavailable(self._site.failure)
+                raise sandbox_unavailable(self._site.failure)
             kind, network = ViewKind.OPEN, Network.HOST
         view = self._view(kind, network, asking)
         if not asking.reasons:
@@ -643,16 +643,6 @@ class _CommandPolicy:
                 parts.append(Part(command.source, Verdict.ALLOW if is_allowed else Verdict.ASK, what))
         parts = parts if source and parts else [Part(source, verdict, reason), *parts]
         return Permission(verdict, reason, setting=setting, way_out=way_out, parts=tuple(parts))
-
-
-def unavailable(failure: str) -> ToolError:
-    """What a call is told where a sandbox is required and none works."""
-    return ToolError(
-        ToolErrorType.SANDBOX_UNAVAILABLE,
-        f"The command was not run: a sandbox is required here, and it cannot be used: {failure}. Nothing is "
-        "run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without a "
-        "sandbox where there is none. Until then use the file tools, or ask the user to run it.",
-    )
 
 
 def allowed_reading(rules: Rules, home: str) -> Iterator[str]:

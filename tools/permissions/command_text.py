@@ -23,8 +23,8 @@ MAX_NESTED = 4  # texts within texts, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # each is `None` where what it stands for is not known
 
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
-# What runs text or changes what names mean, in ways that the grammar does not show
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # no files: a redirection to one of these opens a connection
+# What runs text or changes what names mean, in ways that the grammar does not show
 _NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash"))
 # Assignments that decide what programs are run or what they load; PYTHONPATH=src is too common to be asked about
 _DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
@@ -50,7 +50,7 @@ _LOOSE_WRAPPERS = {
 }  # fmt: skip
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # words of the wrapper's own before the program
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
-_FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
+FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
         yield current
         name = basename(current[0] or "") if current else ""
         if loosely and name == "find":
-            waiting += [current[at + 1 :] for at, word in enumerate(current) if word in _FIND_RUNS]
+            waiting += [current[at + 1 :] for at, word in enumerate(current) if word in FIND_RUNS]
         valued = _WRAPPERS.get(name, _LOOSE_WRAPPERS.get(name) if loosely else None)
         if valued is None:
             continue

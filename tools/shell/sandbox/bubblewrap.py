@@ -36,7 +36,15 @@ from tools.contract.command_views import (
     Network,
     ViewKind,
 )
-from tools.contract.errors import NOTHING_DONE, ExhaustedError, ToolError, ToolErrorType, exhaustion_of, scarcity_in
+from tools.contract.errors import (
+    NOTHING_DONE,
+    ExhaustedError,
+    ToolError,
+    ToolErrorType,
+    exhaustion_of,
+    sandbox_unavailable,
+    scarcity_in,
+)
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.threads import THREADS
 from tools.files.child_process import find_program, is_outside
@@ -336,12 +344,7 @@ class BubblewrapConfinement:
                     except OSError as error:
                         raise not_made(error) from None
         if self._mode is SandboxMode.REQUIRED:
-            raise ToolError(
-                ToolErrorType.SANDBOX_UNAVAILABLE,
-                f"The command was not run: a sandbox is required here, and it cannot be used: {failure}. Nothing is "
-                "run without it. The operator can mend that, or set shell.sandbox to 'auto' to run commands without a "
-                "sandbox where there is none. Until then use the file tools, or ask the user to run it.",
-            )
+            raise sandbox_unavailable(failure or "it was lost")
         raise ToolError(
             ToolErrorType.SANDBOX_UNAVAILABLE,
             f"The command was not run: the sandbox that it was approved for is no longer available ({failure}). "
