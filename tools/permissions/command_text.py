@@ -9,19 +9,21 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import dropwhile, islice
 from os.path import basename, join
-from threading import local
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Language, Node
 
 MAX_CHARS = 16_384  # of a text that is read; the grammar takes at most 0.1 s for it, whatever it is
 MAX_COMMANDS = 2_000
 MAX_NESTED = 4  # texts within texts, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # each is `None` where what it stands for is not known
 
+_TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # the option of a shell, such as `-lc`
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # no files: a redirection to one of these opens a connection
 # What runs text or changes what names mean, in ways that the grammar does not show
@@ -50,7 +52,7 @@ _LOOSE_WRAPPERS = {
 }  # fmt: skip
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # words of the wrapper's own before the program
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
-FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
+_FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,11 @@ class Redirection:
     folder: str | None  # as of a simple command
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommandText:
-    commands: tuple[SimpleCommand, ...] = ()
-    inner: tuple[SimpleCommand, ...] = ()  # those of texts that shells in it are given, as far as these are literal
-    redirections: tuple[Redirection, ...] = ()
+    commands: list[SimpleCommand] = field(default_factory=list[SimpleCommand])
+    inner: list[SimpleCommand] = field(default_factory=list[SimpleCommand])  # those of literal texts for shells in it
+    redirections: list[Redirection] = field(default_factory=list[Redirection])
     doubt: str = ""  # why it is not understood, as a sentence without its end; empty where it is
     is_literal: bool = True  # whether nothing in it is expanded
     has_assignments: bool = False  # whether it sets variables, for a command or for what follows
@@ -93,30 +95,21 @@ def read_command(text: str) -> CommandText:
     """Read a command. No text is an error: what is not understood has a `doubt`."""
     if len(text) > MAX_CHARS:
         return CommandText(doubt=f"it is longer than {MAX_CHARS:,} characters")
-    reader = _Reader()
-    reader.read(text)
-    inner = _Reader()
+    reader = _Reader(text)
+    found, left = reader.found, MAX_CHARS
     waiting = deque((each, 1) for each in reader.texts)
-    budget = MAX_CHARS
     while waiting:
         given, depth = waiting.popleft()
-        budget -= len(given)
-        if depth > MAX_NESTED or budget < 0:
-            reader.doubt = reader.doubt or "texts within texts are nested too deep"
+        left -= len(given)
+        if depth > MAX_NESTED or left < 0:
+            found.doubt = found.doubt or "texts within texts are nested too deep"
             break
-        known = len(inner.texts)
-        inner.read(given)
-        waiting.extend((each, depth + 1) for each in inner.texts[known:])
-    return CommandText(
-        tuple(reader.commands),
-        tuple(inner.commands),
-        tuple(reader.redirections),
-        reader.doubt or (f"in a text that a shell is given: {inner.doubt}" if inner.doubt else ""),
-        reader.is_literal,
-        reader.has_assignments,
-        reader.has_arithmetic,
-        reader.has_background,
-    )
+        reader = _Reader(given)
+        found.inner += reader.found.commands
+        if reader.found.doubt and not found.doubt:
+            found.doubt = f"in a text that a shell is given: {reader.found.doubt}"
+        waiting.extend((each, depth + 1) for each in reader.texts)
+    return found
 
 
 def is_wrapper(name: str) -> bool:
@@ -140,7 +133,7 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
         yield current
         name = basename(current[0] or "") if current else ""
         if loosely and name == "find":
-            waiting += [current[at + 1 :] for at, word in enumerate(current) if word in FIND_RUNS]
+            waiting += [current[at + 1 :] for at, word in enumerate(current) if word in _FIND_RUNS]
         valued = _WRAPPERS.get(name, _LOOSE_WRAPPERS.get(name) if loosely else None)
         if valued is None:
             continue
@@ -162,130 +155,111 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
         yield (None,)  # nested too deep to be followed
 
 
-_parsers = local()  # one for each thread
-
-
-def _parser() -> Parser:
+@cache
+def _bash() -> Language:
     import tree_sitter_bash  # noqa: PLC0415 - loaded at the first command
-    from tree_sitter import Language, Parser  # noqa: PLC0415
+    from tree_sitter import Language  # noqa: PLC0415
 
-    if not hasattr(_parsers, "parser"):
-        _parsers.parser = Parser(Language(tree_sitter_bash.language()))
-    parser: Parser = _parsers.parser
-    return parser
+    return Language(tree_sitter_bash.language())
 
 
 class _Reader:
-    def __init__(self) -> None:
-        self.commands: list[SimpleCommand] = []
-        self.redirections: list[Redirection] = []
-        self.texts: list[str] = []  # what shells in it are given to run
-        self.doubt = ""
-        self.is_literal = True
-        self.has_assignments = False
-        self.has_arithmetic = False
-        self.has_background = False
-        self._folder: str | None = ""
+    """Reads one text, without those that shells in it are given."""
 
-    def read(self, text: str) -> None:
-        data = text.encode("utf-8", "surrogatepass")
-        tree = _parser().parse(data)
-        if tree.root_node.has_error:
-            self.doubt = self.doubt or "it is not understood as a command of bash"
-        cursor = tree.walk()
+    def __init__(self, text: str) -> None:
+        from tree_sitter import Parser  # noqa: PLC0415 - loaded at the first command
+
+        self.found = CommandText()
+        self.texts: list[str] = []  # what shells in it are given to run
+        self._folder: str | None = ""
+        root = Parser(_bash()).parse(text.encode("utf-8", "surrogatepass")).root_node
+        if root.has_error:
+            self._doubt("it is not understood as a command of bash")
         bodies: list[str] = []
-        known = len(self.commands)
-        while True:
-            node = cursor.node
-            if node is not None:
-                self._take(node, bodies)
-            if cursor.goto_first_child():
-                continue
-            while not cursor.goto_next_sibling():
-                if not cursor.goto_parent():
-                    if any(each.program in SHELLS for each in self.commands[known:]):
-                        self.texts += bodies
-                    return
+        waiting = [root]
+        while waiting:
+            node = waiting.pop()
+            self._take(node, bodies)
+            waiting += reversed(node.children)
+        if any(each.program in SHELLS for each in self.found.commands):
+            self.texts += bodies
+
+    def _doubt(self, why: str) -> None:
+        self.found.doubt = self.found.doubt or why
 
     def _take(self, node: Node, bodies: list[str]) -> None:
+        found = self.found
         match node.type:
             case "command" | "declaration_command" | "unset_command" | "test_command":
                 self._take_command(node)
             case "compound_statement" if _source(node).startswith("(("):
-                self.has_arithmetic = True
+                found.has_arithmetic = True
                 self._look_for_substitutions(node)
             case "variable_assignment":
-                self.has_assignments = True
-                name = node.child_by_field_name("name")
+                found.has_assignments = True
+                name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
                 if name is not None and _DECIDING.fullmatch(_source(name).partition("[")[0]):
-                    self.doubt = self.doubt or f"it sets {_source(name)}, which decides what runs"
-                value = node.child_by_field_name("value")
-                self.is_literal = self.is_literal and (value is None or literal(value) is not None)
+                    self._doubt(f"it sets {_source(name)}, which decides what runs")
+                found.is_literal = found.is_literal and (value is None or literal(value) is not None)
             case "arithmetic_expansion" | "subscript" | "array" | "c_style_for_statement":
-                self.has_arithmetic = True
-                self.is_literal = False
+                found.has_arithmetic, found.is_literal = True, False
             case "file_redirect":
-                target = node.child_by_field_name("destination")
-                operator = next((each.type for each in node.children if each.type[0] in "<>&"), ">")
-                if operator not in (">&", "<&") or (target is not None and target.type == "word"):
-                    path = literal(target) if target is not None else None
-                    if path is not None and path.startswith(CONNECTIONS):
-                        self.doubt = self.doubt or "it opens a connection by a redirection"
-                    if operator not in (">&", "<&") or path != "-":
-                        self.redirections.append(
-                            Redirection(operator[0] != "<" or operator == "<>", path, self._folder)
-                        )
-                    self.is_literal = self.is_literal and path is not None
+                self._take_redirection(node)
             case "heredoc_body":
                 bodies.append(_source(node))
             case "herestring_redirect":
-                text = literal(node.children[-1])
-                bodies += [text] if text is not None else []
+                bodies.append(literal(node.children[-1]) or "")
             case "&":
-                self.has_background = True
+                found.has_background = True
             case "for_statement" | "case_statement" | "function_definition" | "while_statement" | "if_statement":
-                self.is_literal = False
+                found.is_literal = False
             case _:
                 pass
 
+    def _take_redirection(self, node: Node) -> None:
+        target = node.child_by_field_name("destination")
+        path = literal(target) if target is not None else None
+        operator = next((each.type for each in node.children if each.type[0] in "<>&"), ">")
+        if operator in (">&", "<&") and (target is None or target.type != "word" or path == "-"):
+            return  # to or from a descriptor
+        if path is not None and path.startswith(CONNECTIONS):
+            self._doubt("it opens a connection by a redirection")
+        self.found.redirections.append(Redirection(operator[0] != "<" or operator == "<>", path, self._folder))
+        self.found.is_literal = self.found.is_literal and path is not None
+
     def _take_command(self, node: Node) -> None:
-        if len(self.commands) >= MAX_COMMANDS:
-            self.doubt = self.doubt or f"it has more than {MAX_COMMANDS:,} commands"
+        if len(self.found.commands) >= MAX_COMMANDS:
+            self._doubt(f"it has more than {MAX_COMMANDS:,} commands")
             return
-        words: list[str | None] = []
-        if node.type == "test_command":
-            words += (node.children[0].type, *_operands(node))
-        else:
-            is_declaration = node.type == "declaration_command"
-            for child in node.children:
-                if child.type not in _NOT_WORDS or (is_declaration and child.type == "variable_assignment"):
-                    words.append(literal(child))
-        name = words[0] if words else ""
         if node.type == "command" and node.child_by_field_name("name") is None:
             return  # assignments alone
-        self.is_literal = self.is_literal and None not in words
+        is_declaration = node.type == "declaration_command"
+        if node.type == "test_command":
+            words = (node.children[0].type, *_operands(node))
+        else:
+            left_out = _NOT_WORDS - {"variable_assignment"} if is_declaration else _NOT_WORDS
+            words = tuple(literal(child) for child in node.children if child.type not in left_out)
+        self.found.is_literal = self.found.is_literal and None not in words
+        name = words[0] if words else ""
         if name in _NOT_SHOWN:
-            self.doubt = self.doubt or f"'{name}' runs text, or changes what names mean"
-        if name in _EVALUATING or (name == "printf" and "-v" in words) or node.type == "declaration_command":
+            self._doubt(f"'{name}' runs text, or changes what names mean")
+        if name in _EVALUATING or (name == "printf" and "-v" in words) or is_declaration:
             self._look_for_substitutions(node)
-        command = SimpleCommand(_source(node), tuple(words), self._folder)
-        self.commands.append(command)
+        self.found.commands.append(SimpleCommand(_source(node), words, self._folder))
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
-        for each in programs_behind(command.words, loosely=True):
-            if each and basename(each[0] or "") in SHELLS and "-c" in (flags := [_flag(word) for word in each]):
-                at = flags.index("-c") + 1
-                script = each[at] if at < len(each) else None
-                if script is not None:
-                    self.texts.append(script)
+        for each in programs_behind(words, loosely=True):
+            if each and basename(each[0] or "") in SHELLS:
+                after = dropwhile(lambda word: word is None or not _TEXT_FOLLOWS.fullmatch(word), each)
+                self.texts += [word for word in islice(after, 1, 2) if word is not None]
 
     def _look_for_substitutions(self, node: Node) -> None:
         waiting = [node]
         while waiting:
             current = waiting.pop()
             if current.type in _QUOTED and _SUBSTITUTION.search(_source(current)):
-                self.doubt = self.doubt or "bash may run what stands in a quoted index"
+                self._doubt("bash may run what stands in a quoted index")
             waiting += current.children
 
 
@@ -298,11 +272,6 @@ def _operands(test: Node) -> Iterator[str | None]:
             waiting += reversed(node.children)
         elif node.is_named:
             yield literal(node)
-
-
-def _flag(word: str | None) -> str:
-    """`-c` for each way in which a shell is told that a text follows, such as `-lc`."""
-    return "-c" if word is not None and re.fullmatch(r"-[a-z]*c", word) else word or ""
 
 
 def _source(node: Node) -> str:

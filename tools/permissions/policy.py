@@ -32,17 +32,11 @@ from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.permissions.rules import CORE, PROFILE, SANDBOXED, SESSION, Rule, Rules, parse_rule, read_rules
 from tools.permissions.tool_names import PROFILES, names_of_any_tool
-from tools.permissions.verdict import Permission, Verdict
+from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 
 if TYPE_CHECKING:
     from tools.permissions.hidden_files import HiddenFileLookout
 
-_PLAN_MODE = Permission(
-    Verdict.DENY,
-    "plan mode is on, and only reading and searching are possible",
-    way_out="Present your plan with exit_plan_mode; where that is not offered, the operator starts the server with "
-    "another approval mode.",
-)
 _NOT_GIVEN = "which the token of this client does not give"
 _NEW_LOGIN = "Do not try it in another way: tell the user. It takes a login that asks for this scope, and is given it."
 MAX_CACHED_GRANTS = 1_000  # clients' grants, and what their tokens give, whose rules are kept parsed
@@ -138,7 +132,7 @@ class PermissionPolicy:
         if permission is None and mode is ApprovalMode.PLAN and not request.runs_in_plan_mode:
             # Of a command it counts what it does, and of an edit, where.
             may_run = tool.kind is Kind.EXECUTE or (tool.kind is Kind.EDIT and request.workspace.scratch is not None)
-            permission = None if may_run else _PLAN_MODE
+            permission = None if may_run else PLAN_MODE
         if permission is None:
             if tool.kind in (Kind.EDIT, Kind.EXECUTE, Kind.FETCH) or any(r.names_tool(tool) for r in rules.of_calls):
                 return None, False
@@ -182,7 +176,7 @@ class PermissionPolicy:
         # Nothing in the client's own `/tmp` is obeyed by programs outside of it, or lasts longer than the client.
         is_scratch = bool(subjects) and all(isinstance(each, PathSubject) and each.in_scratch for each in subjects)
         if mode is ApprovalMode.PLAN and not request.runs_in_plan_mode and not is_scratch:
-            yield _PLAN_MODE
+            yield PLAN_MODE
         for rule in about:
             yield Permission(rule.verdict, str(rule), setting=rule.source, is_explicit=rule.verdict is Verdict.ASK)
         protected = request.asked_anew or self._why_protected(subjects, workspace)

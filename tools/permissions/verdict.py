@@ -47,3 +47,11 @@ class Permission:
     view: CommandView | None = None  # of a command: the view in which it runs, after a yes where it is asked
     dialog_view: CommandView | None = None  # the same where the client's own dialog stands for a person's yes
     offers_sandboxed: bool = False  # whether a person may allow any command that stays in the sandbox instead
+
+
+PLAN_MODE = Permission(
+    Verdict.DENY,
+    "plan mode is on, and only reading and searching are possible",
+    way_out="Present your plan with exit_plan_mode; where that is not offered, the operator starts the server with "
+    "another approval mode.",
+)

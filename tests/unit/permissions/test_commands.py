@@ -56,6 +56,14 @@ grep -rn todo . | xargs -n 1 echo               | r   r   r   r   w n
 curl -s http://localhost:8000/items             | r   r   r   r   w n
 curl -X POST 127.0.0.1:8000/items -d x          | r   r   r   r   w n
 npm ls --depth=0                                | r   r   r   r   w n
+npm run                                         | r   r   r   r   w n
+npm run build                                   | X   ?w  ?w  w   w n
+npm config get registry                         | r   r   r   r   w n
+npm config set registry x                       | X   ?w  ?w  w   w n
+ss -ltnp && lsof -i :8000                       | r   r   r   r   w n
+git fsck --full                                 | r   r   r   r   w n
+cat a.json | python3 -m json.tool               | r   r   r   r   w n
+python3 -m json.tools                           | X   ?w  ?w  w   w n
 cat /etc/hostname /usr/share/x                  | r   r   r   r   w n
 ls > /tmp/out.txt 2>&1                          | r   r   r   r   w n
 ls > /dev/null                                  | r   r   r   r   w n
@@ -185,6 +193,7 @@ deny  WebFetch          | npm install                           | X
 deny  WebFetch          | ls                                    | r
 deny  WebFetch(x.org)   | curl y.org                            | ?wn
 allow Read(~/notes/**)  | cat ../notes/todo.txt                 | r+
+allow Read              | cat ../notes/todo.txt                 | ?r+
 allow Edit(~/notes/**)  | cp src/a.py ../notes/todo.txt         | ?w+
 """
 
@@ -247,6 +256,13 @@ def test_a_lasting_answer_covers_the_literal_first_words(project: Path, command:
 
 
 @pytest.mark.requirement("commands.answers")
+def test_a_question_names_what_may_change_files_and_not_the_readers_beside_it(project: Path) -> None:
+    assert judge(project, "awk 1 a | make | ss -l").reason == "'make' may change files"
+    beside_allowed = judge(project, "npm test | awk 1", allow=["Bash(npm test *)"])
+    assert beside_allowed.reason == "'awk' would run in a view in which files can be changed"
+
+
+@pytest.mark.requirement("commands.answers")
 def test_any_command_of_the_sandbox_may_be_allowed_where_that_can_take_effect(project: Path) -> None:
     assert judge(project, "make").offers_sandboxed
     assert judge(project, "npm install").offers_sandboxed, "given to the network it gives this call the network"
@@ -289,6 +305,11 @@ cat $x                             | ?o  r
 find . -delete                     | ?o  ?o
 sort -o x src/a.py                 | ?o  r
 git log --output=x                 | ?o  r
+git log -p -3 --format='%h %s'     | o   r
+git branch new                     | ?o  ?o
+date 01010000                      | ?o  r
+find . -name '*.py' -size +5k      | o   r
+rg --pre=x y                       | ?o  r
 git -c x=y status                  | ?o  r
 cat ../notes/todo.txt              | ?o+ ?o+
 ls > /tmp/x                        | ?o  ?o
