@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from itertools import islice
 
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
+from tools.files.remembered import Remembered, stamp_of
 from tools.permissions.auto_run_files import REPOSITORY
 
 SECONDS = 2.0  # what git may take to list the names
 MOST_BYTES = 64_000_000  # and how much it may say
 STATE_ENTRIES = 5_000  # files and folders by which a repository's state is told; with more, none is remembered
 REMEMBERED = 1_000  # repositories
-SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on coarse file systems
 # Of a repository: what changes when a commit, a branch, a stash or the index does
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
@@ -47,7 +48,7 @@ class GitStores:
     """Tells what repositories have stored, and remembers it as long as they do not change."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[object, Hashable, bool]] = {}
+        self._known = Remembered[tuple[Hashable, bool]](REMEMBERED)
 
     def holds(
         self,
@@ -70,18 +71,15 @@ class GitStores:
         git = find_program("git", os.environ.get("PATH", os.defpath), roots)
         if git is None:
             return otherwise
-        before = time.time_ns()
-        state = _state_of(store)
         known = self._known.get(store)
-        if known is not None and known[:2] == (state, asked):
-            return known[2]
+        if known is not None and known[0] == asked:
+            return known[1]
+        looked_at = time.time_ns()
+        state = [(path, stamp_of(path)) for path in islice(_state_of(store), STATE_ENTRIES + 1)]
         names = _names(git, store)
         holds = names is None or is_among(names)
-        self._known.pop(store, None)
-        if state is not None and before - max(changed for *_, changed in state) > SETTLED_NANOSECONDS:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[store] = state, asked, holds
+        if len(state) <= STATE_ENTRIES:
+            self._known.keep(store, (asked, holds), state, looked_at)
         return holds
 
 
@@ -106,24 +104,10 @@ def _names(git: str, store: str) -> set[str] | None:
     return {os.fsdecode(name) for line in b"".join(chunks).split(b"\n") if (name := line.partition(b" ")[2])}
 
 
-def _state_of(store: str) -> list[tuple[str, int, int, int, int]] | None:
-    """What changes when the names may; `None` if it is too much to look at."""
-    state: list[tuple[str, int, int, int, int]] = []
-    waiting = [os.path.join(store, name) for name in (*_STATE_FILES, *_STATE_FOLDERS)]
-    folders = {os.path.join(store, name) for name in _STATE_FOLDERS}
-    while waiting:
-        path = waiting.pop()
-        try:
-            status = os.lstat(path)
-            state.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-            if path in folders:
-                with os.scandir(path) as entries:
-                    for entry in entries:
-                        waiting.append(entry.path)
-                        if entry.is_dir(follow_symlinks=False):
-                            folders.add(entry.path)
-        except OSError:
-            continue
-        if len(state) > STATE_ENTRIES:
-            return None
-    return state or None
+def _state_of(store: str) -> Iterator[str]:
+    """Files and folders that change when the names may."""
+    yield from (os.path.join(store, name) for name in _STATE_FILES)
+    for name in _STATE_FOLDERS:
+        for folder, _, files in os.walk(os.path.join(store, name)):
+            yield folder
+            yield from (os.path.join(folder, file) for file in files)

@@ -14,7 +14,7 @@ import re
 import stat
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -27,14 +27,14 @@ from tools.contract.permission_subjects import Access
 from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
-    IgnoreFile,
     PresentNames,
     Scope,
     names_of_ignore_files,
     shown_below,
 )
+from tools.files.remembered import Remembered, Stamp, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside
-from tools.permissions.auto_run_files import FETCHED_FOLDERS, REPOSITORY
+from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import GitStores, store_of
 from tools.permissions.repositories import work_tree_above
 from tools.permissions.rules import PathSpecifier, Rule, Rules
@@ -42,12 +42,12 @@ from tools.permissions.rules import PathSpecifier, Rule, Rules
 MOST = 100  # files and folders that are masked, and so many that stay as they are: each costs a mount
 ENTRIES = 150_000  # files and folders that one look goes through
 SECONDS = 2.0  # what one look may take
-SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on coarse file systems
 REMEMBERED = 60_000  # folders that are remembered, of all workspaces together
-_RULES_AT_ONCE = 16  # more are matched otherwise, by what may not be installed
+TREES = 100  # workspaces under one set of rules each, of which something is remembered
 
 # What an entry is found for, one bit each
 _DENIED, _ASKED, _IGNORED, _KEPT, _KEPT_UNLESS_ASKED = (1 << number for number in range(5))
+_OF_DENY = _DENIED | _KEPT
 _READING, _EDITING = _DENIED | _ASKED | _IGNORED, _KEPT | _KEPT_UNLESS_ASKED
 # What each leaves nothing to find for, in the folder that it is about
 _COVERED = {
@@ -58,9 +58,10 @@ _COVERED = {
 _ANY_NAME = "\uf8ff any name \uf8ff"
 # What a pattern is that means a name wherever it stands, so that moving a folder on the way changes nothing
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
-_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")  # of encodings: they mean something at the start of a file alone
 _WHOLE = (["*"], ["**"])  # the end of a pattern that is about all that is in a folder
-_Stamp = tuple[int, int, int]  # of a file or folder: which one it is, and when it was changed last
+
+
+IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file, as it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,9 @@ class HiddenFiles:
     # Why this is not complete or cannot be masked, as the middle of a sentence; empty where neither is so
     problem: str = ""
     problem_of_deny: bool = False  # whether what a rule denies may be among that
-    problem_of_edits_alone: bool = False  # whether nothing that rules keep from being read is among that
+    # The agent-ignore files and the work trees of git that were met
+    ignore_files: tuple[IgnoreFileSeen, ...] = field(default=(), compare=False)
+    work_trees: tuple[str, ...] = field(default=(), compare=False)
 
 
 NOTHING_HIDDEN = HiddenFiles()
@@ -119,27 +122,14 @@ class _Place(NamedTuple):
 
 
 class _Folder(NamedTuple):
-    """What was found in a folder, as it was when it was last looked into."""
+    """What was found in a folder when it was last looked into."""
 
-    stamp: _Stamp  # another one if an entry was made, removed or renamed; nobody can set it back
     place: _Place
-    ignore_files: tuple[tuple[str, _Stamp | None], ...]  # those in it, each with its stamp
+    ignore_files: tuple[IgnoreFileSeen, ...]  # those in it
     found: tuple[tuple[int, HiddenFile], ...]  # each with the bit that it is found for
     below: tuple[_Place, ...]
-    fetched: tuple[_Place, ...]  # further ones, with what others have made: these are the largest, and come last
     entries: int
     is_work_tree: bool
-
-
-def _stamp(status: os.stat_result) -> _Stamp:
-    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _stamp_of(path: str) -> _Stamp | None:
-    try:
-        return _stamp(os.stat(path))
-    except OSError:
-        return None
 
 
 class _Patterns:
@@ -176,11 +166,10 @@ class _Patterns:
 
 
 def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
-    """Few lists of rules that hide what any of the patterns hides."""
-    lines = list(dict.fromkeys(pattern.specifier.line for pattern in patterns))
-    plain = [line for line in lines if not line.startswith(_MARKS)]
-    chunks = [plain[at : at + _RULES_AT_ONCE] for at in range(0, len(plain), _RULES_AT_ONCE)]
-    return [*(parse_rules(b"\n".join(chunk)) for chunk in chunks), *map(parse_rules, set(lines).difference(plain))]
+    """As few lists of rules as possible that hide what any of the patterns hides."""
+    lines = list(dict.fromkeys(b"\n" + pattern.specifier.line for pattern in patterns))
+    rules = parse_rules(b"".join(lines))
+    return [*map(parse_rules, lines)] if rules.is_cut else [rules]
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
@@ -215,7 +204,7 @@ class _Look:
     end: float = field(default_factory=lambda: time.monotonic() + SECONDS)
     files: dict[int, dict[str, HiddenFile]] = field(default_factory=lambda: {bit: {} for bit in _COVERED})
     problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])  # each with the bit that it is of
-    ignore_files: list[tuple[str, _Stamp | None]] = field(default_factory=list[tuple[str, _Stamp | None]])
+    ignore_files: list[IgnoreFileSeen] = field(default_factory=list[IgnoreFileSeen])
     work_trees: list[str] = field(default_factory=list[str])
 
     def add(self, bit: int, found: HiddenFile) -> None:
@@ -225,74 +214,75 @@ class _Look:
             return
         # A link cannot be covered, what it leads to can. What lies outside is nothing that the rule names.
         path = os.path.realpath(found.path)
-        is_link = path != found.path
         try:
             status = os.lstat(path)
         except OSError:
             return  # it is gone, or leads nowhere
         holds_root = any(contains(path, root) for root in self.roots)
-        if path in files or (is_link and (holds_root or not is_inside(path, self.roots))):
+        if path in files or (path != found.path and (holds_root or not is_inside(path, self.roots))):
             return
         if holds_root and bit & _READING:
             self.problems.append((bit, f"the workspace folder itself is hidden by {found.why}"))
         elif not holds_root or path in self.roots:
             files[path] = replace(found, path=path, is_folder=stat.S_ISDIR(status.st_mode))
-            what = "hidden" if bit & _READING else "to stay as they are"
             if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
-                self.problems.append((bit, f"'{self.shown(path)}' has a second hard link"))
-            if len(files) > MOST:
-                self.problems.append((bit, f"more than {MOST} files are {what}, among others by {found.why}"))
+                self.problems.append((bit, f"'{self._shown(path)}' has a second hard link"))
 
-    def shown(self, path: str) -> str:
+    def _shown(self, path: str) -> str:
         root = next((root for root in self.roots if contains(root, path) and root != path), None)
         return shown_path(path) if root is None else shown_below(root, path)
 
     def result(self) -> HiddenFiles:
-        denied, asked, ignored, kept, kept_unless_asked = (tuple(files.values()) for files in self.files.values())
-        if len({file.path for file in (*denied, *asked, *ignored)}) > MOST >= max(map(len, (denied, asked, ignored))):
-            self.problems.append((_ASKED, f"more than {MOST} files are hidden"))
-        if len({file.path for file in (*kept, *kept_unless_asked)}) > MOST >= max(map(len, (kept, kept_unless_asked))):
-            self.problems.append((_KEPT_UNLESS_ASKED, f"more than {MOST} files are to stay as they are"))
-        # A problem of what is denied first, and of two such that of what is kept from being read.
-        order = sorted(self.problems, key=lambda each: (each[0] not in (_DENIED, _KEPT), each[0]))
+        # What is denied comes first, so it is never a problem that others are found beside it.
+        for what, bits in (("hidden", _READING), ("to stay as they are", _EDITING)):
+            paths: set[str] = set()
+            for bit in (each for each in _COVERED if each & bits):
+                paths |= self.files[bit].keys()
+                if len(paths) > MOST:
+                    why = [*self.files[bit].values()][-1].why
+                    self.problems.append((bit, f"more than {MOST} files are {what}, among others by {why}"))
+                    break
+        problems = sorted(self.problems, key=lambda each: (not each[0] & _OF_DENY, each[0]))
+        problem_bit, problem = problems[0] if problems else (0, "")
         return HiddenFiles(
-            denied, asked, ignored, kept, kept_unless_asked,
-            problem=order[0][1] if order else "",
-            problem_of_deny=bool(order) and order[0][0] in (_DENIED, _KEPT),
-            problem_of_edits_alone=bool(order) and all(bit & _EDITING for bit, _ in order),
-        )  # fmt: skip
+            *(tuple(files.values()) for files in self.files.values()),
+            problem=problem,
+            problem_of_deny=bool(problem_bit & _OF_DENY),
+            ignore_files=tuple(self.ignore_files),
+            work_trees=tuple(self.work_trees),
+        )
 
 
 class _Walk:
     """Goes through a folder, and remembers what has not changed since."""
 
-    def __init__(self, patterns: _Patterns, top: str, roots: Collection[str], named: str = "") -> None:
-        self.folders: dict[str, _Folder] = {}
-        self._patterns = patterns
+    def __init__(
+        self,
+        folders: Remembered[_Folder],
+        patterns: Iterable[_Pattern],
+        top: str,
+        roots: Collection[str],
+        named: str = "",
+    ) -> None:
+        self._folders = folders
+        self._patterns = _Patterns(patterns)
         self._top = top
         self._named = named  # how rules call the top, where that is by a link
         self._others = frozenset(roots) - {top}  # are walked through for themselves
 
     def go(self, look: _Look, start: _Place) -> None:
-        waiting, later = deque([start]), deque[_Place]()
-        while waiting or later:
-            place = (waiting or later).popleft()
+        waiting = deque([start])
+        while waiting:
+            place = waiting.popleft()
             if time.monotonic() > look.end:
                 self._fail(look, start, f"the look at {shown_path(self._top)} took too long")
                 return
             try:
-                stamp = _stamp(os.lstat(place.path))
-                folder = self.folders.get(place.path)
-                if (
-                    folder is None
-                    or folder.stamp != stamp
-                    or folder.place != place
-                    or (folder.ignore_files and any(_stamp_of(file) != then for file, then in folder.ignore_files))
-                ):
-                    folder = self._look_into(place, stamp, look)
+                folder = self._folders.get((self, place.path))
+                if folder is None or folder.place != place:
+                    folder = self._look_into(place, look)
             except OSError as error:
-                exhausted = exhaustion_of(error)
-                if exhausted is not None:
+                if (exhausted := exhaustion_of(error)) is not None:
                     raise exhausted from None
                 # One that is gone holds nothing, and what we may not list no command of ours may.
                 if not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
@@ -305,10 +295,7 @@ class _Walk:
                 self._fail(look, start, f"there are more than {ENTRIES:,} files to look at, in {shown_path(self._top)}")
                 return
             waiting.extend(folder.below)
-            if folder.fetched:
-                later.extend(folder.fetched)
-            if folder.ignore_files:
-                look.ignore_files.extend(folder.ignore_files)
+            look.ignore_files.extend(folder.ignore_files)
             if folder.is_work_tree:
                 look.work_trees.append(place.path)
             for bit, file in folder.found:
@@ -319,14 +306,14 @@ class _Walk:
         bits = self._patterns.bits | (_IGNORED if start.scope is not None and look.ignore_files else 0)
         look.problems.extend((bit, why) for bit in _COVERED if bit & bits)
 
-    def _look_into(self, place: _Place, stamp: _Stamp, look: _Look) -> _Folder:
-        before = time.time_ns()
+    def _look_into(self, place: _Place, look: _Look) -> _Folder:
+        looked_at, stamp = time.time_ns(), stamp_of(place.path)
         with os.scandir(place.path) as listed:
             entries = {entry.name: entry for entry in islice(listed, look.left + 1)}
         scope, ignore_files, is_known = place.scope, (), len(entries) <= look.left
         if scope is not None and (present := names_of_ignore_files(entries)):
             files = [os.path.join(place.path, name) for name in AGENT_IGNORE_FILES if name in present]
-            ignore_files = tuple((file, _stamp_of(file)) for file in files if os.path.lexists(file))
+            ignore_files = tuple((file, stamp_of(file)) for file in files if os.path.lexists(file))
             try:
                 scope = scope.with_own_rules(present) if ignore_files else scope
             except ExhaustedError:
@@ -334,100 +321,87 @@ class _Walk:
             except ToolError as error:
                 is_known = False
                 look.problems.append((_IGNORED, error.message.partition(", so it is not known")[0]))
-        folders = [entry for entry in entries.values() if entry.is_dir(follow_symlinks=False)]
-        found, covered = self._found_in(place, scope, entries, {entry.name for entry in folders})
+        folders = {entry.name for entry in entries.values() if entry.is_dir(follow_symlinks=False)}
+        found, covered = self._found_in(place, scope, list(entries), folders)
         # Such a folder of git's own holds names of branches and of contents, not files of the workspace.
         stores = ("objects", "refs", "logs") if place.in_repository and "HEAD" in entries else ()
         below: list[_Place] = []
-        fetched: list[_Place] = []
-        for entry in folders if place.depth != 0 else ():
-            name, path, hidden = entry.name, entry.path, covered.get(entry.name, place.covered)
+        for name in folders if place.depth != 0 else ():
+            path, hidden = entries[name].path, covered.get(name, place.covered)
             in_repository = place.in_repository or name == REPOSITORY
             by_path_only = place.by_path_only or name in stores
             bits = self._patterns.path_bits if by_path_only else self._patterns.bits
             bits |= _IGNORED if scope is not None and not in_repository else 0
             if bits & ~hidden and path not in self._others:
-                own = scope if not in_repository else None
-                own = own and Scope(f"{own.prefix}{bytes_text(name)}/", None, own.agent, None, path)
+                own = None
+                if scope is not None and not in_repository:
+                    own = Scope(f"{scope.prefix}{bytes_text(name)}/", None, scope.agent, None, path)
                 depth = 0 if by_path_only and name == "objects" else max(place.depth - 1, -1)
-                into = fetched if name in FETCHED_FOLDERS else below
-                into.append(_Place(path, own, hidden, in_repository, by_path_only, depth))
+                below.append(_Place(path, own, hidden, in_repository, by_path_only, depth))
         is_work_tree = REPOSITORY in entries and not (place.in_repository or self._named)
-        folder = _Folder(stamp, place, ignore_files, found, tuple(below), tuple(fetched), len(entries), is_work_tree)
-        # Nobody can set back the last of the times.
-        latest = max(then[-1] for then in (stamp, *(then for _, then in ignore_files if then)))
-        if is_known and before - latest > SETTLED_NANOSECONDS:
-            if len(self.folders) >= REMEMBERED:
-                self.folders.clear()
-            self.folders[place.path] = folder
+        folder = _Folder(place, ignore_files, found, tuple(below), len(entries), is_work_tree)
+        if is_known:
+            self._folders.keep((self, place.path), folder, ((place.path, stamp), *ignore_files), looked_at)
         return folder
 
     def _found_in(
-        self, place: _Place, scope: Scope | None, entries: Mapping[str, os.DirEntry[str]], folders: Collection[str]
+        self, place: _Place, scope: Scope | None, names: Sequence[str], folders: Collection[str]
     ) -> tuple[tuple[tuple[int, HiddenFile], ...], Mapping[str, int]]:
         """What is hidden in a folder, and what is covered in each of those in it that are hidden."""
-
-        def hiding(names: Iterable[str]) -> tuple[Mapping[str, Sequence[_Pattern]], Mapping[str, IgnoreFile]]:
-            names = list(names)
-            named = self._named + place.path[len(self._top) :] if self._named else place.path
-            by_rule = self._patterns.fitting(named, names, by_path_only=place.by_path_only)
-            if scope is None or not scope.agent:
-                return by_rule, {}
-            by_file = ((name, scope.deciding(name, is_folder=name in folders)) for name in names)
-            return by_rule, {name: file for name, file in by_file if file is not None}
-
-        by_rule, by_file = hiding(entries)
-        covered: dict[str, int] = {}
         found: list[tuple[int, HiddenFile]] = []
-        for name in dict.fromkeys((*by_rule, *by_file)):
-            path, covers = entries[name].path, place.covered
+        covered: dict[str, int] = {}
+        for name, by_bit in self._hiding(place, scope, names, folders).items():
+            covers = place.covered
             for bit, implied in _COVERED.items():
-                patterns = [pattern for pattern in by_rule.get(name, ()) if pattern.bit == bit and not covers & bit]
-                if patterns:
-                    by_path = all(pattern.by_path for pattern in patterns)
-                    found.append((bit, replace(patterns[0].at(path), by_path=by_path)))
-                elif bit == _IGNORED and name in by_file and not covers & bit:
-                    found.append((bit, HiddenFile(path, False, shown_below(self._top, by_file[name].path), "", False)))
-                else:
-                    continue
-                covers |= implied
+                if bit in by_bit and not covers & bit:
+                    found.append((bit, by_bit[bit]))
+                    covers |= implied
             covered[name] = covers
-        if found and len(covered) == len(entries):
-            everything = ~place.covered
-            for covers in covered.values():
-                everything &= covers
-            always, ignored = hiding([_ANY_NAME])
-            for bit, file in reversed(found):
-                is_whole = any(pattern.bit == bit for pattern in always.get(_ANY_NAME, ())) or (
-                    bit == _IGNORED and ignored
-                )
+        if found and len(covered) == len(names):
+            for bit, file in self._hiding(place, scope, [_ANY_NAME]).get(_ANY_NAME, {}).items():
+                others = [each for each in found if each[0] != bit]
+                is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
                 # Of a workspace folder itself, only that it stays as it is: without it no command could start.
-                if everything & bit and is_whole and (place.path != self._top or bit & _EDITING):
-                    found = [each for each in found if each[0] != bit]
-                    found.append((bit, replace(file, path=place.path)))
-                    everything &= ~bit
+                if is_whole and (place.path != self._top or bit & _EDITING):
+                    found = [*others, (bit, replace(file, path=place.path))]
         return tuple(found), covered
+
+    def _hiding(
+        self, place: _Place, scope: Scope | None, names: Sequence[str], folders: Collection[str] = ()
+    ) -> dict[str, dict[int, HiddenFile]]:
+        """What hides entries of a folder, by their names, and by the bits that these are found for."""
+        hiding: dict[str, dict[int, HiddenFile]] = {}
+        named = self._named + place.path[len(self._top) :] if self._named else place.path
+        for name, patterns in self._patterns.fitting(named, names, by_path_only=place.by_path_only).items():
+            by_bit = hiding.setdefault(name, {})
+            for pattern in patterns:
+                file = by_bit.get(pattern.bit) or pattern.at(os.path.join(place.path, name))
+                by_bit[pattern.bit] = replace(file, by_path=file.by_path and pattern.by_path)
+        for name in names if scope is not None and scope.agent else ():
+            file = scope.deciding(name, is_folder=name in folders) if scope is not None else None
+            if file is not None:
+                why = shown_below(self._top, file.path)
+                hidden = HiddenFile(os.path.join(place.path, name), False, why, "", False)
+                hiding.setdefault(name, {})[_IGNORED] = hidden
+        return hiding
 
 
 class _Tree:
     """A workspace under one set of rules."""
 
-    def __init__(self, roots: tuple[str, ...], patterns: tuple[_Pattern, ...], *, agent: bool) -> None:
-        self.roots = roots
-        self.agent = agent
-        self.latest: _Look | None = None
+    def __init__(self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: Remembered[_Folder]) -> None:
+        self.roots = workspace.roots
+        self.agent = workspace.respect_agent_ignore
         self.reads = any(pattern.bit & _READING for pattern in patterns)  # whether a rule is about reading
-        # By the number of the rule, -1 for all of them, and the folder as it is named and as it is
-        self.walks: dict[tuple[int, str, str], _Walk] = {}
+        self.stores = GitStores()
         self._patterns = patterns
-        for root in roots:
+        self._folders = folders
+        # By the number of the rule, -1 for all of them, and the folder as it is named and as it is
+        self._walks: dict[tuple[int, str, str], _Walk] = {}
+        for root in self.roots:
             # What is about places that have nothing to do with this folder would be asked about each file in it.
-            near = [pattern for pattern in patterns if not pattern.bases or _may_lie(pattern, root)]
-            self.walks[-1, root, root] = _Walk(_Patterns(near), root, roots)
-
-    @property
-    def remembered(self) -> int:
-        return sum(len(walk.folders) for walk in self.walks.values())
+            near = (pattern for pattern in patterns if not pattern.bases or _may_lie(pattern, root))
+            self._walks[-1, root, root] = _Walk(folders, near, root, self.roots)
 
     def look(self) -> HiddenFiles:
         look = _Look(self.roots)
@@ -439,11 +413,10 @@ class _Tree:
                     look.add(pattern.bit, pattern.at(root))
             if not covered & _DENIED:
                 scope = Scope("", None, (), None, root) if self.agent else None
-                self.walks[-1, root, root].go(look, _Place(root, scope, covered))
+                self._walks[-1, root, root].go(look, _Place(root, scope, covered))
         for number, pattern in enumerate(self._patterns):
             for base in pattern.bases:
                 self._look_where_it_begins(number, pattern, base, look)
-        self.latest = look
         return look.result()
 
     def _look_where_it_begins(self, number: int, pattern: _Pattern, base: str, look: _Look) -> None:
@@ -459,18 +432,20 @@ class _Tree:
         if not pattern.goes_on or (pattern.goes_on in _WHOLE and os.path.isdir(real)):
             look.add(pattern.bit, pattern.at(real))
         elif os.path.isdir(real):
-            if (number, named, real) not in self.walks:
-                self.walks[number, named, real] = _Walk(_Patterns([pattern]), real, self.roots, named)
+            key = number, named, real
+            if key not in self._walks:
+                self._walks[key] = _Walk(self._folders, [pattern], real, self.roots, named)
             depth = -1 if "**" in pattern.goes_on else len(pattern.goes_on) - 1
-            self.walks[number, named, real].go(look, _Place(real, None, 0, depth=depth))
+            self._walks[key].go(look, _Place(real, None, 0, depth=depth))
 
     def is_stored(self, hidden: Iterable[HiddenFile], top: str, names: Collection[str]) -> bool:
         """Whether something hidden is among paths below the top of a work tree, whether or not they are there now."""
-        patterns = _Patterns(pattern for pattern in self._patterns if pattern.bit & _READING)
-        if any(p.rule.fits_path((top,), self.roots) for p in self._patterns if p.bit & _READING):
+        reading = [pattern for pattern in self._patterns if pattern.bit & _READING]
+        hidden_paths = {file.path for file in hidden}
+        if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
             return True
         folders: dict[str, set[str]] = {}
-        # The top itself may lie in a folder that is hidden.
+        # Agent-ignore files count from a workspace folder down, which may lie above.
         end = next((root for root in self.roots if contains(root, top)), top)
         for path in (top, *(os.path.join(top, name) for name in names)):
             below = path
@@ -480,12 +455,11 @@ class _Tree:
                 if name in known:
                     break
                 known.add(name)
-        if any(os.path.basename(file.path) in folders.get(os.path.dirname(file.path), ()) for file in hidden):
-            return True
+        patterns = _Patterns(reading)
         scopes: dict[str, Scope] = {}
-        for folder in sorted(folders):  # each behind the one that it lies in
-            below = list(folders[folder])
-            if patterns.fitting(folder, below):
+        for folder, below in sorted(folders.items()):  # each behind the one that it lies in
+            paths = {name: os.path.join(folder, name) for name in below}
+            if not hidden_paths.isdisjoint(paths.values()) or patterns.fitting(folder, list(below)):
                 return True
             above = scopes.get(os.path.dirname(folder))
             try:
@@ -498,7 +472,7 @@ class _Tree:
             except ToolError:
                 return True
             scopes[folder] = scope
-            if scope.agent and any(scope.deciding(n, is_folder=os.path.join(folder, n) in folders) for n in below):
+            if scope.agent and any(scope.deciding(name, is_folder=path in folders) for name, path in paths.items()):
                 return True
         return False
 
@@ -512,8 +486,8 @@ class HiddenFileLookout:
     """Looks for all commands of a server, and remembers the folders that have not changed since."""
 
     def __init__(self) -> None:
-        self._trees: OrderedDict[Hashable, _Tree] = OrderedDict()
-        self._stores = GitStores()
+        self._folders = Remembered[_Folder](REMEMBERED)
+        self._trees: dict[Hashable, _Tree] = {}
         self._lock = threading.Lock()
 
     def look(self, workspace: Workspace, rules: Rules) -> HiddenFiles:
@@ -527,46 +501,35 @@ class HiddenFileLookout:
         Those are looked at that a workspace folder lies in or holds. One of which it is not known is among them.
         """
         tree = self._tree(workspace, rules)
-        if tree is None:
-            return ()
-        if tree.latest is None:
-            tree.look()
-        latest = tree.latest
-        if latest is None or not (latest.ignore_files or tree.reads):
+        if tree is None or not (hidden.ignore_files or tree.reads):
             return ()
         files = (*hidden.denied, *hidden.asked, *hidden.ignored)
         tops: dict[str, list[str]] = {}
-        for top in sorted({*filter(None, map(work_tree_above, tree.roots)), *latest.work_trees}):
-            store = store_of(top)
-            if store is not None:
+        for top in sorted({*filter(None, map(work_tree_above, tree.roots)), *hidden.work_trees}):
+            if (store := store_of(top)) is not None:
                 tops.setdefault(store, []).append(top)
-        return tuple(
-            store
-            for store, work_trees in tops.items()
-            if self._stores.holds(
-                store,
-                tree.roots,
-                (tree, files, tuple(latest.ignore_files), tuple(work_trees)),
-                lambda names, tree=tree, work_trees=work_trees: any(
-                    tree.is_stored(files, top, names) for top in work_trees
-                ),
-                otherwise=bool(files),
-            )
-        )
+
+        def holds(store: str, work_trees: Sequence[str]) -> bool:
+            def is_among(names: Collection[str]) -> bool:
+                return any(tree.is_stored(files, top, names) for top in work_trees)
+
+            asked = files, hidden.ignore_files, tuple(work_trees)
+            return tree.stores.holds(store, tree.roots, asked, is_among, otherwise=bool(files))
+
+        return tuple(store for store, work_trees in tops.items() if holds(store, work_trees))
 
     def _tree(self, workspace: Workspace, rules: Rules) -> _Tree | None:
-        roots = workspace.roots
-        patterns = _patterns(rules, roots)
-        if not roots or not (patterns or workspace.respect_agent_ignore):
+        patterns = _patterns(rules, workspace.roots)
+        if not workspace.roots or not (patterns or workspace.respect_agent_ignore):
             return None
-        key = roots, workspace.respect_agent_ignore, tuple((pattern.bit, pattern.rule) for pattern in patterns)
+        of_rules = tuple((pattern.bit, pattern.rule) for pattern in patterns)
+        key = workspace.roots, workspace.respect_agent_ignore, of_rules
         with self._lock:
-            tree = self._trees.pop(key, None) or _Tree(roots, patterns, agent=workspace.respect_agent_ignore)
-            self._trees[key] = tree
-            count = sum(each.remembered for each in self._trees.values())
-            while count > REMEMBERED and len(self._trees) > 1:
-                count -= self._trees.popitem(last=False)[1].remembered
-        return tree
+            if key not in self._trees:
+                if len(self._trees) >= TREES:
+                    self._trees.clear()
+                self._trees[key] = _Tree(workspace, patterns, self._folders)
+            return self._trees[key]
 
 
 def restrictions(
