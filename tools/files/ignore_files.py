@@ -102,7 +102,7 @@ class Scope:
         """
         git, agent, folder, base = self.git, self.agent, self.folder, len(self.prefix)
         if git is not None and GIT_FOLDER in names:
-            exclude = exclude_file(os.path.join(folder, GIT_FOLDER))
+            exclude = exclude_file(folder)
             if exclude is not None:
                 git = (IgnoreFile(_rules_of_git(exclude, through_links=True), base, exclude, HiddenBy.GIT),)
         if git and GIT_IGNORE_FILE in names:
@@ -140,7 +140,7 @@ def scope_of(
         # None counts there: commands make whatever they like in it, links as well that a command follows elsewhere.
         git = agent = False
     top, below = root, ""
-    while git and top != below and exclude_file(os.path.join(top, GIT_FOLDER)) is None:
+    while git and top != below and exclude_file(top) is None:
         top, below = os.path.dirname(top), top
     # From the top of the repository, where there is one.
     folder = top = root if top == below else top
@@ -272,19 +272,31 @@ def _read(opened: OpenedFile, size: int) -> bytes:
     return b"".join(blocks)
 
 
-def exclude_file(git_folder: str) -> str | None:
-    """Where a repository keeps its own excludes (the file need not exist), or `None` if this is not a repository."""
+def repository_of(work_tree: str) -> str | None:
+    """The folder in which git keeps what is a work tree's own; `None` if there is none.
+
+    It is `.git`; or where a file of that name says that it is, of a linked worktree or a submodule.
+    """
+    place = os.path.join(work_tree, GIT_FOLDER)
     try:
-        mode = os.lstat(git_folder).st_mode
+        mode = os.lstat(place).st_mode
     except OSError:
         return None
-    if stat.S_ISREG(mode):  # of a linked worktree or submodule; it names the real folder
-        named = _beginning_of(git_folder).decode("utf-8", "surrogateescape").partition("\n")[0]
-        named = named.removeprefix("gitdir:").strip(" \r").replace("\0", "")
-        folder = os.path.join(os.path.dirname(git_folder), named)
-        common = _beginning_of(os.path.join(folder, "commondir"), through_links=True)
-        git_folder = os.path.join(folder, common.decode("utf-8", "surrogateescape").strip().replace("\0", ""))
-    return os.path.join(git_folder, "info", "exclude")
+    if not stat.S_ISREG(mode):
+        return place
+    named = _beginning_of(place).decode("utf-8", "surrogateescape").partition("\n")[0]
+    return os.path.join(work_tree, named.removeprefix("gitdir:").strip(" \r").replace("\0", ""))
+
+
+def exclude_file(work_tree: str) -> str | None:
+    """Where the repository of a work tree has its own excludes (the file need not exist); `None` if there is none."""
+    repository = repository_of(work_tree)
+    if repository is None:
+        return None
+    if os.path.basename(repository) != GIT_FOLDER:  # it may share what a main repository has
+        common = _beginning_of(os.path.join(repository, "commondir"), through_links=True)
+        repository = os.path.join(repository, common.decode("utf-8", "surrogateescape").strip().replace("\0", ""))
+    return os.path.join(repository, "info", "exclude")
 
 
 def rules_for_agents(folder: str, name: str) -> RuleList | None:

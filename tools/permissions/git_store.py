@@ -14,7 +14,6 @@ from tools.contract.limits import AbortSignal, Deadline
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
 from tools.files.remembered import Remembered, stamp_of
-from tools.permissions.auto_run_files import REPOSITORY
 
 SECONDS = 2.0  # what git may take to list the names
 MOST_BYTES = 64_000_000  # and how much it may say
@@ -37,7 +36,7 @@ _LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--m
 
 def store_of(work_tree: str) -> str | None:
     """The real path of the folder in which git keeps what it stores for a work tree; `None` if there is none."""
-    exclude = exclude_file(os.path.join(work_tree, REPOSITORY))  # which lies in `info` there, for linked worktrees too
+    exclude = exclude_file(work_tree)  # which lies in `info` there, for linked worktrees too
     if exclude is None:
         return None
     store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)))

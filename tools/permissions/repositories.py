@@ -6,15 +6,14 @@ import os
 import re
 from collections.abc import Callable
 
+from tools.files.ignore_files import repository_of
 from tools.files.opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-_LINK_BYTES = 8 * 1024  # of a file that says where the repository is
 _LONGEST_TOLD = 0xFFF  # of a longer name the index does not tell how long it is
-# A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`). One
-# with a value is harmless with that value.
-HARMLESS_SETTING = re.compile(
+# A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`)
+_HARMLESS_SETTING = re.compile(
     r"""
     user\.(?:name|email|useconfigonly) | (?:author|committer)\.(?:name|email) | init\.defaultbranch | color\.\S+
     | advice\.\w+ | column\.\w+ | versionsort\.suffix | http\.postbuffer
@@ -35,14 +34,8 @@ HARMLESS_SETTING = re.compile(
         |wordregex|wserrorhighlight)
     | grep\.(?:column|extendedregexp|fallbacktonoindex|fullname|linenumber|patterntype|threads)
     | branch\.\S+\.(?:description|rebase)
-    | (?:core|sequence)\.editor=(?:true|:)
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-# What `git init`, `clone`, `worktree`, `submodule`, `sparse-checkout`, `remote` and `push -u` write
-_MADE_BY_GIT = re.compile(
-    r"""
-    core\.(?:repositoryformatversion|bare|sharedrepository|sparsecheckout(?:cone)?) | index\.sparse
+    # What `git init`, `clone`, `worktree`, `submodule`, `sparse-checkout`, `remote` and `push -u` write
+    | core\.(?:repositoryformatversion|bare|sharedrepository|sparsecheckout(?:cone)?) | index\.sparse
     | extensions\.(?:objectformat|refstorage|worktreeconfig|partialclone)
     | remote\.[^\n]+\.(?:url|pushurl|fetch|tagopt|promisor|partialclonefilter) | remote\.pushdefault
     | branch\.[^\n]+\.(?:remote|merge|rebase|pushremote|vscode-merge-base|gh-merge-base)
@@ -80,9 +73,7 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
         if section is None or setting is None or rest.endswith("\\"):
             return [*running, "\n".join(lines[at:])]
         key, value = f"{section}.{setting[1]}", setting[2] or ""
-        is_known = HARMLESS_SETTING.fullmatch(key) or _MADE_BY_GIT.fullmatch(key)
-        if key.lower() == "core.worktree":
-            is_known = is_work_tree(value)
+        is_known = is_work_tree(value) if key.lower() == "core.worktree" else _HARMLESS_SETTING.fullmatch(key)
         # An address may begin with the name of a program.
         if not is_known or re.match(r"\s*[\w-]*::", value.replace('"', "")):
             running.append(f"{key}={value}")
@@ -110,14 +101,8 @@ class TrackedFiles:
         if top is None:
             return False
         if top not in self._indexes:
-            own = os.path.join(top, REPOSITORY)
             try:
-                # Of a worktree or a submodule it is elsewhere.
-                if os.path.isfile(own):
-                    with open_regular(own, through_links=True) as link:
-                        place = os.fsdecode(link.head(_LINK_BYTES)).removeprefix("gitdir: ").rstrip("\r\n")
-                    own = os.path.join(top, place)
-                with open_regular(os.path.join(own, "index"), through_links=True) as index:
+                with open_regular(os.path.join(repository_of(top) or top, "index"), through_links=True) as index:
                     self._indexes[top] = index.head(MAX_INDEX_BYTES)
             except (OSError, ValueError):
                 self._indexes[top] = b""

@@ -12,11 +12,11 @@ import pytest
 
 from tests.hostile.sandboxed import WORKING
 from tools.contract.command_views import ViewKind
+from tools.files.remembered import SETTLED_NANOSECONDS
 from tools.files.workspace import contains
 from tools.shell.process import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import (
     FOLDERS,
-    SETTLED_NANOSECONDS,
     AutoRunLookout,
     is_harmless,
     move_away,

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from tools.contract.errors import exhaustion_of
 from tools.files.opener import BLOCK_BYTES, open_link_free, open_regular, real_path
+from tools.files.remembered import Remembered, stamp_of
 from tools.files.workspace import contains, is_inside
 from tools.permissions import auto_run_files
 from tools.permissions.auto_run_files import REPOSITORY, folded
@@ -37,7 +38,6 @@ FOLDERS = 1_500  # folders of a root that are looked into, those near the top fi
 MODULE_DEPTH = 6  # folders below a repository's own one in which submodules and worktrees are looked for
 MODULE_FOLDERS = 5_000  # folders of a repository's submodules, and of its worktrees, that are looked into
 ENTRIES = 50  # entries of a folder that count in its fingerprint, by name: what is in those below it does not
-SETTLED_NANOSECONDS = 2_000_000_000  # a later change may have the same time on coarse file systems
 REMEMBERED = 20_000  # folders that are remembered, of all roots together
 READ_BYTES = 256 * 1024  # settings that are longer are not read
 COPIED_BYTES = 100_000_000  # most that is copied out of a workspace after a command, to another file system
@@ -59,9 +59,8 @@ class AutoRunPaths:
 
 
 class _Folder(NamedTuple):
-    """What matters of a folder, as it was when it was last looked into: its auto-run entries, and where to go on."""
+    """What matters of a folder: its auto-run entries, and where to go on."""
 
-    stamp: tuple[int, int, int]  # another one if an entry was made, removed or renamed; nobody can set it back
     auto_run: tuple[os.DirEntry[str], ...]
     below: tuple[str, ...]
 
@@ -76,7 +75,7 @@ class AutoRunLookout:
     def __init__(self, consented: Mapping[str, float] = MappingProxyType({})) -> None:
         self.consented = consented
         self._accepted: dict[str, Fingerprint | None] = {}  # what commands have changed that may
-        self._folders: dict[str, _Folder] = {}
+        self._folders = Remembered[_Folder](REMEMBERED)
         self._holding: dict[str, set[str]] = {}  # of each root, folders in which something was found
 
     def look(self, root: str) -> AutoRunPaths:
@@ -88,9 +87,7 @@ class AutoRunLookout:
         holding: set[str] = set()
 
         def take_from(path: str) -> tuple[str, ...]:
-            folder = self._look_into(path)
-            if folder is None:
-                return ()
+            folder = self._folders.get(path) or self._look_into(path)
             if folder.auto_run:
                 holding.add(path)
             for entry in folder.auto_run:
@@ -129,16 +126,8 @@ class AutoRunLookout:
         """Whether what is at a path now was left there by somebody who may."""
         return path in self._accepted and self._accepted[path] == fingerprint(path)
 
-    def _look_into(self, path: str) -> _Folder | None:
-        try:
-            status = os.lstat(path)
-        except OSError:
-            return None
-        stamp = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        known = self._folders.get(path)
-        if known is not None and known.stamp == stamp:
-            return known
-        before = time.time_ns()
+    def _look_into(self, path: str) -> _Folder:
+        looked_at, stamp = time.time_ns(), stamp_of(path)
         entries = _entries(path)
         parent = os.path.basename(path)
         auto_run: list[os.DirEntry[str]] = []
@@ -157,11 +146,8 @@ class AutoRunLookout:
                 auto_run.append(entry)
             elif name not in auto_run_files.FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
-        folder = _Folder(stamp, tuple(auto_run), tuple(below))
-        if before - status.st_ctime_ns > SETTLED_NANOSECONDS:
-            if len(self._folders) >= REMEMBERED:
-                self._folders.clear()
-            self._folders[path] = folder
+        folder = _Folder(tuple(auto_run), tuple(below))
+        self._folders.keep(path, folder, [(path, stamp)], looked_at)
         return folder
 
 

@@ -17,9 +17,10 @@ from fnmatch import translate
 from functools import cache, lru_cache
 from itertools import chain
 
+from tools.files.remembered import SETTLED_NANOSECONDS
 from tools.files.workspace import contains, is_inside
 from tools.shell.process import WithheldSecret
-from tools.shell.sandbox.auto_run_guard import SETTLED_NANOSECONDS, read_settings
+from tools.shell.sandbox.auto_run_guard import read_settings
 from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED
 from tools.shell.sandbox.secret_removal import included_settings, without_secrets
 
