@@ -52,10 +52,6 @@ class FileRestrictions:
 NO_RESTRICTIONS = FileRestrictions()
 
 
-def no_restrictions() -> FileRestrictions:
-    return NO_RESTRICTIONS
-
-
 @dataclass(frozen=True, slots=True)
 class CommandSite:
     """What commands of one client meet here, whatever they are."""
@@ -88,7 +84,7 @@ class CommandView:
     is_plan: bool = False  # whether it runs in plan mode, which has a `/tmp` of its own
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what rules about files keep from it, when it was judged
     # Looks at what rules about files keep from it, now. Blocking. A `ToolError` where that cannot be kept from it.
-    look: Callable[[], FileRestrictions] = field(default=no_restrictions, compare=False, repr=False)
+    look: Callable[[], FileRestrictions] = field(default=lambda: NO_RESTRICTIONS, compare=False, repr=False)
 
     @property
     def digest(self) -> str:

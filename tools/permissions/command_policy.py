@@ -15,8 +15,7 @@ words turn out to mean; where nothing can hold it, everything but a short list o
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -24,10 +23,8 @@ from tools.contract.command_views import CommandView, Engine, FileRestrictions, 
 from tools.contract.errors import ExecutionDeniedError, sandbox_unavailable
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
-from tools.files.opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.permissions import tool_names
-from tools.permissions.auto_run_files import why_protected
 from tools.permissions.command_lists import (
     changes_by_git_alone,
     first_words,
@@ -37,43 +34,20 @@ from tools.permissions.command_lists import (
     plain_name,
     without_git_options,
 )
-from tools.permissions.command_text import (
-    CONNECTIONS,
-    CommandText,
-    SimpleCommand,
-    Words,
-    joined,
-    programs_behind,
-    read_command,
-)
+from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, why_in_scratch
+from tools.permissions.command_text import CommandText, SimpleCommand, Words, joined, programs_behind, read_command
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.hidden_files import HiddenFileLookout, HiddenFiles, restrictions
 from tools.permissions.repositories import runs_programs, work_tree_above
 from tools.permissions.rules import ANYTHING, CORE, CommandSpecifier, PathSpecifier, Rule, Rules, literal_path
 from tools.permissions.verdict import PLAN_MODE, Grant, Part, Permission, Verdict
 
-_OF_THE_SYSTEM = tuple("/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix /etc /proc /dev /sys".split())  # noqa: SIM905
-_PATH_OF_OPTION = re.compile(r"[/~].*", re.DOTALL)  # attached to one, or to several letters
-_CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # in code for an interpreter, in no usual path
-_STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 # What cannot work unless somebody was asked: git's settings are read-only to all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
 _NAME_ITS_FOLDER = (
     "Write it into the workspace or /tmp; or name its folder in the command, unless that holds the home folder, the "
     "workspace or the system."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NamedPath:
-    """A path that a literal word of a command names."""
-
-    shown: str  # absolute, as named
-    real: str  # the same with every link resolved
-    may_be_written: bool  # whether it is a word of a command that may write it, or output is directed to it
-    is_written: bool = False  # whether output is directed to it
-    is_program: bool = False  # whether it is what is run
-    is_of_git: bool = False  # whether it is a word of a command of git
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +99,7 @@ class _CommandPolicy:
         self._request = request
         self._text = text
         self._all_commands = (*text.commands, *text.inner)
+        self._paths = CommandPaths(request.command, text, request.workspace, request.guarded, request.home)
         self._needs = request.command.needs
         self._rules = request.rules
         self._site = request.command.site
@@ -200,7 +175,7 @@ class _CommandPolicy:
         if self._hidden.problem_of_deny:
             reason = f"a rule of permissions.deny hides files, and it cannot be kept: {self._hidden.problem}"
             return self._permission(Verdict.DENY, reason, setting="permissions.deny")
-        for named in self._named:
+        for named in self._paths.named:
             for rule in self._rules_about(self._rules.deny, named):
                 return self._permission(Verdict.DENY, f"{rule}: it names {named.shown}", setting=rule.source)
         return None
@@ -214,12 +189,12 @@ class _CommandPolicy:
         for rule in self._rules.ask:
             if rule.specifier is None and rule.governs(Access.READ):
                 asking.add(f"{rule}: a command reads files", rule.source)
-        for named in self._named:
+        for named in self._paths.named:
             for rule in self._rules_about(self._rules.ask, named):
                 asking.add(f"{rule}: it names {named.shown}", rule.source)
                 (asking.seen if self._is_reading and not named.is_written else asking.writable)[named.real] = None
             # No rule allows to write the server's own files; a link to them cannot be held by a mount.
-            if named.may_be_written and (why := self._why_guarded(named)) is not None:
+            if named.may_be_written and (why := self._paths.why_guarded(named)) is not None:
                 asking.add(f"it names {named.shown}: {why}", opens=True)
                 asking.writable[named.real] = None
             elif not (self._allowed_by and self._is_held) and not named.is_program:
@@ -253,21 +228,19 @@ class _CommandPolicy:
                 break
         in_scratch = self._is_held and contains(SCRATCH_NAME, named.shown) and not is_inside(named.real, self._roots)
         is_there = in_scratch or is_inside(named.real, self._roots) or os.path.lexists(named.shown)
-        if named.may_be_written and is_there and (why := self._why_protected(named)) is not None:
+        if named.may_be_written and is_there and (why := self._paths.why_protected(named)) is not None:
             asking.add(f"it names {named.shown}: {why}", opens=True)
             if not in_scratch:  # which is writable in any case
                 asking.writable[named.real] = None
             return
         # What can write sees what lies outside in any case.
         is_shown = not self._is_reading and self._is_held and not named.may_be_written
-        if not is_shown and not (self._is_yolo and self._is_reading) and self._is_outside(named):
+        if not is_shown and not (self._is_yolo and self._is_reading) and self._paths.is_outside(named):
             self._ask_about_outside(asking, named)
 
     def _ask_about_outside(self, asking: _Asking, named: NamedPath) -> None:
         may_write, is_absent = named.may_be_written, not os.path.lexists(named.shown)
-        # What holds the home or the workspace is not opened for writing: it holds all that is kept, too.
-        is_too_much = any(contains(named.real, each) for each in (*self._roots, self._request.home))
-        can_be_written = may_write and not is_too_much and not is_inside(named.real, _OF_THE_SYSTEM)
+        can_be_written = may_write and self._paths.is_ever_written(named)
         if named.is_written and self._is_held and (is_absent or not can_be_written):
             why = "is never opened to a command" if not can_be_written else "does not exist"
             asking.refused = f"it would write {named.shown}, which lies outside the workspace and {why}"
@@ -286,7 +259,7 @@ class _CommandPolicy:
         if self._hidden.problem:
             said = f"files are hidden from commands, and that cannot be kept: {self._hidden.problem}"
             asking.add(said, opens=True)
-        is_hiding = bool(self._hidden.denied or self._hidden.asked or self._hidden.ignored)
+        is_hiding = bool(self._hidden.unreadable)
         if self._is_held:
             in_background = self._request.command.is_background or self._text.has_background
             if is_hiding and self._is_reading and in_background:
@@ -314,8 +287,8 @@ class _CommandPolicy:
         elif self._text.doubt:
             reasons = [self._text.doubt]
         elif self._all_read:  # where it writes is all there is to ask
-            for named in self._named:
-                if named.is_written and named.shown not in _STREAMS:
+            for named in self._paths.named:
+                if named.is_written and named.shown not in STREAMS:
                     reasons.append(f"it writes {named.shown}")
                     if self._is_held and (literal := literal_path(named.real)) is not None:
                         grants.append(Grant(f"Edit({literal})", f"edits of {named.shown}"))
@@ -374,7 +347,9 @@ class _CommandPolicy:
         seen, writable = [*asking.seen], [*asking.writable]
         if kind is ViewKind.READING:
             seen += allowed_reading(self._rules, self._request.home)
-            writable += (each.real for each in self._named if each.is_written and is_inside(each.real, self._roots))
+            writable += (
+                each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots)
+            )
             # Where something may be hidden by its name, wherever it lies, no more of a repository is shown.
             is_git = self._uses_git and not (self._has_rules_about_files or self._hidden.ignored)
         else:
@@ -422,7 +397,7 @@ class _CommandPolicy:
             and all(is_on_short_list(each.words) for each in text.commands)
             and all(not each.is_output or each.target == os.devnull for each in text.redirections)
             and not (self._uses_git and self._git_runs_programs())
-            and all(is_inside(each.real, self._roots) for each in self._named if os.path.lexists(each.shown))
+            and all(is_inside(each.real, self._roots) for each in self._paths.named if os.path.lexists(each.shown))
         )
 
     def _git_runs_programs(self) -> bool:
@@ -435,13 +410,13 @@ class _CommandPolicy:
         return all(self._is_free(each.target, each.folder) for each in self._text.redirections if each.is_output)
 
     def _is_free(self, target: str | None, folder: str | None) -> bool:
-        path = self._absolute(target, folder) if target is not None else None
+        path = self._paths.absolute(target, folder) if target is not None else None
         if path is None:
             return False
-        if path in _STREAMS:
+        if path in STREAMS:
             return True
         if not is_inside(path, self._roots):
-            return self._is_held and contains(SCRATCH_NAME, path) and _why_in_scratch(path) is None
+            return self._is_held and contains(SCRATCH_NAME, path) and why_in_scratch(path) is None
         if not self._is_held or self._is_plan:
             return False
         return self._request.mode is ApprovalMode.AUTO_EDIT or self._is_allowed_path(path, Access.WRITE)
@@ -475,90 +450,10 @@ class _CommandPolicy:
         commands = (words for each in self._all_commands for words in programs_behind(each.words, loosely=True))
         return any(os.path.basename(words[0] or "") == "git" for words in commands if words)
 
-    # Places
-
-    @cached_property
-    def _named(self) -> list[NamedPath]:
-        found: dict[NamedPath, None] = {}
-        for command in self._all_commands:
-            changes = not is_reader(command.words)
-            for at, word in enumerate(command.words):
-                pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
-                for shown, real in self._paths(pieces, command.folder):
-                    is_of_git = command.program == "git"
-                    found[NamedPath(shown, real, changes and at > 0, is_program=at == 0, is_of_git=is_of_git)] = None
-        for each in self._text.redirections:
-            for shown, real in self._paths([each.target or ""], each.folder, is_written=each.is_output):
-                found[NamedPath(shown, real, each.is_output, each.is_output)] = None
-        return list(found)
-
-    def _paths(
-        self, words: Iterable[str], folder: str | None, *, is_written: bool = False
-    ) -> Iterator[tuple[str, str]]:
-        """The paths that words may mean, each as it is named and with every link resolved."""
-        for word in words:
-            path = None if _CODE.search(word) or word.startswith(("-", *CONNECTIONS)) else self._absolute(word, folder)
-            if word and path is not None:
-                try:
-                    inner = self._in_scratch(path)
-                    yield path, real_path(inner if is_written or os.path.lexists(inner) else path)
-                except (OSError, ValueError):
-                    yield path, path
-
-    def _absolute(self, word: str, folder: str | None) -> str | None:
-        home = self._request.home
-        path = home + word[1:] if word == "~" or word.startswith("~/") else word
-        if not os.path.isabs(path):
-            if folder is None:
-                return None
-            start = home + folder[1:] if folder == "~" or folder.startswith("~/") else folder
-            path = os.path.join(self._request.command.directory, start, path)
-        return os.path.normpath("/" + path.lstrip("/"))
-
-    def _in_scratch(self, path: str) -> str:
-        """Where a path really is that commands and file tools find below `/tmp`."""
-        scratch = self._site.scratch
-        if scratch is None or not contains(SCRATCH_NAME, path) or is_inside(path, self._roots):
-            return path
-        return scratch + path[len(SCRATCH_NAME) :]
-
-    def _is_outside(self, named: NamedPath) -> bool:
-        """Whether it lies where the usual view shows nothing, or lets nothing be written."""
-        real, shown = named.real, named.shown
-        if is_inside(real, self._roots) or shown in _STREAMS:
-            return False
-        if is_inside(shown, _OF_THE_SYSTEM):
-            return named.is_written and self._is_held
-        if contains(SCRATCH_NAME, shown) and self._is_held:
-            is_elsewhere = self._site.scratch is not None and not os.path.lexists(self._in_scratch(shown))
-            return is_elsewhere and shown != SCRATCH_NAME and os.path.lexists(shown) and not named.is_written
-        if named.is_written:
-            return self._is_held
-        if any(contains(path, real) for path in self._site.shown):
-            return False
-        above = os.path.dirname(shown)
-        return os.path.lexists(shown) or (above != os.sep and os.path.isdir(above))
-
     def _is_allowed_path(self, path: str, access: Access) -> bool:
         """Whether a rule allows it; one for a whole tool is about the workspace alone."""
         rules = [rule for rule in self._rules.allow if rule.specifier is not None or is_inside(path, self._roots)]
         return any(rule.governs(access) and rule.fits_path((path,), self._roots) for rule in rules)
-
-    def _why_guarded(self, named: NamedPath) -> str | None:
-        is_around = any(contains(named.shown, root) for root in self._roots)
-        return None if is_around else self._request.guarded.why((named.shown, named.real))
-
-    def _why_protected(self, named: NamedPath) -> str | None:
-        for path in (named.shown, named.real):
-            if is_inside(path, self._roots):
-                why = why_protected(self._request.workspace.at(path).relative)
-            elif contains(SCRATCH_NAME, path):
-                why = _why_in_scratch(path)
-            else:
-                why = why_protected(os.path.relpath(path, self._request.home))
-            if why is not None:
-                return why
-        return None
 
     @cached_property
     def _hidden(self) -> HiddenFiles:
@@ -608,18 +503,6 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
             path = home + path[1:] if path.startswith("~") else path[1:]
             if not set(path) & set("*?[\\") and os.path.lexists(path):
                 yield os.path.realpath(path)
-
-
-def _pieces(word: str) -> Iterable[str]:
-    """What may be a path in a word: all of it, what follows `=`, and what is attached to an option."""
-    if word.startswith("-"):
-        attached = _PATH_OF_OPTION.search(word)
-        return (word.partition("=")[2], attached[0] if attached else "", word[2:])
-    return (word, word.partition("=")[2])
-
-
-def _why_in_scratch(path: str) -> str | None:
-    return why_protected(os.path.relpath(path, SCRATCH_NAME))
 
 
 def _rule_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -59,8 +60,6 @@ _ANY_NAME = "\uf8ff any name \uf8ff"
 # What a pattern is that means a name wherever it stands, so that moving a folder on the way changes nothing
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
 _WHOLE = (["*"], ["**"])  # the end of a pattern that is about all that is in a folder
-
-
 IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file, as it was
 
 
@@ -90,6 +89,11 @@ class HiddenFiles:
     # The agent-ignore files and the work trees of git that were met
     ignore_files: tuple[IgnoreFileSeen, ...] = field(default=(), compare=False)
     work_trees: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def unreadable(self) -> tuple[HiddenFile, ...]:
+        """All that is kept from being read, for whatever reason."""
+        return (*self.denied, *self.asked, *self.ignored)
 
 
 NOTHING_HIDDEN = HiddenFiles()
@@ -438,42 +442,47 @@ class _Tree:
             depth = -1 if "**" in pattern.goes_on else len(pattern.goes_on) - 1
             self._walks[key].go(look, _Place(real, None, 0, depth=depth))
 
-    def is_stored(self, hidden: Iterable[HiddenFile], top: str, names: Collection[str]) -> bool:
+    def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
         """Whether something hidden is among paths below the top of a work tree, whether or not they are there now."""
         reading = [pattern for pattern in self._patterns if pattern.bit & _READING]
-        hidden_paths = {file.path for file in hidden}
+        hidden_paths = {file.path for file in hidden.unreadable}
         if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
             return True
-        folders: dict[str, set[str]] = {}
-        # Agent-ignore files count from a workspace folder down, which may lie above.
-        end = next((root for root in self.roots if contains(root, top)), top)
-        for path in (top, *(os.path.join(top, name) for name in names)):
-            below = path
-            while below != end:
-                below, name = os.path.split(below)
-                known = folders.setdefault(below, set())
-                if name in known:
+        entries: dict[str, set[str]] = {}  # of each folder
+        for name in names:
+            path = os.path.join(top, name)
+            while path != top:
+                folder, entry = os.path.split(path)
+                if entry in entries.setdefault(folder, set()):
                     break
-                known.add(name)
+                entries[folder].add(entry)
+                path = folder
         patterns = _Patterns(reading)
-        scopes: dict[str, Scope] = {}
-        for folder, below in sorted(folders.items()):  # each behind the one that it lies in
-            paths = {name: os.path.join(folder, name) for name in below}
-            if not hidden_paths.isdisjoint(paths.values()) or patterns.fitting(folder, list(below)):
+        for folder, below in entries.items():
+            is_hidden = any(os.path.join(folder, entry) in hidden_paths for entry in below)
+            if is_hidden or patterns.fitting(folder, list(below)):
                 return True
-            above = scopes.get(os.path.dirname(folder))
-            try:
-                if self.agent and folder in self.roots:
-                    scope = Scope("", None, (), None, folder).with_own_rules(PresentNames(folder))
-                elif above is not None:
-                    scope = above.enter(folder, PresentNames(folder))
-                else:
-                    continue
-            except ToolError:
-                return True
-            scopes[folder] = scope
-            if scope.agent and any(scope.deciding(name, is_folder=path in folders) for name, path in paths.items()):
-                return True
+        return bool(hidden.ignore_files) and self._is_ignored(entries)
+
+    def _is_ignored(self, entries: Mapping[str, Iterable[str]]) -> bool:
+        """Whether agent-ignore files that are there now hide an entry of one of these folders."""
+
+        @cache
+        def scope_in(folder: str) -> Scope | None:
+            if folder in self.roots:
+                return Scope("", None, (), None, folder).with_own_rules(PresentNames(folder))
+            above = scope_in(os.path.dirname(folder)) if is_inside(folder, self.roots) else None
+            return above and above.enter(folder, PresentNames(folder))
+
+        try:
+            for folder, below in sorted(entries.items()):  # each behind the one that it lies in
+                scope = scope_in(folder)
+                if scope is not None and scope.agent:
+                    paths = {entry: os.path.join(folder, entry) for entry in below}
+                    if any(scope.deciding(entry, is_folder=path in entries) for entry, path in paths.items()):
+                        return True
+        except ToolError:
+            return True  # it is not known what one of them hides
         return False
 
 
@@ -503,7 +512,6 @@ class HiddenFileLookout:
         tree = self._tree(workspace, rules)
         if tree is None or not (hidden.ignore_files or tree.reads):
             return ()
-        files = (*hidden.denied, *hidden.asked, *hidden.ignored)
         tops: dict[str, list[str]] = {}
         for top in sorted({*filter(None, map(work_tree_above, tree.roots)), *hidden.work_trees}):
             if (store := store_of(top)) is not None:
@@ -511,10 +519,10 @@ class HiddenFileLookout:
 
         def holds(store: str, work_trees: Sequence[str]) -> bool:
             def is_among(names: Collection[str]) -> bool:
-                return any(tree.is_stored(files, top, names) for top in work_trees)
+                return any(tree.is_stored(hidden, top, names) for top in work_trees)
 
-            asked = files, hidden.ignore_files, tuple(work_trees)
-            return tree.stores.holds(store, tree.roots, asked, is_among, otherwise=bool(files))
+            asked = hidden.unreadable, hidden.ignore_files, tuple(work_trees)
+            return tree.stores.holds(store, tree.roots, asked, is_among, otherwise=bool(hidden.unreadable))
 
         return tuple(store for store, work_trees in tops.items() if holds(store, work_trees))
 

@@ -82,6 +82,7 @@ f() { ls; }; f                                  | X   ?w  ?w  w   w n
 $x                                              | X   ?w  ?w  w   w n
 .venv/bin/pip list                              | r   r   r   r   w n
 printf x > out.txt                              | X   ?w  r+  w   w n
+printf x > -out                                 | X   ?w  r+  w   w n
 sh -c 'ls'                                      | X   ?w  ?w  w   w n
 if                                              | X   ?w  ?w  w   w n
 eval ls                                         | X   ?w  ?w  w   w n

@@ -332,6 +332,19 @@ def test_what_agent_ignore_files_hide_and_what_links_lead_to_is_looked_for_in_gi
 
 
 @pytest.mark.requirement("hidden.stored")
+def test_a_repository_around_the_workspace_is_looked_into_by_the_rules_of_the_workspace(root: Path, home: Path) -> None:
+    git(home, "init")
+    plant(home, "work/conf/key", "conf/key")
+    git(home, "add", "conf/key")
+    assert stores(root, rules_of(home, deny=("Read(conf/key)",))) == []
+    git(home, "add", "work/conf/key")
+    assert stores(root, rules_of(home, deny=("Read(conf/key)",))) == ["../.git"]
+    assert stores(root, Rules()) == []
+    (root / "conf/.qwenignore").write_text("key\n")
+    assert stores(root, Rules()) == ["../.git"]
+
+
+@pytest.mark.requirement("hidden.stored")
 def test_a_repository_that_cannot_be_read_counts_as_one_that_has_stored_it(root: Path, home: Path) -> None:
     git(root, "init")
     (root / ".git/HEAD").write_text("nonsense")

@@ -1,0 +1,145 @@
+"""Which paths the literal words of a command name, and where they lie: what is asked about, and opened by a yes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from tools.contract.command_views import Engine
+from tools.contract.permission_subjects import CommandSubject
+from tools.files.opener import real_path
+from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
+from tools.permissions.auto_run_files import why_protected
+from tools.permissions.command_lists import is_reader
+from tools.permissions.command_text import CONNECTIONS, CommandText
+from tools.permissions.guarded_paths import GuardedPaths
+
+_OF_THE_SYSTEM = tuple("/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix /etc /proc /dev /sys".split())  # noqa: SIM905
+_PATH_OF_OPTION = re.compile(r"[/~].*", re.DOTALL)  # attached to one, or to several letters
+_CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # in code for an interpreter, in no usual path
+STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPath:
+    """A path that a literal word of a command names."""
+
+    shown: str  # absolute, as named
+    real: str  # the same with every link resolved
+    may_be_written: bool  # whether it is a word of a command that may write it, or output is directed to it
+    is_written: bool = False  # whether output is directed to it
+    is_program: bool = False  # whether it is what is run
+    is_of_git: bool = False  # whether it is a word of a command of git
+
+
+class CommandPaths:
+    """The paths that one command names."""
+
+    def __init__(
+        self, command: CommandSubject, text: CommandText, workspace: Workspace, guarded: GuardedPaths, home: str
+    ) -> None:
+        self._text = text
+        self._directory = command.directory
+        self._site = command.site
+        self._is_held = command.site.engine is Engine.BUBBLEWRAP
+        self._workspace = workspace
+        self._roots = workspace.roots
+        self._guarded = guarded
+        self._home = home
+
+    @cached_property
+    def named(self) -> list[NamedPath]:
+        found: dict[NamedPath, None] = {}
+        for command in (*self._text.commands, *self._text.inner):
+            changes = not is_reader(command.words)
+            for at, word in enumerate(command.words):
+                pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
+                for shown, real in self._paths(pieces, command.folder):
+                    is_of_git = command.program == "git"
+                    found[NamedPath(shown, real, changes and at > 0, is_program=at == 0, is_of_git=is_of_git)] = None
+        for each in self._text.redirections:
+            for shown, real in self._paths([each.target or ""], each.folder, is_written=each.is_output):
+                found[NamedPath(shown, real, each.is_output, each.is_output)] = None
+        return list(found)
+
+    def _paths(
+        self, words: Iterable[str], folder: str | None, *, is_written: bool = False
+    ) -> Iterator[tuple[str, str]]:
+        """The paths that words may mean, each as it is named and with every link resolved."""
+        for word in words:
+            is_path = word and not _CODE.search(word) and not word.startswith(CONNECTIONS)
+            if is_path and (path := self.absolute(word, folder)) is not None:
+                try:
+                    inner = self._in_scratch(path)
+                    yield path, real_path(inner if is_written or os.path.lexists(inner) else path)
+                except (OSError, ValueError):
+                    yield path, path
+
+    def absolute(self, word: str, folder: str | None) -> str | None:
+        home = self._home
+        path = home + word[1:] if word == "~" or word.startswith("~/") else word
+        if not os.path.isabs(path):
+            if folder is None:
+                return None
+            start = home + folder[1:] if folder == "~" or folder.startswith("~/") else folder
+            path = os.path.join(self._directory, start, path)
+        return os.path.normpath("/" + path.lstrip("/"))
+
+    def _in_scratch(self, path: str) -> str:
+        """Where a path really is that commands and file tools find below `/tmp`."""
+        scratch = self._site.scratch
+        if scratch is None or not contains(SCRATCH_NAME, path) or is_inside(path, self._roots):
+            return path
+        return scratch + path[len(SCRATCH_NAME) :]
+
+    def is_outside(self, named: NamedPath) -> bool:
+        """Whether it lies where the usual view shows nothing, or lets nothing be written."""
+        real, shown = named.real, named.shown
+        if is_inside(real, self._roots) or shown in STREAMS:
+            return False
+        if is_inside(shown, _OF_THE_SYSTEM):
+            return named.is_written and self._is_held
+        if contains(SCRATCH_NAME, shown) and self._is_held:
+            is_elsewhere = self._site.scratch is not None and not os.path.lexists(self._in_scratch(shown))
+            return is_elsewhere and shown != SCRATCH_NAME and os.path.lexists(shown) and not named.is_written
+        if named.is_written:
+            return self._is_held
+        if any(contains(path, real) for path in self._site.shown):
+            return False
+        above = os.path.dirname(shown)
+        return os.path.lexists(shown) or (above != os.sep and os.path.isdir(above))
+
+    def why_guarded(self, named: NamedPath) -> str | None:
+        is_around = any(contains(named.shown, root) for root in self._roots)
+        return None if is_around else self._guarded.why((named.shown, named.real))
+
+    def why_protected(self, named: NamedPath) -> str | None:
+        for path in (named.shown, named.real):
+            if is_inside(path, self._roots):
+                why = why_protected(self._workspace.at(path).relative)
+            elif contains(SCRATCH_NAME, path):
+                why = why_in_scratch(path)
+            else:
+                why = why_protected(os.path.relpath(path, self._home))
+            if why is not None:
+                return why
+        return None
+
+    def is_ever_written(self, named: NamedPath) -> bool:
+        """Whether a yes can open it for writing. What holds the home or the workspace holds all that is kept, too."""
+        is_too_much = any(contains(named.real, each) for each in (*self._roots, self._home))
+        return not is_too_much and not is_inside(named.real, _OF_THE_SYSTEM)
+
+
+def _pieces(word: str) -> Iterator[str]:
+    """What may be a path in a word: all of it, what follows `=`, and what is attached to an option."""
+    attached = _PATH_OF_OPTION.search(word) if word.startswith("-") else None
+    pieces = (word, word.partition("=")[2], attached[0] if attached else "", word[2:] if word.startswith("-") else "")
+    return (piece for piece in pieces if not piece.startswith("-"))
+
+
+def why_in_scratch(path: str) -> str | None:
+    return why_protected(os.path.relpath(path, SCRATCH_NAME))
