@@ -224,7 +224,7 @@ _HARMLESS_OPTIONS = _by_program({
         |porcelain|branch|show-stash|ignored|untracked-files|cached|staged|name-only|name-status|patch|no-patch|raw|color
         |no-color|word-diff|unified|minimal|ignore-\S+|abbrev|abbrev-commit|no-merges|merges|first-parent|reverse|follow
         |date|format|pretty|since|until|after|before|author|committer|grep|max-count|skip|topo-order|diff-filter
-        |check|exit-code|quiet|no-renames|find-renames|merge-base)?(=.*)?
+        |check|exit-code|quiet|no-ext-diff|no-textconv|no-renames|find-renames|merge-base)?(=.*)?
     """,
     "git-branch": r"-(a|r|v|vv)|--(all|remotes|verbose|list|show-current|no-color)",
 })  # fmt: skip

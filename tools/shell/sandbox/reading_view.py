@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 
+from tools.files.ignore_files import repository_of
 from tools.files.opener import open_regular
 from tools.files.workspace import contains, is_inside
 from tools.permissions.auto_run_files import REPOSITORY
@@ -337,7 +338,7 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
 def _linked_stores(own: str) -> Iterator[str]:
     """The folders that a work tree's `.git` file leads to, if they lead back to it."""
     folder = os.path.dirname(own)
-    store = os.path.realpath(os.path.join(folder, (_text(own) or "").removeprefix("gitdir: ").rstrip("\r\n")))
+    store = os.path.realpath(repository_of(folder) or own)
     if not os.path.isfile(os.path.join(store, "HEAD")):
         return
     back = (_text(os.path.join(store, "gitdir")) or "").rstrip("\r\n")
