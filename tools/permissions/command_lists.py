@@ -62,6 +62,10 @@ _READING = _by_program({
     "unzip": r"-[a-z]*[lpZt].*",
     "sed": r"(?!(.*\ )?(-[nErsuz]*i|--in-place)).*",
     "find": r"(?!(.*\ )?-(delete|fprint|fls)).*",
+    # What changes nothing but what lies in `/tmp`, which every view can write
+    "mkdir rmdir touch rm mv tee": r"(-\S+\ )*/tmp/\S+(\ /tmp/\S+)*",
+    "mktemp": r"(-\S+\ ?)*(/tmp/\S+)?",
+    "cp": r".*\ /tmp(/\S*)?",
 })  # fmt: skip
 
 # Programs that need the network where their arguments fit

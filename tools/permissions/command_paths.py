@@ -14,7 +14,7 @@ from tools.files.opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.command_lists import is_reader
-from tools.permissions.command_text import CONNECTIONS, CommandText
+from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand
 from tools.permissions.guarded_paths import GuardedPaths
 
 _OF_THE_SYSTEM = tuple("/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix /etc /proc /dev /sys".split())  # noqa: SIM905
@@ -78,6 +78,23 @@ class CommandPaths:
                 except (OSError, ValueError):
                     yield path, path
 
+    def is_of_workspace(self, command: SimpleCommand) -> bool:
+        """Whether a rule can stand for a command.
+
+        It works in the workspace then, and is given nothing that lies in `/tmp`, where anything can have put it that
+        nobody was asked about.
+        """
+        folder = self.absolute(".", command.folder)
+        if folder is None or not is_inside(os.path.realpath(folder), self._roots):
+            return False
+        pieces = (piece for word in command.words if word for piece in _pieces(word))
+        shown = (path for path, _ in self._paths(pieces, command.folder))
+        return not any(self._lies_in_scratch(path) for path in shown)
+
+    def _lies_in_scratch(self, path: str) -> bool:
+        is_there = contains(SCRATCH_NAME, path) and not is_inside(path, self._roots)
+        return is_there and os.path.lexists(self._in_scratch(path))
+
     def absolute(self, word: str, folder: str | None) -> str | None:
         home = self._home
         path = home + word[1:] if word == "~" or word.startswith("~/") else word
@@ -137,7 +154,8 @@ class CommandPaths:
 def _pieces(word: str) -> Iterator[str]:
     """What may be a path in a word: all of it, what follows `=`, and what is attached to an option."""
     attached = _PATH_OF_OPTION.search(word) if word.startswith("-") else None
-    pieces = (word, word.partition("=")[2], attached[0] if attached else "", word[2:] if word.startswith("-") else "")
+    of_letter = word[2:] if word.startswith("-") and not word.startswith("--") else ""
+    pieces = (word, word.partition("=")[2], attached[0] if attached else "", of_letter)
     return (piece for piece in pieces if not piece.startswith("-"))
 
 

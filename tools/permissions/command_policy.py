@@ -36,6 +36,7 @@ from tools.permissions.command_lists import (
 )
 from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import CommandText, SimpleCommand, Words, joined, programs_behind, read_command
+from tools.permissions.git_store import stored_in
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.hidden_files import HiddenFileLookout, HiddenFiles, restrictions
 from tools.permissions.repositories import runs_programs, work_tree_above
@@ -265,7 +266,7 @@ class _CommandPolicy:
             if is_hiding and self._is_reading and in_background:
                 said = "it keeps running in the background, where it could see a hidden file that is replaced"
                 asking.add(said, opens=True)
-            if is_hiding and self._uses_git and self._stores:
+            if self._uses_git and self._stores:
                 asking.add("git has stored files that are hidden, and can show them", opens=True)
             return
         is_landlock = self._site.engine is Engine.LANDLOCK
@@ -297,13 +298,19 @@ class _CommandPolicy:
                 network = "needs the network" if needs_network(command.words) else "may change files"
                 what = network if changing else "would run in a view in which files can be changed"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
-                reasons.append(f"'{name}' {what}")
-            scopes = [first_words(command.words) for command in unlisted]
-            grants = [_grant(scope) for scope in scopes] if all(scopes) else []
+                is_of_workspace = self._paths.is_of_workspace(command)
+                beside = "" if is_of_workspace else ", and works outside the workspace or with what lies in /tmp"
+                reasons.append(f"'{name}' {what}{beside}")
+            grants = self._grants(unlisted)
         if len(grants) >= len(reasons):
             asking.grants |= dict.fromkeys(grants)
         if not asking.reasons:
             asking.reasons |= dict.fromkeys(reasons or ["it is not known to only read"])
+
+    def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
+        """The rules that would allow some simple commands; none where no rule can stand for all of them."""
+        scopes = [first_words(each.words) for each in commands if self._paths.is_of_workspace(each)]
+        return [_grant(scope) for scope in scopes] if len(scopes) == len(commands) and all(scopes) else []
 
     # The view
 
@@ -330,9 +337,8 @@ class _CommandPolicy:
             asking.add(f"{said}, and there is the {about_hosts[0]}", about_hosts[0].source)
         elif not is_given and not asking.reasons:
             asking.add("it needs the network")
-            scopes = [first_words(command.words) for command in needing]
-            if self._needs is None and all(scopes):
-                asking.grants |= dict.fromkeys(map(_grant, scopes))
+            if self._needs is None:
+                asking.grants |= dict.fromkeys(self._grants(needing))
         return Network.HOST
 
     def _view(self, network: Network, asking: _Asking) -> CommandView:
@@ -365,10 +371,10 @@ class _CommandPolicy:
         """The view with what rules about files keep from it, now and once more when the command starts."""
         if view.kind is ViewKind.OPEN:
             return view
-        hidden, is_reading = self._hidden, view.kind is ViewKind.READING
-        hides = hidden.denied or (is_reading and (hidden.asked or hidden.ignored))
-        stores = self._stores if hides and not view.is_asked else ()
-        found = _restrictions(hidden, self._request, view, stores)
+        # A yes to git is one to what it has stored.
+        hides = self._has_rules_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
+        stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
+        found = _restrictions(self._hidden, self._request, view, stores)
         return replace(view, restrictions=found, look=partial(_look_again, self._request, view, stores))
 
     # What its words say
@@ -437,6 +443,8 @@ class _CommandPolicy:
         return found if found and all(is_on_short_list(each.words) for each in rest) else {}
 
     def _allowing(self, command: SimpleCommand) -> Rule | None:
+        if not self._paths.is_of_workspace(command):
+            return None
         for words in programs_behind(command.words, loosely=False):
             name = words[0] if words else None
             texts = {joined(words), joined((name and (plain_name(name) or name), *words[1:]))}
@@ -462,6 +470,12 @@ class _CommandPolicy:
     @cached_property
     def _has_rules_about_files(self) -> bool:
         return any(isinstance(rule.specifier, PathSpecifier) for rule in self._rules.strict)
+
+    @cached_property
+    def _has_rules_about_reading(self) -> bool:
+        return any(
+            isinstance(rule.specifier, PathSpecifier) and rule.governs(Access.READ) for rule in self._rules.strict
+        )
 
     @cached_property
     def _stores(self) -> tuple[str, ...]:
@@ -553,5 +567,4 @@ def _restrictions(hidden: HiddenFiles, request: Request, view: CommandView, stor
     found = restrictions(
         hidden, view.kind, named=named, is_asked=view.is_asked, rules=request.rules, workspace=request.workspace
     )
-    masks = (os.path.join(store, name) for store in stores for name in ("objects", "index"))
-    return replace(found, masked=(*found.masked, *(path for path in masks if os.path.lexists(path))))
+    return replace(found, masked=(*found.masked, *(path for store in stores for path in stored_in(store))))

@@ -32,7 +32,7 @@ _NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash"))
 _DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
 # Bash evaluates an index in these, even a quoted one, and with it the command in `a[$(command)]`
 _EVALUATING = frozenset(("[[", "[", "((", "test", "let"))
-_QUOTED = frozenset(("raw_string", "string", "ansi_c_string"))
+_QUOTED = frozenset(("raw_string", "string_content", "ansi_c_string"))
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _NOT_WORDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
 _WILD = re.compile(r"(?<!\\)[*?\[]")
@@ -260,7 +260,8 @@ class _Reader:
             current = waiting.pop()
             if current.type in _QUOTED and _SUBSTITUTION.search(_source(current)):
                 self._doubt("bash may run what stands in a quoted index")
-            waiting += current.children
+            # A substitution that the grammar shows is a command like others.
+            waiting += [child for child in current.children if child.type != "command_substitution"]
 
 
 def _operands(test: Node) -> Iterator[str | None]:

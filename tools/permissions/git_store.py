@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
+from tools.files.opener import open_regular
 from tools.files.remembered import Remembered, stamp_of
 
 SECONDS = 2.0  # what git may take to list the names
 MOST_BYTES = 64_000_000  # and how much it may say
 STATE_ENTRIES = 5_000  # files and folders by which a repository's state is told; with more, none is remembered
 REMEMBERED = 1_000  # repositories
+ALTERNATES = 5  # stores that a store may lead to, one after the other, as git does
+ALTERNATES_BYTES = 64 * 1024  # of the list of them that are read
+MOST_STORES = 100  # of one repository
 # Of a repository: what changes when a commit, a branch, a stash or the index does
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
@@ -34,13 +40,37 @@ _OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=",
 _LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any")
 
 
-def store_of(work_tree: str) -> str | None:
-    """The real path of the folder in which git keeps what it stores for a work tree; `None` if there is none."""
-    exclude = exclude_file(work_tree)  # which lies in `info` there, for linked worktrees too
-    if exclude is None:
-        return None
-    store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)))
+def store_of(folder: str) -> str | None:
+    """The real path of the folder in which git keeps what it stores for a work tree; `None` if there is none.
+
+    A repository without a work tree is its own.
+    """
+    exclude = exclude_file(folder)  # which lies in `info` there, for linked worktrees too
+    store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
     return store if all(os.path.exists(os.path.join(store, name)) for name in ("HEAD", "objects")) else None
+
+
+def stored_in(store: str) -> Iterator[str]:
+    """The files and folders in which a repository keeps contents, and names of them, as far as they are there."""
+    for name in ("index", "lfs", "rebase-apply", "rebase-merge"):
+        if os.path.lexists(path := os.path.join(store, name)):
+            yield path
+    yield from object_folders([store])
+
+
+def object_folders(stores: Iterable[str]) -> Iterator[str]:
+    """The folders of objects of some repositories, and those that these lead to (alternates)."""
+    waiting = deque((os.path.join(store, "objects"), ALTERNATES) for store in stores)
+    known: set[str] = set()
+    while waiting and len(known) < MOST_STORES:
+        objects, left = waiting.popleft()
+        if objects in known or not os.path.isdir(objects):
+            continue
+        known.add(objects)
+        yield objects
+        with suppress(OSError), open_regular(os.path.join(objects, "info", "alternates"), through_links=True) as listed:
+            lines = os.fsdecode(listed.head(ALTERNATES_BYTES)).splitlines() if left > 0 else []
+            waiting.extend((os.path.realpath(os.path.join(objects, line)), left - 1) for line in lines)
 
 
 class GitStores:

@@ -59,6 +59,7 @@ _COVERED = {
 _ANY_NAME = "\uf8ff any name \uf8ff"
 # What a pattern is that means a name wherever it stands, so that moving a folder on the way changes nothing
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
+_BARE = {"HEAD", "objects", "refs"}  # by which git knows a repository without a work tree
 _WHOLE = (["*"], ["**"])  # the end of a pattern that is about all that is in a folder
 IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file, as it was
 
@@ -86,9 +87,9 @@ class HiddenFiles:
     # Why this is not complete or cannot be masked, as the middle of a sentence; empty where neither is so
     problem: str = ""
     problem_of_deny: bool = False  # whether what a rule denies may be among that
-    # The agent-ignore files and the work trees of git that were met
+    # The agent-ignore files that were met, and the folders that have or are repositories of git
     ignore_files: tuple[IgnoreFileSeen, ...] = field(default=(), compare=False)
-    work_trees: tuple[str, ...] = field(default=(), compare=False)
+    repositories: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def unreadable(self) -> tuple[HiddenFile, ...]:
@@ -133,7 +134,7 @@ class _Folder(NamedTuple):
     found: tuple[tuple[int, HiddenFile], ...]  # each with the bit that it is found for
     below: tuple[_Place, ...]
     entries: int
-    is_work_tree: bool
+    is_repository: bool  # whether it has one, or is one without a work tree
 
 
 class _Patterns:
@@ -209,7 +210,7 @@ class _Look:
     files: dict[int, dict[str, HiddenFile]] = field(default_factory=lambda: {bit: {} for bit in _COVERED})
     problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])  # each with the bit that it is of
     ignore_files: list[IgnoreFileSeen] = field(default_factory=list[IgnoreFileSeen])
-    work_trees: list[str] = field(default_factory=list[str])
+    repositories: list[str] = field(default_factory=list[str])
 
     def add(self, bit: int, found: HiddenFile) -> None:
         """Take what was found, as it is now."""
@@ -253,7 +254,7 @@ class _Look:
             problem=problem,
             problem_of_deny=bool(problem_bit & _OF_DENY),
             ignore_files=tuple(self.ignore_files),
-            work_trees=tuple(self.work_trees),
+            repositories=tuple(self.repositories),
         )
 
 
@@ -300,8 +301,8 @@ class _Walk:
                 return
             waiting.extend(folder.below)
             look.ignore_files.extend(folder.ignore_files)
-            if folder.is_work_tree:
-                look.work_trees.append(place.path)
+            if folder.is_repository:
+                look.repositories.append(place.path)
             for bit, file in folder.found:
                 look.add(bit, file)
 
@@ -328,11 +329,13 @@ class _Walk:
         folders = {entry.name for entry in entries.values() if entry.is_dir(follow_symlinks=False)}
         found, covered = self._found_in(place, scope, list(entries), folders)
         # Such a folder of git's own holds names of branches and of contents, not files of the workspace.
-        stores = ("objects", "refs", "logs") if place.in_repository and "HEAD" in entries else ()
+        is_bare = entries.keys() >= _BARE
+        of_git = place.in_repository or is_bare
+        stores = ("objects", "refs", "logs") if of_git and "HEAD" in entries else ()
         below: list[_Place] = []
         for name in folders if place.depth != 0 else ():
             path, hidden = entries[name].path, covered.get(name, place.covered)
-            in_repository = place.in_repository or name == REPOSITORY
+            in_repository = of_git or name == REPOSITORY
             by_path_only = place.by_path_only or name in stores
             bits = self._patterns.path_bits if by_path_only else self._patterns.bits
             bits |= _IGNORED if scope is not None and not in_repository else 0
@@ -342,8 +345,8 @@ class _Walk:
                     own = Scope(f"{scope.prefix}{bytes_text(name)}/", None, scope.agent, None, path)
                 depth = 0 if by_path_only and name == "objects" else max(place.depth - 1, -1)
                 below.append(_Place(path, own, hidden, in_repository, by_path_only, depth))
-        is_work_tree = REPOSITORY in entries and not (place.in_repository or self._named)
-        folder = _Folder(place, ignore_files, found, tuple(below), len(entries), is_work_tree)
+        is_repository = (REPOSITORY in entries or is_bare) and not (place.in_repository or self._named)
+        folder = _Folder(place, ignore_files, found, tuple(below), len(entries), is_repository)
         if is_known:
             self._folders.keep((self, place.path), folder, ((place.path, stamp), *ignore_files), looked_at)
         return folder
@@ -510,10 +513,11 @@ class HiddenFileLookout:
         Those are looked at that a workspace folder lies in or holds. One of which it is not known is among them.
         """
         tree = self._tree(workspace, rules)
-        if tree is None or not (hidden.ignore_files or tree.reads):
+        # Agent-ignore files name what is built, mostly: where none of it is there, git is not asked about each time.
+        if tree is None or not (hidden.ignored or tree.reads):
             return ()
         tops: dict[str, list[str]] = {}
-        for top in sorted({*filter(None, map(work_tree_above, tree.roots)), *hidden.work_trees}):
+        for top in sorted({*filter(None, map(work_tree_above, tree.roots)), *hidden.repositories}):
             if (store := store_of(top)) is not None:
                 tops.setdefault(store, []).append(top)
 

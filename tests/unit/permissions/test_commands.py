@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.permissions.commands import judge, outcome
+from tests.unit.permissions.commands import judge, outcome, shown
 from tools.contract.command_views import CommandSite, Engine, Network
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Needs
@@ -70,6 +71,11 @@ ls > /dev/null                                  | r   r   r   r   w n
 cat ~/.bashrc                                   | ?r+ ?r+ ?r+ ?r+ w n
 grep x ../notes/todo.txt                        | ?r+ ?r+ ?r+ ?r+ w n
 cat ../notes/absent.txt                         | r   r   r   r   w n
+mkdir -p /tmp/x && touch /tmp/x/a && mktemp     | r   r   r   r   w n
+cp -r src /tmp/ && rm -rf /tmp/src              | r   r   r   r   w n
+rm -rf /tmp/src src                             | X   ?w  ?w  w   w n
+cp /tmp/a.py src/                               | X   ?w  ?w  w   w n
+[ "$(ls | wc -l)" -gt 0 ] && echo some          | r   r   r   r   w n
 ls > out.txt                                    | X   ?w  r+  w   w n
 pytest > /tmp/out.txt                           | X   ?w  ?w  w   w n
 pytest -q                                       | X   ?w  ?w  w   w n
@@ -359,3 +365,56 @@ def test_whatever_is_too_much_to_be_read_is_asked_about(project: Path) -> None:
     ):
         assert outcome(project, command) == "?w", command[:20]
         assert outcome(project, command, PLAN) == "X", command[:20]
+
+
+@pytest.mark.requirement("commands.rules")
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("npm test", "w"),
+        ("cd src && npm test", "w"),
+        ("npm test -- --outdir=/tmp/new", "w"),
+        ("npm test > /tmp/made", "w"),
+        ("cd /tmp && npm test", "?w"),
+        ("cd ~/notes && npm test", "?w"),
+        ('cd "$X" && npm test', "?w"),
+        ("npm test --prefix /tmp", "?w"),
+        ("npm test --prefix=/tmp/made", "?w"),
+        ("npm test -C/tmp/made", "?w"),
+    ],
+)
+def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
+    project: Path, home: Path, tmp_path: Path, command: str, expected: str
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "made").touch()
+    site = CommandSite(Engine.BUBBLEWRAP, scratch=str(scratch))
+    permission = judge(project, command, site=site, home=home, allow=["Bash(npm test *)"])
+    assert shown(permission) == expected
+    assert not permission.grants, "which would not be enough"
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_only_a_yes_to_git_shows_what_git_has_stored(project: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", *who, *arguments], cwd=project, check=True, capture_output=True)
+
+    git("init")
+    git("add", ".env")
+    git("commit", "-m", "a")
+    git("rm", ".env")
+    git("commit", "-m", "b")
+    objects = str(project / ".git/objects")
+    for command, is_masked, expected in (
+        ("git show HEAD~1:.env", False, "?r+"),
+        ("cat .git/objects/*/*", True, "r"),
+        ("python3 dump.py", True, "?w"),
+        ("git commit -a -m c", False, "?w+"),
+    ):
+        permission = judge(project, command, deny=["Read(.env)"])
+        assert shown(permission) == expected, command
+        assert permission.view is not None
+        assert permission.view.restrictions is not None
+        assert (objects in permission.view.restrictions.masked) is is_masked, command

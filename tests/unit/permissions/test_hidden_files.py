@@ -13,6 +13,7 @@ from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.files import remembered
 from tools.files.workspace import Workspace
 from tools.permissions import hidden_files
+from tools.permissions.git_store import object_folders, stored_in
 from tools.permissions.hidden_files import HiddenFile, HiddenFileLookout, HiddenFiles, restrictions
 from tools.permissions.rules import Rule, Rules, parse_rule
 from tools.permissions.verdict import Verdict
@@ -342,6 +343,37 @@ def test_a_repository_around_the_workspace_is_looked_into_by_the_rules_of_the_wo
     assert stores(root, Rules()) == []
     (root / "conf/.qwenignore").write_text("key\n")
     assert stores(root, Rules()) == ["../.git"]
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_what_is_not_in_the_work_tree_any_more_is_found_in_stashes_and_repositories_without_one(
+    root: Path, home: Path
+) -> None:
+    rules = rules_of(home, deny=("Read(.env)",))
+    git(root, "init")
+    plant(root, "a", ".env")
+    git(root, "add", "a")
+    git(root, "commit", "-m", "a")
+    assert stores(root, rules) == []
+    git(root, "stash", "-u")
+    assert not (root / ".env").exists()
+    assert stores(root, rules) == [".git"]
+    git(root, "clone", "--mirror", ".git", "kept.git")
+    git(root, "stash", "drop")
+    git(root, "reflog", "expire", "--expire=now", "--all")
+    assert stores(root, rules) == ["kept.git"]
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_contents_are_kept_in_objects_alternates_and_what_a_rebase_has_begun(root: Path) -> None:
+    git(root, "init", "main")
+    git(root, "clone", "--shared", "main", "copy")
+    plant(root, "copy/.git/rebase-apply/0001", "copy/.git/lfs/objects/a")
+    found = {os.path.relpath(path, root) for path in stored_in(str(root / "copy/.git"))}
+    assert found >= {f"copy/.git/{name}" for name in ("objects", "lfs", "rebase-apply")} | {"main/.git/objects"}
+    listed = "\n".join(map(str, (root / "main/.git/objects", root / "copy/.git/objects", root, "nowhere")))
+    (root / "main/.git/objects/info/alternates").write_text(listed)
+    assert len(list(object_folders([str(root / "copy/.git")]))) == 3, "each once, however they lead to each other"
 
 
 @pytest.mark.requirement("hidden.stored")

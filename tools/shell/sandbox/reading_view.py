@@ -21,6 +21,7 @@ from tools.files.ignore_files import repository_of
 from tools.files.opener import open_regular
 from tools.files.workspace import contains, is_inside
 from tools.permissions.auto_run_files import REPOSITORY
+from tools.permissions.git_store import object_folders
 from tools.permissions.repositories import work_tree_above
 from tools.shell.sandbox.mount_check import MountTable
 from tools.shell.sandbox.secret_removal import included_settings
@@ -34,7 +35,6 @@ PROGRAM_MANAGERS = (".rustup", ".pyenv", ".asdf", ".nvm", ".local/share/mise", "
 OPEN_TO_ALL = ("/tmp", "/var/tmp")  # noqa: S108 - anybody can make a repository there
 ETC_SECONDS = 60.0  # a file that is closed to others later, and neither made nor renamed, is noticed after this
 LINKS = 40  # that are followed on one way, as the kernel does
-ALTERNATES = 5  # stores that a store may lead to, one after the other, as git does
 ENVIRONMENTS = 1_000  # names in a folder of the workspace that are looked at for environments of Python
 INCLUDED = 20  # files of the user's settings for git
 SETTINGS_BYTES = 256 * 1024
@@ -323,16 +323,10 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
         if os.path.isfile(own):
             stores = list(_linked_stores(own))
             yield from stores
-        waiting = deque(os.path.join(store, "objects") for store in stores)
-        for _ in range(ALTERNATES):
-            if not waiting:
-                break
-            objects = waiting.popleft()
-            for line in (_text(os.path.join(objects, "info", "alternates")) or "").splitlines():
-                other = os.path.realpath(os.path.join(objects, line))
-                if os.path.basename(other) == "objects" and os.path.isdir(os.path.join(other, "pack")):
-                    yield other
-                    waiting.append(other)
+        for objects in object_folders(stores):
+            # What only calls itself so is not shown.
+            if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
+                yield objects
 
 
 def _linked_stores(own: str) -> Iterator[str]:
