@@ -513,6 +513,12 @@ async def test_what_a_question_named_is_opened_and_nothing_beside_it(place: Plac
     ((old, new),) = result.changes.moved
     assert old == str(place.outside / ".vscode")
     shutil.rmtree(Path(new).parent)
+    # Also from git that only reads, to which a folder of the workspace was opened.
+    config = place.ws / ".git" / "config"
+    before = config.read_text()
+    reading = replace(READING, writable=(str(place.ws / ".git"),), is_git=True)
+    assert (await place.run("git config core.fsmonitor ./x", reading)).code != 0
+    assert config.read_text() == before
 
 
 @pytest.mark.requirement("sandbox.opened")
@@ -604,28 +610,6 @@ async def test_a_command_may_start_in_the_scratch_place(place: Place) -> None:
     )
     assert result.output == "/tmp/sub\n"
     assert (scratch / "y").exists()
-
-
-@pytest.mark.requirement("sandbox.git_unasked")
-async def test_git_that_nobody_was_asked_about_leaves_no_setting_and_no_hook_that_runs(place: Place) -> None:
-    unasked = replace(WORKING, is_git=True)
-    config = place.ws / ".git" / "config"
-    before = config.read_text()
-    result = await place.run("git config user.name me; git config core.fsmonitor ./x; git config alias.x '!y'", unasked)
-    assert config.read_text() == before
-    assert result.changes.put_back == (str(config),)
-    harmless = await place.run("git config user.name me", unasked)
-    assert harmless.changes == SandboxChanges()
-    assert "me" in config.read_text()
-    hook = place.ws / ".git" / "hooks" / "post-commit"
-    moved = await place.run("echo x > .git/hooks/post-commit", unasked)
-    assert not hook.exists()
-    ((old, new),) = moved.changes.moved
-    assert old == str(hook)
-    shutil.rmtree(Path(new).parent)
-    asked = await place.run("git config core.fsmonitor ./x", replace(unasked, is_asked=True))
-    assert asked.changes.put_back == ()
-    assert "fsmonitor" in config.read_text()
 
 
 PLANTS: list[tuple[str, Callable[[Place], Path]]] = [

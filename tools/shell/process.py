@@ -121,7 +121,6 @@ class SandboxChanges:
     changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, whoever did that
     uncovered: int = 0  # how many files and folders could not be kept from it, since there are too many
     temporary_bytes: int = 0  # how much its `/tmp` held that was emptied, since that was too much; else 0
-    put_back: tuple[str, ...] = ()  # paths of git's settings that would have made it run something, and are as before
     not_lasting: tuple[str, ...] = ()  # what it left in a `/tmp` that was its alone, by the names that it had there
     is_unknown: bool = False
 

@@ -206,12 +206,6 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox obey were not kept "
             "as they are, since there are too many; the command could change those that lie deepest."
         )
-    if changes.put_back:
-        notes.append(
-            "Note: settings that make git run programs were written, and are as before: "
-            f"{_named_paths(changes.put_back)}. "
-            'If they are wanted, run that command with needs: "write", which asks the user.'
-        )
     if changes.not_lasting:
         notes.append(
             "Note: the workspace lies in /tmp, where nothing beside it lasts: gone with the command are "

@@ -162,6 +162,7 @@ def prepare(
         ToolError: What the view is to have open or closed cannot be so.
     """
     is_reading = allowed.kind is ViewKind.READING
+    changes_by_git = allowed.is_git and not is_reading
     workspace = writable(roots)
     restrictions = allowed.look()
     # Folders that a question has named count as folders of the workspace, with all that is guarded in these.
@@ -185,14 +186,14 @@ def prepare(
     )
     # What holds a whole root is too much to be meant.
     waived = tuple(path for path in named if not any(contains(path, root) for root in present))
-    free = present if allowed.is_git else waived
+    free = present if changes_by_git else waived
     # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
     guarded = (
         path
         for path in _by_depth(path for each in found for path in each.read_only)
         if not any(contains(path, other) or contains(other, path) for other in free)
     )
-    repositories = () if allowed.is_git else _by_depth(path for each in found for path in each.pinned)
+    repositories = () if changes_by_git else _by_depth(path for each in found for path in each.pinned)
     covered = (*hidden.folders, *hidden.files, *hidden.copies)
     pinned, read_only, uncovered = _kept_in_place(
         present, covered, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
@@ -291,7 +292,7 @@ def prepare(
         has_network=has_network,
     )
     before = {path: fingerprint(path) for path in (*own, *(path for each in found for path in each.found))}
-    git = GitBefore.of(before, present) if allowed.is_git and present else None
+    git = GitBefore.of(before, present) if changes_by_git else None
     auto_run = AutoRunState(
         present,
         before,
@@ -299,7 +300,6 @@ def prepare(
         lookout,
         private_folder is not None,
         git,
-        is_asked=allowed.is_asked,
         takes_out=restrictions.takes_out,
         taken=matching(present, restrictions.takes_out),
     )
