@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.sandboxed import NOBODY, READING, WORKING, Ran, run
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.process import SandboxChanges, command_environment
@@ -62,7 +63,7 @@ class Place:
 
     async def run(self, command: str, view: CommandView = READING, site: Site | None = None) -> Ran:
         """Run a command of the client in a view."""
-        sandbox = BubblewrapConfinement(SandboxMode.AUTO, site or Site(home=str(self.home)))
+        sandbox = BubblewrapConfinement(SandboxMode.AUTO, site or Site(home=str(self.home)), Passing(), PRIVATE_FOLDERS)
         if (await sandbox.status([])).failure is not None:
             pytest.skip("not run: bubblewrap does not run here")
         try:
@@ -597,7 +598,7 @@ async def test_a_command_may_start_in_the_scratch_place(place: Place) -> None:
     await place.run("mkdir /tmp/sub")
     scratch = place.private / "tmp" / "sub"
     place_ws, place.ws = place.ws, scratch
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(home=str(place.home)))
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(home=str(place.home)), Passing(), PRIVATE_FOLDERS)
     environment = command_environment({"HOME": str(place.home)}, os.environ)
     result = await run(
         sandbox,

@@ -23,7 +23,7 @@ class Engine(StrEnum):
 class ViewKind(StrEnum):
     READING = "reading"  # nothing but `/tmp` can be written, and nothing outside the workspace and the system is seen
     WORKING = "working"  # the workspace can be written
-    OPEN = "open"  # everything this server's user may: the command runs without a sandbox
+    UNCONFINED = "unconfined"  # everything this server's user may: the command runs without a sandbox
 
 
 class Network(StrEnum):
@@ -106,5 +106,5 @@ class CommandView:
         return {"engine": self.engine.value, "view": self.kind.value, "network": self.network.value, **names}
 
 
-UNCONFINED = CommandView(Engine.NONE, ViewKind.OPEN, Network.HOST)
+UNCONFINED = CommandView(Engine.NONE, ViewKind.UNCONFINED, Network.HOST)
 """Of a command that nothing holds."""

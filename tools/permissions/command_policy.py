@@ -165,7 +165,7 @@ class _CommandPolicy:
         if not self._is_held and (self._site.engine is Engine.NONE or kind is ViewKind.WORKING or asking.reasons):
             if self._site.is_required:
                 raise sandbox_unavailable(self._site.failure)
-            kind, network = ViewKind.OPEN, Network.HOST
+            kind, network = ViewKind.UNCONFINED, Network.HOST
         view = self._view(kind, network, asking)
         if not asking.reasons:
             return replace(
@@ -394,7 +394,7 @@ class _CommandPolicy:
 
     def _restricted(self, view: CommandView) -> CommandView:
         """The view with what rules about files keep from it, now and once more when the command starts."""
-        if view.kind is ViewKind.OPEN:
+        if view.kind is ViewKind.UNCONFINED:
             return view
         hides = self._hidden.denied or (view.kind is ViewKind.READING and (self._hidden.asked or self._hidden.ignored))
         stores = self._stores if hides and not view.is_asked else ()

@@ -216,9 +216,10 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             "Note: it could not be seen whether the command made or changed files that programs outside the sandbox "
             "obey (.git/hooks, .vscode, .mcp.json and the like). Tell the user."
         )
-    if changes.temporary_bytes:
+    if changes.temporary_files:
         notes.append(
-            f"Note: its temporary files took {size(changes.temporary_bytes)}, which is too much, and were removed."
+            f"Note: its temporary files took {size(changes.temporary_bytes)}, {changes.temporary_files:,} files and "
+            "folders, which is too much, and were removed."
         )
     return notes
 

@@ -12,12 +12,13 @@ import anyio
 import pytest
 
 from tests.hostile.sandboxed import READING, WORKING
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import UNCONFINED, Engine, Network
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
-from tools.shell.sandbox.probe_program import FIRST_CODE
+from tools.shell.sandbox.probe_program import WORKED
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -31,7 +32,7 @@ def spec(root: Path) -> ProcessSpec:
 
 
 def confinement(mode: SandboxMode, root: Path, program: str | None = None) -> BubblewrapConfinement:
-    return BubblewrapConfinement(mode, Site(home=str(root.parent)), "", program)
+    return BubblewrapConfinement(mode, Site(home=str(root.parent)), Passing(), PRIVATE_FOLDERS, "", program)
 
 
 def broken(root: Path, script: str) -> str:
@@ -81,7 +82,7 @@ async def test_a_sandbox_that_does_not_work_is_refused_or_left_out(root: Path, s
         await made.confine(spec(root), [str(root)], WORKING)
     assert made.site([str(root)], "").engine is Engine.NONE
     plain = await made.confine(spec(root), [str(root)], UNCONFINED)
-    assert (plain.spec, plain.engine, plain.view, plain.network) == (spec(root), "none", "open", "host")
+    assert (plain.spec, plain.engine, plain.view, plain.network) == (spec(root), "none", "unconfined", "host")
     # Trying it out left nothing, whatever it was.
     assert sorted(path.name for path in root.parent.iterdir()) == ["bwrap", "workspace"]
 
@@ -100,7 +101,7 @@ async def test_without_the_program_there_is_no_sandbox(root: Path) -> None:
 @only_linux
 @pytest.mark.requirement("sandbox.probe")
 async def test_it_is_tried_out_once(root: Path) -> None:
-    program = broken(root, f"echo x >> {root}/tried; exit {FIRST_CODE}")
+    program = broken(root, f"echo x >> {root}/tried; exit {WORKED}")
     made = confinement(SandboxMode.AUTO, root, program)
     for view in (WORKING, READING):
         with pytest.raises(ToolError):
@@ -181,11 +182,13 @@ STATUS = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import anyio
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
 from tools.shell.sandbox.visible_file_system import Site
 
 async def main():
-    print((await BubblewrapConfinement(SandboxMode.AUTO, Site(sys.argv[1])).status([])).failure)
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(sys.argv[1]), Passing(), PRIVATE_FOLDERS)
+    print((await sandbox.status([])).failure)
 
 anyio.run(main)
 """
