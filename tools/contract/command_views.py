@@ -34,6 +34,8 @@ class Network(StrEnum):
     HOST = "host"  # all that this machine reaches
 
 
+# What every program needs of a machine and every user may read, but for some files of `/etc`.
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc")
 MAX_PATHS_TOLD = 50  # of each kind in the facts of a view
 
 

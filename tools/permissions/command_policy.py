@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
+from tools.contract.command_views import SYSTEM, CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.errors import ExecutionDeniedError, sandbox_unavailable
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
@@ -51,7 +51,7 @@ from tools.permissions.rules import (
 )
 from tools.permissions.verdict import Grant, Part, Permission, Verdict
 
-_OF_THE_SYSTEM = tuple("/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix /etc /proc /dev /sys".split())  # noqa: SIM905
+_OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
 _PATH_OF_OPTION = re.compile(r"[/~].*", re.DOTALL)  # attached to one, or to several letters
 _CODE = re.compile(r"[\n;(){}\"'<>|]")  # in code for an interpreter, in no usual path
 _STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")

@@ -13,8 +13,11 @@ import pytest
 
 from tests.hostile.sandboxed import READING, WORKING
 from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.unit.execution.shell import shell_in
+from tests.waiting import until
 from tools.contract.command_views import UNCONFINED, Engine, Network
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
@@ -183,6 +186,8 @@ import sys
 sys.path.insert(0, sys.argv[2])
 import anyio
 from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.unit.execution.shell import shell_in
+from tests.waiting import until
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -242,3 +247,34 @@ def test_every_command_has_limits() -> None:
     else:
         assert limits.processes is not None
         assert limits.processes > PROCESSES
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.gate")
+async def test_a_sandbox_that_fails_before_the_command_begins_is_a_refusal_and_no_output(root: Path) -> None:
+    made = confinement(SandboxMode.AUTO, root, broken(root, f'exec {USUAL_FOLDER}/bwrap "$@"'))
+    if (await made.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    broken(root, "echo 'bwrap: Creating folders failed' >&2; exit 1")
+    async with shell_in(root, root.parent, confinement=made) as shell:
+        shell.context = replace(shell.context, view=WORKING)
+        error = await shell.error_of("touch ran")
+    assert error.code is ToolErrorType.SANDBOX_UNAVAILABLE
+    assert "(bwrap: Creating folders failed)" in error.message
+    assert list(root.iterdir()) == []
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.probe")
+async def test_an_attempt_that_is_given_up_leaves_nothing(root: Path) -> None:
+    parent = root.parent / "private"
+    folders = PrivateFolders(str(parent))
+    site = Site(home=str(root.parent))
+    made = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), folders, "", broken(root, "exec sleep 600"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(made.status, [str(root)])
+        await until(lambda: list(parent.glob("*/probe/*/root")))
+        group.cancel_scope.cancel()
+    assert list(parent.glob("*/probe/*")) == []
+    await folders.aclose()
+    assert list(parent.iterdir()) == []

@@ -242,15 +242,10 @@ def fingerprint(path: str) -> Fingerprint | None:
     return Fingerprint(status, {name: status_of(os.path.join(path, name)) for name in names})
 
 
-def read_settings(descriptor: int) -> bytes | None:
-    """The content of a regular file of at most `READ_BYTES`, else `None`; the descriptor is closed."""
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(READ_BYTES + 1)
-    finally:
-        os.close(descriptor)
+def read_settings(path: str) -> bytes | None:
+    """The content of a regular file at a real path, `None` if it is too long; an `OSError` if it cannot be read."""
+    with open_regular(path) as file:
+        content = file.head(READ_BYTES + 1)
     return content if len(content) <= READ_BYTES else None
 
 
@@ -294,9 +289,7 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
 
 def _text(path: str) -> str:
     """The text at a real path; an `OSError` or a `ValueError` if it cannot be read, or is none."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-    content = read_settings(open_link_free(path, flags))
-    if content is None:
+    if (content := read_settings(path)) is None:
         raise ValueError
     return content.decode()
 

@@ -12,7 +12,6 @@ from enum import StrEnum
 from functools import partial
 from time import monotonic
 from types import MappingProxyType
-from typing import Protocol
 
 from anyio import CancelScope, Lock, move_on_after, sleep
 
@@ -37,6 +36,7 @@ from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.threads import THREADS
 from tools.files.child_process import find_program, is_outside
 from tools.files.workspace import contains
+from tools.shell.loopback import SessionLoopbacks
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ConfinedCommand, ProcessSpec, ProcessStarter, SandboxChanges
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
@@ -130,14 +130,6 @@ def bubblewrap_options(view: View, folder: str, *, is_filtered: bool) -> tuple[s
     return tuple(options)
 
 
-class SessionLoopbacks(Protocol):
-    """What holds a network for each client, in which its commands reach each other and nobody else does."""
-
-    async def of(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
-        """Descriptors for the namespaces of a client, which stay open; `None` where there can be none."""
-        ...
-
-
 @dataclass(slots=True)
 class SandboxedCommand(ConfinedCommand):
     """A command in the sandbox, with what is held for it. To be released."""
@@ -182,7 +174,7 @@ class SandboxedCommand(ConfinedCommand):
 
     async def release(self) -> SandboxChanges:
         """See to what is left, once everything of the command has ended, or if it was not started."""
-        self.close()
+        self.gate.close()
         if self._prepared is None:
             return SandboxChanges()
         try:
@@ -191,10 +183,6 @@ class SandboxedCommand(ConfinedCommand):
         except (OSError, RecursionError, ExhaustedError) as error:
             logger.warning("what a command has left could not be looked at: %s", type(error).__name__)
         return SandboxChanges(is_unknown=True)
-
-    def close(self) -> None:
-        """Give back what is held, without looking at what is left."""
-        self.gate.close()
 
 
 def not_made(error: OSError) -> ToolError:
@@ -341,8 +329,7 @@ class BubblewrapConfinement:
 
     def _reading_paths(self, roots: Sequence[str], search_path: str) -> tuple[str, ...]:
         hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, roots)
-        covered = (*hidden.folders, *hidden.files, *hidden.copies)
-        return reading_view_paths(self._site.home, search_path, roots, covered, self._site.readable)
+        return reading_view_paths(self._site.home, search_path, roots, hidden.all, self._site.readable)
 
     def close(self) -> None:
         """Give back what belongs to the server, after its last command."""

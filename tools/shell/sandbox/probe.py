@@ -44,7 +44,6 @@ class Probe:
     """The program that tries, and the folders made for it."""
 
     folder: str  # removed by `remove`; what holds it is removed with the server, however that ends
-    held: str  # what the program is told of its engine
     argv: tuple[str, ...]
     needed: tuple[str, ...]  # real paths that it has to read
 
@@ -54,9 +53,9 @@ class Probe:
 
     @staticmethod
     def made_in(parent: str, held: str, own: str = "", outside: str = "") -> Probe:
-        """Make all that it needs in a new folder; there too what is not named, of what it writes and what it must not.
+        """Make all that it needs in a new folder, also where it may write and what it must not reach, unless named.
 
-        An `OSError` if that cannot be. Blocks.
+        The arguments are those of the program. An `OSError` if that cannot be. Blocks.
         """
         folder = os.path.realpath(tempfile.mkdtemp(dir=parent))
         root, own = os.path.join(folder, "root"), own or os.path.join(folder, "own")
@@ -72,7 +71,7 @@ class Probe:
         process = f"{os.getpid()}:{os.readlink('/proc/self/ns/pid')}"
         argv = (python, "-P", "-S", script, held, root, own, outside, process)
         needed = (sys.prefix, sys.base_prefix, os.path.dirname(python), script)
-        return Probe(folder, held, argv, tuple(map(os.path.realpath, needed)))
+        return Probe(folder, argv, tuple(map(os.path.realpath, needed)))
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

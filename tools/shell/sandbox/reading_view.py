@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
+from tools.contract.command_views import SYSTEM
 from tools.files.opener import open_regular
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside
 from tools.permissions.auto_run_files import REPOSITORY
@@ -25,7 +26,6 @@ from tools.shell.sandbox.mount_check import MountTable
 from tools.shell.sandbox.secret_removal import included_settings
 
 ETC = "/etc"
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", ETC)
 RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")  # programs of NixOS
 # By what programs count processors.
 PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from tools.contract.command_views import NO_RESTRICTIONS, CommandView, FileRestrictions, ViewKind
+from tools.contract.command_views import NO_RESTRICTIONS, SYSTEM, CommandView, FileRestrictions, ViewKind
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.files.opener import open_link_free
 from tools.files.workspace import contains, is_inside
-from tools.shell.private_folders import remove_tree
+from tools.shell.private_folders import SCRATCH, SCRATCH_OF_PLAN, make_open_folder, remove_tree
 from tools.shell.process import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, GitBefore, fingerprint, matching
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
@@ -24,7 +24,6 @@ from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 from tools.shell.sandbox.reading_view import (
     OPEN_TO_ALL,
     RUNNING_SYSTEM,
-    SYSTEM,
     TEMPORARY,
     WORK,
     closed_in_etc,
@@ -175,13 +174,12 @@ def prepare(
     present = tuple(root for root in present if not is_inside(root, restrictions.read_only))
     files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
     hidden, copies = secrets
-    covered = (*hidden.folders, *hidden.files, *hidden.copies)
 
     more = (*_named(site, (*site.readable, *allowed.seen)), *needed, "/etc/resolv.conf")
     is_alone = any(contains(TEMPORARY, root) for root in workspace)
     closed = (*present, *restrictions.masked)
     if is_reading and os.sep not in allowed.seen:
-        parts = reading_view_paths(site.home, search_path, workspace, covered, more, with_repository=allowed.is_git)
+        parts = reading_view_paths(site.home, search_path, workspace, hidden.all, more, with_repository=allowed.is_git)
         view = _parts(workspace, parts, {*map(_real, more)}, closed, hidden.folders)
         spelled = (*links_of_programs(site.home, search_path, workspace), *RUNNING_SYSTEM, *more)
         seen = (*view.seen, *present)
@@ -202,16 +200,12 @@ def prepare(
     for path in _by_depth(restrictions.masked):
         if _is_there(path, view, hidden) and not is_inside(path, masked):
             masked[path] = masks()[os.path.isdir(path)]
-    hidden_folders, hidden_files = (
-        hidden.folders,
-        (*hidden.files, *(path for path in hidden.copies if path not in copies)),
-    )
-    for path in closed_in_etc() if is_reading else ():
-        if os.path.isdir(path):
-            hidden_folders += (path,)
-        else:
-            hidden_files += (path,)
-    hidden_folders = tuple(path for path in hidden_folders if path not in present and _is_there(path, view, hidden))
+    in_etc = closed_in_etc() if is_reading else ()
+    folders = dict.fromkeys((*hidden.folders, *filter(os.path.isdir, in_etc)))
+    hidden_folders = tuple(path for path in folders if path not in present and _is_there(path, view, hidden))
+    not_copied = (path for path in hidden.copies if path not in copies)
+    others = dict.fromkeys((*hidden.files, *not_copied, *(path for path in in_etc if path not in folders)))
+    hidden_files = tuple(path for path in others if _is_there(path, view, hidden))
     of_git = settings_of_git(site.home, workspace) if view.empty else ()
     shown_copies = {path for path in copies if view.is_whole or _is_there(path, view, hidden)}.union(of_git)
 
@@ -234,10 +228,10 @@ def prepare(
     )
     repositories = () if changes_by_git else _by_depth(path for each in found for path in each.pinned)
     pinned, read_only, uncovered = _kept_in_place(
-        present, covered, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
+        present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
     )
     # What lies in something hidden would be shown by a mount of it.
-    closed = (*(path for path in covered if is_inside(path, present)), *restrictions.masked)
+    closed = (*(path for path in hidden.all if is_inside(path, present)), *restrictions.masked)
     kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
     held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
 
@@ -246,7 +240,7 @@ def prepare(
         view,
         lasting=lasting,
         hidden_folders=hidden_folders,
-        hidden_files=tuple(path for path in hidden_files if _is_there(path, view, hidden)),
+        hidden_files=hidden_files,
         copies={path: copies[path] for path in copies if path in shown_copies and not is_inside(path, masked)},
         shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
         masked=masked,
@@ -326,9 +320,8 @@ def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> Hi
     """What of the machine is hidden from a command unless a question has named it; blocks."""
     roots = (*workspace, *(path for path in allowed.writable if not is_inside(path, workspace)))
     hidden = secret_places(site.home, site.hidden, site.readable, roots)
-    covered = (*hidden.folders, *hidden.files, *hidden.copies)
     # Naming a folder with a secret in it does not name the secret.
-    named = [path for path in _named(site, (*allowed.seen, *allowed.writable)) if is_inside(path, covered)]
+    named = [path for path in _named(site, (*allowed.seen, *allowed.writable)) if is_inside(path, hidden.all)]
     return secret_places(site.home, site.hidden, (*site.readable, *named), roots) if named else hidden
 
 
@@ -391,7 +384,7 @@ def _lasting(
     if private_folder is None:
         return {}, None
     folder, alone = private_folder(), None
-    temporary = os.path.join(folder, "plan-tmp" if allowed.is_plan else "tmp")
+    temporary = os.path.join(folder, SCRATCH_OF_PLAN if allowed.is_plan else SCRATCH)
     work = None if is_reading else os.path.join(folder, "work")
     if is_alone:
         alone = tempfile.mkdtemp(prefix="alone-", dir=folder)
@@ -399,9 +392,7 @@ def _lasting(
         work = work or os.path.join(alone, "work")
     lasting = {TEMPORARY: temporary} | ({WORK: work} if work is not None else {})
     for path in lasting.values():
-        with suppress(FileExistsError):
-            os.mkdir(path)
-            os.chmod(path, 0o1777)  # noqa: S103 - as `/tmp` is, in a folder that nobody else may enter
+        make_open_folder(path)
     return lasting, alone
 
 
