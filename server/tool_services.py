@@ -222,11 +222,12 @@ class Commands:
         self._confinement = BubblewrapConfinement(
             SandboxMode(shell.sandbox),
             site,
+            self._starter,
+            self.folders,
             path,
             consented=self.consented,
-            folders=self.folders,
             loopbacks=self._loopbacks,
-            landlock=LandlockConfinement(self._starter),
+            landlock=LandlockConfinement(self._starter, self.folders),
         )
         return self._confinement
 
@@ -344,11 +345,11 @@ class CustomTools:
     def _made(self, settings: Settings) -> Discovery:
         from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - as above
         from tools.builtin.task import TaskTool  # noqa: PLC0415 - as above
-        from tools.discovery.commands import CommandSite  # noqa: PLC0415 - only with a discovery command
+        from tools.discovery.commands import ProgramSite  # noqa: PLC0415 - only with a discovery command
 
         roots = tuple(real_path(root) for root in self._settings.workspace.roots)
         self._set_environment(settings.shell.env)
-        site = CommandSite(self._commands.programs, self._environment, roots[0] if roots else self._folder, roots)
+        site = ProgramSite(self._commands.programs, self._environment, roots[0] if roots else self._folder, roots)
         wait_seconds = self._settings.proxy.first_list_wait / 1000
         # Without agents the tool is not there; a rule for it is for no other one all the same.
         reserved = self._reserved | {GROUP, TaskTool.name, *TaskTool.aliases}

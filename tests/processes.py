@@ -13,11 +13,15 @@ import pytest
 from tests.waiting import CEILING
 from tools.contract.command_views import UNHELD, CommandSite
 from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ConfinedCommand, ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
 
 BASH = "/bin/bash"
 
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C"}
+
+PRIVATE_FOLDERS = PrivateFolders()
+"""Of all tests of a process; what is left of them goes with the next server or process that makes some."""
 
 PAUSE = 0.005
 
@@ -30,6 +34,9 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no
 
 class Plain:
     """No sandbox: every command runs as it is."""
+
+    async def make_ready(self, workspace_roots: Sequence[str]) -> None:
+        """There is nothing to try out."""
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
         """Tell that there is none."""
@@ -47,6 +54,32 @@ class Services(BrokeredStarter):
 
     def __init__(self) -> None:
         super().__init__(is_shared=True)
+
+
+class Passing:
+    """Starts each program by a broker of its own, which goes with it once it is ended."""
+
+    async def start(self, spec: ProcessSpec) -> Process:
+        """Start one."""
+        starter = BrokeredStarter()
+        try:
+            return _Passing(starter, await starter.start(spec))
+        except BaseException:
+            await starter.aclose()
+            raise
+
+
+class _Passing:
+    def __init__(self, starter: BrokeredStarter, process: Process) -> None:
+        self._starter = starter
+        self._process = process
+        self.pid, self.output, self.errors = process.pid, process.output, process.errors
+        self.wait, self.left_running, self.wait_gone = process.wait, process.left_running, process.wait_gone
+        self.close = process.close
+
+    async def end(self, grace_seconds: float) -> None:
+        await self._process.end(grace_seconds)
+        await self._starter.aclose()
 
 
 def bash(

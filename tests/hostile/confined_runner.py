@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import sys
+import tempfile
 from concurrent.futures import thread
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +59,10 @@ class Runner:
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do one thing."""
         if asked.get("ask") == "failure":
-            return {"failure": await landlock_failure(self._starter)}
+            parent = tempfile.mkdtemp()
+            failure = await landlock_failure(self._starter, parent)
+            os.rmdir(parent)  # nothing is left in it
+            return {"failure": failure}
         if asked.get("ask") == "forget":
             self._loopbacks.forget(asked["key"])
             return {}
@@ -75,7 +79,6 @@ class Runner:
             spec = replace(spec, namespaces=namespaces)
         if "readable" in asked:
             rules = landlock_rules(asked["readable"], asked["writable"])
-            assert rules is not None
             if not self._may_signal:
                 program = seccomp_program(os.uname().machine, only_reads=True, may_signal=False)
                 rules = replace(rules, calls=program or b"")

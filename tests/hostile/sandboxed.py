@@ -28,11 +28,14 @@ if __name__ == "__main__":
 import anyio
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.errors import ToolError
-from tools.shell.process import ProcessSpec, SandboxChanges, command_environment
+from tools.shell.process import EndedEarlyError, ProcessSpec, SandboxChanges, command_environment
+from tools.shell.runner import sandbox_failed
+from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
-from tools.shell.sandbox.visible_file_system import PreparedView, Site
+from tools.shell.sandbox.visible_file_system import PreparedView, Site, prepare, secrets_of, writable
 
 NOBODY = 65534
 WORKING = CommandView(Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK)
@@ -48,6 +51,12 @@ class Ran:
     code: int
     output: str
     changes: SandboxChanges
+
+
+def look_at(site: Site, roots: Sequence[str], view: CommandView = WORKING) -> PreparedView:
+    """What is prepared for a command from which no rule hides anything, without copies of settings."""
+    secrets = secrets_of(site, writable(roots), view)
+    return prepare(site, AutoRunLookout(), roots, view, secrets=(secrets, {}), masks=lambda: ("", ""))
 
 
 async def run_confined(
@@ -99,6 +108,8 @@ async def run_confined(
     with process:
         try:
             await confined.begin()
+        except EndedEarlyError:
+            raise sandbox_failed((await anyio.to_thread.run_sync(process.communicate))[0].decode()) from None
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
@@ -132,7 +143,7 @@ async def main() -> None:
     meanwhile = os.environ.get("MEANWHILE", "true")
     # Root itself needs a control group for the stricter mode.
     mode = SandboxMode.AUTO if KEEPS_RIGHTS else SandboxMode.REQUIRED
-    confinement = BubblewrapConfinement(mode, Site(home=home))
+    confinement = BubblewrapConfinement(mode, Site(home=home), Passing(), PRIVATE_FOLDERS)
     masked, read_only = (tuple(filter(None, os.environ.get(n, "").split(":"))) for n in ("MASKED", "READ_ONLY"))
     view = replace(WORKING, kind=ViewKind(kind), look=lambda: FileRestrictions(masked, read_only))
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}

@@ -25,6 +25,7 @@ import pytest
 from tests.harness import write_config
 from tests.hostile.sandboxed import NOBODY, WORKING, Ran, run, run_confined
 from tests.interaction.test_own_files import Person, served
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tests.waiting import until
 from tools.contract.command_views import Network
 from tools.contract.errors import ToolError
@@ -33,6 +34,7 @@ from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ProcessSpec, SandboxChanges, command_environment
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
 from tools.shell.result_text import sandbox_notes
+from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import COPIED_ENTRIES, AutoRunLookout, is_harmless
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.visible_file_system import Site
@@ -65,7 +67,7 @@ async def confinement(
     consented: Mapping[str, float] = MappingProxyType({}),
 ) -> BubblewrapConfinement:
     site = Site(home=str(home), read_only=tuple(map(str, settings)), writable=writable)
-    made = BubblewrapConfinement(SandboxMode.AUTO, site, consented=consented)
+    made = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), PRIVATE_FOLDERS, consented=consented)
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     return made
@@ -709,12 +711,12 @@ async def test_links_that_a_command_leaves_in_its_temporary_folder_lead_no_mount
 
 @pytest.mark.requirement("sandbox.temporary")
 async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_is_told(
-    root: Path, home: Path, tmp_path: Path
+    root: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private = tmp_path.resolve() / "private"
     private.mkdir()
     site = Site(home=str(home), temporary_bytes=1024**2)
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, site)
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), PRIVATE_FOLDERS)
     if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     own = dict[str, Any](private_folder=lambda: str(private))
@@ -723,6 +725,12 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_
     assert small.changes == SandboxChanges()
     large = await run(sandbox, "cd /var/tmp; head -c 2M /dev/zero > large; mkdir d", [str(root)], environment, **own)
     assert large.changes.temporary_bytes > 2 * 1024**2
+    assert list((private / "work").iterdir()) == []
+    monkeypatch.setattr(visible_file_system, "MOST_TEMPORARY", 20)
+    command = "cd /var/tmp; touch {1..30}; ln -s /etc link; mkdir -m 0 x"
+    many = await run(sandbox, command, [str(root)], environment, **own)
+    assert many.changes.temporary_files >= 20
+    assert "files and folders, which is too much" in sandbox_notes(many.changes)[-1]
     assert list((private / "work").iterdir()) == []
 
 
@@ -938,7 +946,7 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
 @pytest.mark.requirement("sandbox.stopped")
 @pytest.mark.requirement("sandbox.temporary")
 async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, tmp_path: Path) -> None:
-    if (await BubblewrapConfinement(SandboxMode.AUTO, Site(str(root))).status([])).failure:
+    if (await BubblewrapConfinement(SandboxMode.AUTO, Site(str(root)), Passing(), PRIVATE_FOLDERS).status([])).failure:
         pytest.skip("not run: bubblewrap does not run here")
     repository(root)
     scripts = ["Bash(python3 x.py)", "Bash(python3 y.py)"]

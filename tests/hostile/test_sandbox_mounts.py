@@ -24,6 +24,7 @@ from mcp.client.stdio import StdioServerParameters
 from tests.harness import HANDSHAKE, server_arguments
 from tests.hostile.sandboxed import WORKING
 from tests.hostile.watched_server import facts_of, text_of
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.errors import ToolError
 from tools.shell.process import ProcessSpec
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
@@ -175,7 +176,7 @@ def what_is_missing() -> str | None:
         return "only root can mount every kind of file system"
     if subprocess.run([*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode != 0:
         return "nothing can be mounted here"
-    confinement = BubblewrapConfinement(SandboxMode.AUTO, Site("/root"))
+    confinement = BubblewrapConfinement(SandboxMode.AUTO, Site("/root"), Passing(), PRIVATE_FOLDERS)
     return "bubblewrap does not run here" if anyio.run(confinement.status, ("/nowhere",)).failure is not None else None
 
 
@@ -299,7 +300,7 @@ def test_where_a_way_to_a_mount_was_changed_meanwhile_nothing_runs(base: Base, c
 @pytest.mark.requirement("sandbox.mounts")
 @pytest.mark.parametrize("root", ["/", "/tmp", "/home"])
 async def test_a_root_that_holds_the_system_gets_no_sandbox_and_is_told_so(root: str) -> None:
-    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, Site("/root"))
+    confinement = BubblewrapConfinement(SandboxMode.REQUIRED, Site("/root"), Passing(), PRIVATE_FOLDERS)
     with pytest.raises(ToolError, match=f"'{root}' holds the system itself"):
         await confinement.confine(ProcessSpec(("/bin/true",), root, {}), [root], WORKING)
 

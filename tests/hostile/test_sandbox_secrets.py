@@ -26,6 +26,7 @@ from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import Ran, run
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.shell.process import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
@@ -72,7 +73,7 @@ def with_secrets(name: str, content: str) -> str:
 @asynccontextmanager
 async def sandbox(home: Path, readable: Sequence[str] = ()) -> AsyncGenerator[BubblewrapConfinement]:
     site = Site(home=str(home), readable=tuple(readable))
-    made = BubblewrapConfinement(SandboxMode.AUTO, site)
+    made = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), PRIVATE_FOLDERS)
     try:
         if (await made.status([])).failure is not None:
             pytest.skip("not run: bubblewrap does not run here")

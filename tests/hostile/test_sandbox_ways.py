@@ -11,12 +11,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.sandboxed import WORKING, Ran, run, run_confined
+from tests.hostile.sandboxed import WORKING, Ran, look_at, run, run_confined
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.errors import ToolError
 from tools.shell.process import ProcessSpec, SandboxChanges, command_environment
-from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS, AutoRunLookout
+from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
-from tools.shell.sandbox.visible_file_system import KEPT, Site, prepare
+from tools.shell.sandbox.visible_file_system import KEPT, Site
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ async def sandbox(root: Path, settings: Sequence[str] = (), hidden: Sequence[str
         hidden=tuple(str(root / name) for name in hidden),
         read_only=tuple(str(root / name) for name in settings),
     )
-    made = BubblewrapConfinement(SandboxMode.AUTO, site)
+    made = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), PRIVATE_FOLDERS)
     if (await made.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     return made
@@ -171,7 +172,7 @@ async def test_work_beside_nested_auto_run_files_goes_on(root: Path) -> None:
 async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
     for name in (".git/HEAD", ".git/config", ".git/hooks/x", ".vscode/tasks.json", ".envrc", "src/deep/a.py"):
         file(root, name)
-    prepared = prepare(Site(home=str(root.parent)), AutoRunLookout(), [str(root)], WORKING)
+    prepared = look_at(Site(home=str(root.parent)), [str(root)])
     assert prepared.view.pinned == (str(root / ".git"),)
 
 
@@ -180,12 +181,8 @@ async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path
     for number in range(KEPT):
         file(root, f"many/{number}/deep/.envrc")
     file(root, "conf/coretools.json")
-    prepared = prepare(
-        Site(home=str(root.parent), read_only=(str(root / "conf/coretools.json"),)),
-        AutoRunLookout(),
-        [str(root)],
-        WORKING,
-    )
+    site = Site(home=str(root.parent), read_only=(str(root / "conf/coretools.json"),))
+    prepared = look_at(site, [str(root)])
     kept = {*prepared.view.pinned, *prepared.view.read_only}
     assert str(root / "conf") in kept
     assert KEPT - 3 < len(kept) <= KEPT

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.sandboxed import NOBODY, READING, WORKING, Ran, run
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.process import SandboxChanges, command_environment
@@ -62,7 +63,7 @@ class Place:
 
     async def run(self, command: str, view: CommandView = READING, site: Site | None = None) -> Ran:
         """Run a command of the client in a view."""
-        sandbox = BubblewrapConfinement(SandboxMode.AUTO, site or Site(home=str(self.home)))
+        sandbox = BubblewrapConfinement(SandboxMode.AUTO, site or Site(home=str(self.home)), Passing(), PRIVATE_FOLDERS)
         if (await sandbox.status([])).failure is not None:
             pytest.skip("not run: bubblewrap does not run here")
         try:
@@ -513,6 +514,12 @@ async def test_what_a_question_named_is_opened_and_nothing_beside_it(place: Plac
     ((old, new),) = result.changes.moved
     assert old == str(place.outside / ".vscode")
     shutil.rmtree(Path(new).parent)
+    # Also from git that only reads, to which a folder of the workspace was opened.
+    config = place.ws / ".git" / "config"
+    before = config.read_text()
+    reading = replace(READING, writable=(str(place.ws / ".git"),), is_git=True)
+    assert (await place.run("git config core.fsmonitor ./x", reading)).code != 0
+    assert config.read_text() == before
 
 
 @pytest.mark.requirement("sandbox.opened")
@@ -591,7 +598,7 @@ async def test_a_command_may_start_in_the_scratch_place(place: Place) -> None:
     await place.run("mkdir /tmp/sub")
     scratch = place.private / "tmp" / "sub"
     place_ws, place.ws = place.ws, scratch
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(home=str(place.home)))
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(home=str(place.home)), Passing(), PRIVATE_FOLDERS)
     environment = command_environment({"HOME": str(place.home)}, os.environ)
     result = await run(
         sandbox,
@@ -604,28 +611,6 @@ async def test_a_command_may_start_in_the_scratch_place(place: Place) -> None:
     )
     assert result.output == "/tmp/sub\n"
     assert (scratch / "y").exists()
-
-
-@pytest.mark.requirement("sandbox.git_unasked")
-async def test_git_that_nobody_was_asked_about_leaves_no_setting_and_no_hook_that_runs(place: Place) -> None:
-    unasked = replace(WORKING, is_git=True)
-    config = place.ws / ".git" / "config"
-    before = config.read_text()
-    result = await place.run("git config user.name me; git config core.fsmonitor ./x; git config alias.x '!y'", unasked)
-    assert config.read_text() == before
-    assert result.changes.put_back == (str(config),)
-    harmless = await place.run("git config user.name me", unasked)
-    assert harmless.changes == SandboxChanges()
-    assert "me" in config.read_text()
-    hook = place.ws / ".git" / "hooks" / "post-commit"
-    moved = await place.run("echo x > .git/hooks/post-commit", unasked)
-    assert not hook.exists()
-    ((old, new),) = moved.changes.moved
-    assert old == str(hook)
-    shutil.rmtree(Path(new).parent)
-    asked = await place.run("git config core.fsmonitor ./x", replace(unasked, is_asked=True))
-    assert asked.changes.put_back == ()
-    assert "fsmonitor" in config.read_text()
 
 
 PLANTS: list[tuple[str, Callable[[Place], Path]]] = [

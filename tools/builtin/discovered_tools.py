@@ -21,7 +21,7 @@ from tools.contract.limits import no_progress
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS, run_blocking
-from tools.discovery.commands import DISCOVERY_COMMAND, MOST_BYTES, CallCommand, CommandSite, DiscoverySettings
+from tools.discovery.commands import DISCOVERY_COMMAND, MOST_BYTES, CallCommand, DiscoverySettings, ProgramSite
 from tools.discovery.declarations import DeclaredTool
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Discovery:
         self,
         settings: DiscoverySettings,
         registry: ToolRegistry,
-        site: CommandSite,
+        site: ProgramSite,
         reserved: frozenset[str],
         first_list_seconds: float,
     ) -> None:

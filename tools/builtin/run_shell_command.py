@@ -105,6 +105,10 @@ class ShellTool(BuiltinTool[ShellParams]):
             parts.append(f"({one_line(about)})")
         return " ".join(parts)
 
+    async def make_ready(self, context: ToolContext) -> None:
+        if (commands := context.services.commands) is not None:
+            await commands().make_ready(context.workspace)
+
     def subjects(self, params: ShellParams, context: ToolContext) -> Sequence[Subject]:
         commands, key = context.services.commands, context.client.key
         site = commands().site(context.workspace, key) if commands is not None else UNHELD

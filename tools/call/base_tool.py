@@ -132,6 +132,9 @@ class BaseTool(ABC, Generic[ParamsT]):
             server=self.alias,
         )
 
+    async def make_ready(self, context: ToolContext) -> None:
+        """Find out once what `subjects` has to know and cannot find out in a thread."""
+
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
         """What this call touches, for rules that are about it. Changes nothing; blocking: it may look at the disk.
 

@@ -189,6 +189,7 @@ class Flow:
         subjects: Sequence[Subject] = ()
         permission, is_settled = self.policy.judge_alone(request)
         if not is_settled:
+            await tool.make_ready(context)
 
             def look() -> tuple[Permission | None, Sequence[Subject]]:
                 found = tool.subjects(params, context)

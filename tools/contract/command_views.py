@@ -23,7 +23,7 @@ class Engine(StrEnum):
 class ViewKind(StrEnum):
     READING = "reading"  # nothing but `/tmp` can be written, and nothing outside the workspace and the system is seen
     WORKING = "working"  # the workspace can be written
-    OPEN = "open"  # everything this server's user may: the command runs without a sandbox
+    UNCONFINED = "unconfined"  # everything this server's user may: the command runs without a sandbox
 
 
 class Network(StrEnum):
@@ -34,6 +34,8 @@ class Network(StrEnum):
     HOST = "host"  # all that this machine reaches
 
 
+# What every program needs of a machine and every user may read, but for some files of `/etc`.
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc")
 MAX_PATHS_TOLD = 50  # of each kind in the facts of a view
 
 
@@ -102,5 +104,5 @@ class CommandView:
         return {"engine": self.engine.value, "view": self.kind.value, "network": self.network.value, **names}
 
 
-UNCONFINED = CommandView(Engine.NONE, ViewKind.OPEN, Network.HOST)
+UNCONFINED = CommandView(Engine.NONE, ViewKind.UNCONFINED, Network.HOST)
 """Of a command that nothing holds."""

@@ -167,7 +167,7 @@ class QuestionParts:
 
 def effects_of(view: CommandView, roots: Sequence[str]) -> str:
     """What a command will be able to do in its view, as a sentence for a person."""
-    if view.kind is ViewKind.OPEN:
+    if view.kind is ViewKind.UNCONFINED:
         return "It runs without a sandbox: it can do whatever you can."
     places = [*(roots if view.kind is ViewKind.WORKING else ()), *view.writable]
     shown = [visible_line(place) for place in places[:MAX_PLACES_TOLD]]

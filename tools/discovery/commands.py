@@ -39,7 +39,7 @@ class DiscoverySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandSite:
+class ProgramSite:
     """Where the commands run: in the operator's folder, without a shell or a sandbox, as upstream servers do."""
 
     runner: Callable[[], ProgramRunner]  # gives what runs programs; called with the first one
@@ -86,4 +86,4 @@ class CallCommand:
     argv: tuple[str, ...] = field(repr=False)  # the program and its arguments; the tool's name comes behind them
     seconds: float
     strict: bool  # whether a tool that writes to standard error has failed
-    site: CommandSite = field(compare=False)
+    site: ProgramSite = field(compare=False)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tools.contract.command_views import Engine
+from tools.contract.command_views import SYSTEM, Engine
 from tools.contract.permission_subjects import CommandSubject
 from tools.files.opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
@@ -17,7 +17,7 @@ from tools.permissions.command_lists import is_reader
 from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand
 from tools.permissions.guarded_paths import GuardedPaths
 
-_OF_THE_SYSTEM = tuple("/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix /etc /proc /dev /sys".split())  # noqa: SIM905
+_OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
 _PATH_OF_OPTION = re.compile(r"[/~].*", re.DOTALL)  # attached to one, or to several letters
 _CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # in code for an interpreter, in no usual path
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")

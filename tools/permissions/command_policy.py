@@ -349,7 +349,7 @@ class _CommandPolicy:
         if not self._is_held and (self._site.engine is Engine.NONE or not is_reading or is_asked):
             if self._site.is_required:
                 raise sandbox_unavailable(self._site.failure)
-            kind, network = ViewKind.OPEN, Network.HOST
+            kind, network = ViewKind.UNCONFINED, Network.HOST
         seen, writable = [*asking.seen], [*asking.writable]
         if kind is ViewKind.READING:
             seen += allowed_reading(self._rules, self._request.home)
@@ -369,7 +369,7 @@ class _CommandPolicy:
 
     def _restricted(self, view: CommandView) -> CommandView:
         """The view with what rules about files keep from it, now and once more when the command starts."""
-        if view.kind is ViewKind.OPEN:
+        if view.kind is ViewKind.UNCONFINED:
             return view
         # A yes to git is one to what it has stored.
         hides = self._has_rules_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)

@@ -20,6 +20,7 @@ CLIENT_BYTES = 1 << 30  # most bytes of outputs kept for one client; the oldest 
 PIECE_OVERHEAD = 64  # bytes of memory that a piece costs beside its content, so that very small ones count
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
+SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders of a client that are its `/tmp`
 WRITERS = 2  # threads that write; a disk is not quicker with more
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
@@ -206,14 +207,12 @@ class PrivateFolders:
         `None` for a client that cannot be told from others.
         """
         path = self.path_of(client_key)
-        return os.path.join(path, "plan-tmp" if is_plan else "tmp") if path is not None else None
+        return os.path.join(path, SCRATCH_OF_PLAN if is_plan else SCRATCH) if path is not None else None
 
     def make_scratch(self, path: str) -> None:
         """Make the folder at a path that `scratch_of` gave, if it does not exist. Blocks."""
         self._make(os.path.dirname(path))
-        with suppress(FileExistsError):
-            os.mkdir(path)
-            os.chmod(path, 0o1777)  # noqa: S103 - as `/tmp` is, in a folder that nobody else may enter
+        make_open_folder(path)
 
     def forget_plan(self, client_key: str) -> None:
         """Remove what is in the `/tmp` of a client's plan, which has ended."""
@@ -272,6 +271,13 @@ class PrivateFolders:
                 remove_tree(self.path)
                 if lock >= 0:
                     os.close(lock)
+
+
+def make_open_folder(path: str) -> None:
+    """Make a folder as `/tmp` is, if it does not exist, in one that nobody else may enter."""
+    with suppress(FileExistsError):
+        os.mkdir(path)
+        os.chmod(path, 0o1777)  # noqa: S103 - as said
 
 
 def _lock(folder: str) -> int:

@@ -6,7 +6,9 @@ once this server is gone. Their environment has what builds need, and no secret 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -69,6 +71,10 @@ class StartFailedError(Exception):
         self.number = number
 
 
+class EndedEarlyError(Exception):
+    """What was to confine a command has ended before that began; what it printed says why."""
+
+
 class Process(Protocol):
     """One started program with everything that it starts, whatever session or group that is in.
 
@@ -105,6 +111,13 @@ class Process(Protocol):
         ...
 
 
+def printed(process: Process) -> str:
+    """What a program has printed and nobody has read, or the beginning of it."""
+    with suppress(BlockingIOError):
+        return os.read(process.output, 4096).decode("utf-8", "replace")
+    return ""
+
+
 class ProcessStarter(Protocol):
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program. If this is cancelled, nothing of it stays. A `StartFailedError` if it cannot be started."""
@@ -120,8 +133,9 @@ class SandboxChanges:
     unmovable: tuple[str, ...] = ()  # paths of those that could not be moved
     changed: tuple[str, ...] = ()  # paths of those that are gone now, or are not what they were, whoever did that
     uncovered: int = 0  # how many files and folders could not be kept from it, since there are too many
-    temporary_bytes: int = 0  # how much its `/tmp` held that was emptied, since that was too much; else 0
-    put_back: tuple[str, ...] = ()  # paths of git's settings that would have made it run something, and are as before
+    # How much its `/tmp` held that was emptied, since that was too much; else 0
+    temporary_bytes: int = 0
+    temporary_files: int = 0  # folders count, too
     not_lasting: tuple[str, ...] = ()  # what it left in a `/tmp` that was its alone, by the names that it had there
     is_unknown: bool = False
 
@@ -139,14 +153,15 @@ class WithheldSecret:
 class ConfinedCommand:
     spec: ProcessSpec  # what is to be started, the sandbox's own program in front where there is one
     engine: Engine = Engine.NONE  # what holds it in its view
-    view: ViewKind = ViewKind.OPEN
+    view: ViewKind = ViewKind.UNCONFINED
     network: Network = Network.HOST  # what it really has: a loopback of its own where the session has none
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # what it does not see as it is
 
     async def begin(self) -> None:
         """Let the command begin, which was started; until then nothing of it runs.
 
-        A `ToolError` if it must not, and has to be ended: it is not confined as it was meant to be.
+        A `ToolError` if it must not, and has to be ended: it is not confined as it was meant to be. An
+        `EndedEarlyError` if nothing of it can run.
         """
 
     async def release(self) -> SandboxChanges:
@@ -155,8 +170,12 @@ class ConfinedCommand:
 
 
 class Confinement(Protocol):
+    async def make_ready(self, workspace_roots: Sequence[str]) -> None:
+        """Try out what can hold commands here, if that is not known."""
+        ...
+
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """What can hold commands in a view here, and what its reading view shows. Tried out the first time; blocks.
+        """What can hold commands in a view here, as far as it was tried out, and what its reading view shows. Blocks.
 
         Of the client nothing is known yet.
         """

@@ -206,12 +206,6 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox obey were not kept "
             "as they are, since there are too many; the command could change those that lie deepest."
         )
-    if changes.put_back:
-        notes.append(
-            "Note: settings that make git run programs were written, and are as before: "
-            f"{_named_paths(changes.put_back)}. "
-            'If they are wanted, run that command with needs: "write", which asks the user.'
-        )
     if changes.not_lasting:
         notes.append(
             "Note: the workspace lies in /tmp, where nothing beside it lasts: gone with the command are "
@@ -222,9 +216,10 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             "Note: it could not be seen whether the command made or changed files that programs outside the sandbox "
             "obey (.git/hooks, .vscode, .mcp.json and the like). Tell the user."
         )
-    if changes.temporary_bytes:
+    if changes.temporary_files:
         notes.append(
-            f"Note: its temporary files took {size(changes.temporary_bytes)}, which is too much, and were removed."
+            f"Note: its temporary files took {size(changes.temporary_bytes)}, {changes.temporary_files:,} files and "
+            "folders, which is too much, and were removed."
         )
     return notes
 

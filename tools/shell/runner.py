@@ -20,7 +20,14 @@ from functools import partial
 import anyio
 
 from tools.contract.command_views import CommandSite
-from tools.contract.errors import NOTHING_DONE, ExhaustedError, ToolError, ToolErrorType, exhaustion_of
+from tools.contract.errors import (
+    NOTHING_DONE,
+    ExhaustedError,
+    ToolError,
+    ToolErrorType,
+    exhaustion_of,
+    scarcity_in,
+)
 from tools.contract.file_names_in_text import one_line
 from tools.contract.limits import Progress
 from tools.contract.threads import THREADS
@@ -33,11 +40,13 @@ from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import (
     ConfinedCommand,
     Confinement,
+    EndedEarlyError,
     ExitStatus,
     Process,
     ProcessSpec,
     ProcessStarter,
     StartFailedError,
+    printed,
 )
 from tools.shell.resource_limits import default_limits
 
@@ -49,6 +58,7 @@ REPORT_SECONDS = 1.0  # between two reports (Gemini CLI's number)
 LAST_REPORT_SECONDS = 0.5  # how long a report that is on its way may delay the result
 FIRST_LOOK_SECONDS = 0.2  # a background command is watched so long, for mistakes (Gemini CLI's number)
 ENDED_CHARS = 4_000  # characters shown of the output of a command that was ended at a limit; they are part of an error
+SANDBOX_CHARS = 300  # characters shown of what a sandbox said that failed
 ERRORS_CHARS = 4_000  # characters shown of what came on standard error
 AGAIN_SECONDS = 0.25  # until a start that failed for want of processes is tried again
 ALONE_SECONDS = 2.0  # how long it is tried again when none of our programs runs; what the last one held may come late
@@ -169,16 +179,29 @@ class Runner:
             process = await self._starter.start(confined.spec)
             await confined.begin()
         except BaseException as error:
+            said = ""
             if process is not None:
                 await process.end(0)
+                said = printed(process)
                 process.close()
             await confined.release()
-            if not isinstance(error, StartFailedError):
-                raise
-            raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
+            if isinstance(error, EndedEarlyError):
+                raise exhaustion_of(scarcity_in(said) or OSError(), NOTHING_DONE) or sandbox_failed(said) from None
+            if isinstance(error, StartFailedError):
+                raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
+            raise
         output = Output(self._folders.of(client_key), tail_bytes)
         reader = OutputReader(process.output, output)
         return RunningProgram(process, output, reader, confined, started_at, self._queue.end)
+
+
+def sandbox_failed(said: str) -> ToolError:
+    """What a call is told whose sandbox has ended before the command began."""
+    return ToolError(
+        ToolErrorType.SANDBOX_UNAVAILABLE,
+        f"The command was not run: its sandbox could not be set up ({one_line(said.strip())[:SANDBOX_CHARS]}). Nothing "
+        "runs with more access than it was given. Run it again; if it stays so, tell the user.",
+    )
 
 
 async def _tell(progress: Progress, count: int, text: str) -> None:
@@ -266,6 +289,10 @@ class CommandRunner(Runner):
         self.options = options
         self._confinement = confinement
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
+
+    async def make_ready(self, workspace: Workspace) -> None:
+        """Have it tried out what can hold commands, if that is not known."""
+        await self._confinement.make_ready(workspace.roots)
 
     def site(self, workspace: Workspace, client_key: str) -> CommandSite:
         """What commands of a client meet here. Blocks."""

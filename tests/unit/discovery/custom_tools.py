@@ -20,7 +20,7 @@ from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolError
 from tools.contract.limits import Limits
 from tools.contract.results import TextPart, ToolResult
-from tools.discovery.commands import CommandSite, DiscoverySettings
+from tools.discovery.commands import DiscoverySettings, ProgramSite
 from tools.files.workspace import Workspace
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.runner import ProgramRunner
@@ -107,7 +107,7 @@ async def custom_tools(
     given = DiscoverySettings((*PEER, "list", str(file)), CALL, call_seconds=CEILING)
     wanted = replace(given, **settings)
     registry = ToolRegistry()
-    site = CommandSite(lambda: runner, environment, str(root), (str(root),))
+    site = ProgramSite(lambda: runner, environment, str(root), (str(root),))
     discovery = Discovery(wanted, registry, site, RESERVED, 1.0)
     told: list[str] = []
     changes: list[None] = []

@@ -69,7 +69,7 @@ async def test_programs_are_told_the_facts(shell: Shell) -> None:
     result = await shell.run("echo text; exit 2")
     assert result.facts == {
         "engine": "none",
-        "view": "open",
+        "view": "unconfined",
         "network": "host",
         "exitCode": 2,
         "signal": None,

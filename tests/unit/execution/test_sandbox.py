@@ -12,12 +12,16 @@ import anyio
 import pytest
 
 from tests.hostile.sandboxed import READING, WORKING
+from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.unit.execution.shell import shell_in
+from tests.waiting import until
 from tools.contract.command_views import UNCONFINED, Engine, Network
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ProcessSpec
 from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
-from tools.shell.sandbox.probe_program import FIRST_CODE
+from tools.shell.sandbox.probe_program import WORKED
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -31,7 +35,7 @@ def spec(root: Path) -> ProcessSpec:
 
 
 def confinement(mode: SandboxMode, root: Path, program: str | None = None) -> BubblewrapConfinement:
-    return BubblewrapConfinement(mode, Site(home=str(root.parent)), "", program)
+    return BubblewrapConfinement(mode, Site(home=str(root.parent)), Passing(), PRIVATE_FOLDERS, "", program)
 
 
 def broken(root: Path, script: str) -> str:
@@ -81,7 +85,7 @@ async def test_a_sandbox_that_does_not_work_is_refused_or_left_out(root: Path, s
         await made.confine(spec(root), [str(root)], WORKING)
     assert made.site([str(root)], "").engine is Engine.NONE
     plain = await made.confine(spec(root), [str(root)], UNCONFINED)
-    assert (plain.spec, plain.engine, plain.view, plain.network) == (spec(root), "none", "open", "host")
+    assert (plain.spec, plain.engine, plain.view, plain.network) == (spec(root), "none", "unconfined", "host")
     # Trying it out left nothing, whatever it was.
     assert sorted(path.name for path in root.parent.iterdir()) == ["bwrap", "workspace"]
 
@@ -100,7 +104,7 @@ async def test_without_the_program_there_is_no_sandbox(root: Path) -> None:
 @only_linux
 @pytest.mark.requirement("sandbox.probe")
 async def test_it_is_tried_out_once(root: Path) -> None:
-    program = broken(root, f"echo x >> {root}/tried; exit {FIRST_CODE}")
+    program = broken(root, f"echo x >> {root}/tried; exit {WORKED}")
     made = confinement(SandboxMode.AUTO, root, program)
     for view in (WORKING, READING):
         with pytest.raises(ToolError):
@@ -181,11 +185,15 @@ STATUS = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import anyio
+from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.unit.execution.shell import shell_in
+from tests.waiting import until
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
 from tools.shell.sandbox.visible_file_system import Site
 
 async def main():
-    print((await BubblewrapConfinement(SandboxMode.AUTO, Site(sys.argv[1])).status([])).failure)
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(sys.argv[1]), Passing(), PRIVATE_FOLDERS)
+    print((await sandbox.status([])).failure)
 
 anyio.run(main)
 """
@@ -239,3 +247,34 @@ def test_every_command_has_limits() -> None:
     else:
         assert limits.processes is not None
         assert limits.processes > PROCESSES
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.gate")
+async def test_a_sandbox_that_fails_before_the_command_begins_is_a_refusal_and_no_output(root: Path) -> None:
+    made = confinement(SandboxMode.AUTO, root, broken(root, f'exec {USUAL_FOLDER}/bwrap "$@"'))
+    if (await made.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    broken(root, "echo 'bwrap: Creating folders failed' >&2; exit 1")
+    async with shell_in(root, root.parent, confinement=made) as shell:
+        shell.context = replace(shell.context, view=WORKING)
+        error = await shell.error_of("touch ran")
+    assert error.code is ToolErrorType.SANDBOX_UNAVAILABLE
+    assert "(bwrap: Creating folders failed)" in error.message
+    assert list(root.iterdir()) == []
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.probe")
+async def test_an_attempt_that_is_given_up_leaves_nothing(root: Path) -> None:
+    parent = root.parent / "private"
+    folders = PrivateFolders(str(parent))
+    site = Site(home=str(root.parent))
+    made = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), folders, "", broken(root, "exec sleep 600"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(made.status, [str(root)])
+        await until(lambda: list(parent.glob("*/probe/*/root")))
+        group.cancel_scope.cancel()
+    assert list(parent.glob("*/probe/*")) == []
+    await folders.aclose()
+    assert list(parent.iterdir()) == []

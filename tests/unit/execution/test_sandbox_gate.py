@@ -12,9 +12,10 @@ import anyio
 import pytest
 
 from tests.hostile.sandboxed import WORKING
+from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.process import ProcessSpec, command_environment
+from tools.shell.process import EndedEarlyError, ProcessSpec, command_environment
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
 from tools.shell.sandbox.mount_check import Gate, MountTable
 from tools.shell.sandbox.visible_file_system import PreparedView, Site
@@ -61,7 +62,8 @@ async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
     held = os.dup(gate.held)
     arrive(gate, b'{\n    "child-pid": %d\n}\n' % os.getpid())
     gate.give_away()
-    assert await gate.look([])
+    await gate.wait_mounted()
+    assert gate.look([])
     while os.read(held, 1 << 16):
         pass
     os.close(held)
@@ -71,7 +73,8 @@ async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
 @pytest.mark.parametrize("told", [b"", b"{}", b'{"child-pid": x}', b'{"child-pid":', b'{"child-pid": 999999999}'])
 async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: bytes) -> None:
     arrive(gate, told)
-    assert not await gate.look([])
+    await gate.wait_mounted()
+    assert not gate.look([])
     os.set_blocking(gate.held, False)
     drained = 1
     with suppress(BlockingIOError):
@@ -84,20 +87,19 @@ async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: b
 @pytest.mark.requirement("sandbox.gate")
 async def test_what_never_arrives_is_given_up(gate: Gate) -> None:
     with pytest.raises(TimeoutError):
-        await gate.look([], 0.01)
-    with pytest.raises(TimeoutError):
-        gate.look_for([], 0.01)
+        await gate.wait_mounted(0.01)
 
 
 @pytest.mark.requirement("sandbox.gate")
-async def test_what_has_ended_before_needs_no_leave(gate: Gate) -> None:
+async def test_what_has_ended_before_is_told_apart(gate: Gate) -> None:
     gate.give_away()
-    assert await gate.look([])
+    with pytest.raises(EndedEarlyError):
+        await gate.wait_mounted()
 
 
 async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int | None:
     """Run a command in the sandbox to its end, with something that happens before its mounts; its exit code."""
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(str(root.parent)))
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(str(root.parent)), Passing(), PRIVATE_FOLDERS)
     if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))

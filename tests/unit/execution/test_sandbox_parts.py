@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.sandboxed import WORKING
+from tests.hostile.sandboxed import look_at
 from tools.contract.command_views import ViewKind
 from tools.files.remembered import SETTLED_NANOSECONDS
 from tools.files.workspace import contains
@@ -21,9 +21,9 @@ from tools.shell.sandbox.auto_run_guard import (
     is_harmless,
     move_away,
 )
-from tools.shell.sandbox.bubblewrap import Descriptors, bubblewrap_options
+from tools.shell.sandbox.bubblewrap import HELD, bubblewrap_options
 from tools.shell.sandbox.hidden_secrets import secret_places
-from tools.shell.sandbox.visible_file_system import Site, View, prepare, sandbox_environment
+from tools.shell.sandbox.visible_file_system import Site, View, sandbox_environment
 
 only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there is no sandbox on Windows")
 
@@ -36,7 +36,7 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         pinned=("/w/.git",),
         read_only=("/w/.vscode",),
     )
-    argv = bubblewrap_options(view, "/w", Descriptors(info=7, held=8, options=6, calls=9))
+    argv = bubblewrap_options(view, "/w", is_filtered=True)
     text = " ".join(argv)
     order = [
         "--ro-bind / /",
@@ -48,7 +48,7 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         "--ro-bind-try /w/.vscode",
         "--tmpfs /w/.ssh",
         # Where it waits: after all that is mounted.
-        "--file 8 /dev/null",
+        f"--file {HELD} /dev/null",
     ]
     places = [text.index(step) for step in order]
     assert places == sorted(places)
@@ -57,10 +57,10 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
 
 
 @pytest.mark.requirement("sandbox.network")
-@pytest.mark.parametrize("has_network", [True, False])
-def test_the_network_is_shared_only_if_that_is_said(has_network: bool) -> None:
-    argv = bubblewrap_options(View(roots=("/w",), has_network=has_network), "/w", Descriptors(7, 8, 6, None))
-    assert ("--unshare-net" in argv) is not has_network
+@pytest.mark.parametrize("has_own_network", [True, False])
+def test_the_network_is_shared_only_if_that_is_said(has_own_network: bool) -> None:
+    argv = bubblewrap_options(View(roots=("/w",), has_own_network=has_own_network), "/w", is_filtered=False)
+    assert ("--unshare-net" in argv) is has_own_network
     assert "--seccomp" not in argv
 
 
@@ -167,7 +167,7 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
         (".cursor", "inside"),
     ):
         (root / name).symlink_to(target)
-    prepared = prepare(Site(home=str(root.parent)), AutoRunLookout(), [str(root)], WORKING)
+    prepared = look_at(Site(home=str(root.parent)), [str(root)])
     assert prepared.view.read_only == (str(root / "inside"),)
 
 
@@ -175,7 +175,7 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
 @pytest.mark.requirement("sandbox.view")
 def test_what_is_hidden_in_a_root_is_not_shown_again_because_it_is_an_auto_run_file(root: Path) -> None:
     (root / ".claude").mkdir()
-    prepared = prepare(Site(home=str(root)), AutoRunLookout(), [str(root), str(root / "missing")], WORKING)
+    prepared = look_at(Site(home=str(root)), [str(root), str(root / "missing")])
     assert prepared.view.roots == (str(root),)
     assert str(root / ".claude") in prepared.view.hidden_folders
     assert str(root / ".claude") not in prepared.view.read_only

@@ -51,8 +51,8 @@ def shown(permission: Permission) -> str:
         return "X"
     view = permission.view
     assert view is not None
-    kind = {ViewKind.READING: "r", ViewKind.WORKING: "w", ViewKind.OPEN: "o"}[view.kind]
-    network = "n" if view.network is Network.HOST and view.kind is not ViewKind.OPEN else ""
+    kind = {ViewKind.READING: "r", ViewKind.WORKING: "w", ViewKind.UNCONFINED: "o"}[view.kind]
+    network = "n" if view.network is Network.HOST and view.kind is not ViewKind.UNCONFINED else ""
     opened = "+" if view.seen or view.writable else ""
     return f"{'?' if permission.verdict is Verdict.ASK else ''}{kind}{network}{opened}"
 

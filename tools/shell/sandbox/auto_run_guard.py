@@ -228,15 +228,10 @@ def fingerprint(path: str) -> Fingerprint | None:
     return Fingerprint(status, {name: status_of(os.path.join(path, name)) for name in names})
 
 
-def read_settings(descriptor: int) -> bytes | None:
-    """The content of a regular file of at most `READ_BYTES`, else `None`; the descriptor is closed."""
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(READ_BYTES + 1)
-    finally:
-        os.close(descriptor)
+def read_settings(path: str) -> bytes | None:
+    """The content of a regular file at a real path, `None` if it is too long; an `OSError` if it cannot be read."""
+    with open_regular(path) as file:
+        content = file.head(READ_BYTES + 1)
     return content if len(content) <= READ_BYTES else None
 
 
@@ -280,18 +275,9 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
 
 def _text(path: str) -> str:
     """The text at a real path; an `OSError` or a `ValueError` if it cannot be read, or is none."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-    content = read_settings(open_link_free(path, flags))
-    if content is None:
+    if (content := read_settings(path)) is None:
         raise ValueError
     return content.decode()
-
-
-def _content(path: str) -> bytes | None:
-    """What stands in a file of settings; `None` where there is none, or it is too long."""
-    with suppress(OSError):
-        return read_settings(open_link_free(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))
-    return None
 
 
 def _settings_that_run(path: str, roots: Sequence[str]) -> Sequence[object]:
@@ -413,7 +399,6 @@ class GitBefore:
 
     tracked: Collection[str]  # the files among them, and in them, that it tracks
     settings: Mapping[str, Sequence[object]]  # of each file of settings, those that may make it run something
-    contents: Mapping[str, bytes]  # what stood in these files
 
     @staticmethod
     def of(before: Mapping[str, Fingerprint | None], roots: Sequence[str]) -> GitBefore:
@@ -421,26 +406,7 @@ class GitBefore:
         return GitBefore(
             {place for path, each in before.items() for place in _places(path, each) if _is_tracked(place, tracked)},
             {p: _settings_that_run(p, roots) for p in before if folded(os.path.basename(p)) in _SETTINGS},
-            {p: text for p in before if folded(os.path.basename(p)) in _SETTINGS and (text := _content(p)) is not None},
         )
-
-    def put_back(self, path: str) -> bool:
-        """Give a file of settings the content that it had; whether that was done."""
-        if path not in self.contents:
-            return False
-        above, name = os.path.split(path)
-        new = f"{name}.{os.urandom(4).hex()}"
-        with suppress(OSError):
-            folder = open_link_free(above, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-            try:
-                # A new file in the place of the old one, which may have got other names.
-                with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder), "wb") as file:
-                    file.write(self.contents[path])
-                os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-            finally:
-                os.close(folder)
-            return True
-        return False
 
     def explains(self, path: str, before: Fingerprint | None, roots: Sequence[str], tracked: TrackedFiles) -> bool:
         """Whether what is different at a path is what git tracks, or brings no setting that runs something."""
@@ -479,7 +445,6 @@ class AutoRunState:
     lookout: AutoRunLookout
     is_known: bool  # whether the client can be told from others
     git: GitBefore | None  # of a command in which nothing but git changes anything
-    is_asked: bool = True  # whether a person has seen that command
     takes_out: Callable[[str], bool] | None = None  # whether what is new at a path is moved out, too
     taken: frozenset[str] = frozenset()  # what was there of that
     made_at: float = field(default_factory=time.monotonic)  # monotonic seconds
@@ -502,7 +467,6 @@ class AutoRunState:
             path for path in sorted(matching(self.roots, self.takes_out) - self.taken) if not is_inside(path, waived)
         ]
         changed: list[str] = []
-        put_back: list[str] = []
         for path, before in differing:
             is_by_git = self.git is not None and (
                 is_harmless(path, self.roots, now) or self.git.explains(path, before, self.roots, tracked)
@@ -511,15 +475,6 @@ class AutoRunState:
                 self.lookout.accept(path)
             elif self.lookout.is_accepted(path):
                 continue
-            elif self.git is not None and not self.is_asked and self.git.put_back(path):
-                put_back.append(path)
-            elif (
-                self.git is not None
-                and not self.is_asked
-                and (new := [place for place in _places(path, fingerprint(path)) if place not in _places(path, before)])
-            ):
-                # A folder of hooks that was there before, or all of it.
-                unwanted += [path] if before is None else new
             elif before is not None or self.git is not None or folded(os.path.basename(path)) in _SHARES:
                 # Of git alone, what is new came by its hooks, or by what else was at work. Of a repository that holds
                 # too many others, it is not known which are new.
@@ -534,7 +489,6 @@ class AutoRunState:
             tuple((path, place) for path, place in places.items() if place is not None),
             tuple(path for path, place in places.items() if place is None),
             tuple(changed),
-            put_back=tuple(put_back),
         )
 
 

@@ -1,31 +1,19 @@
-"""The sandbox of commands: off, used where it works, or required.
-
-Whether the sandbox works is found out by running it with all its options, not by looking for it: a program that exists
-can be forbidden what it needs (user namespaces, mounts in containers), and one that starts need not confine. So a
-program in the sandbox tries what must fail.
-"""
+"""The sandbox of commands: off, used where it works, or required."""
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from time import monotonic, sleep
+from time import monotonic
 from types import MappingProxyType
-from typing import Protocol
 
-from anyio import CancelScope, move_on_after
+from anyio import CancelScope, Lock, move_on_after, sleep
 
 from tools.contract.command_views import (
     NO_RESTRICTIONS,
@@ -43,22 +31,22 @@ from tools.contract.errors import (
     ToolErrorType,
     exhaustion_of,
     sandbox_unavailable,
-    scarcity_in,
 )
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.threads import THREADS
 from tools.files.child_process import find_program, is_outside
 from tools.files.workspace import contains
+from tools.shell.loopback import SessionLoopbacks
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import ConfinedCommand, ProcessSpec, SandboxChanges
+from tools.shell.process import ConfinedCommand, ProcessSpec, ProcessStarter, SandboxChanges
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.hidden_secrets import secret_places
 from tools.shell.sandbox.landlock import LandlockConfinement
 from tools.shell.sandbox.mount_check import ExpectedMount, Gate
-from tools.shell.sandbox.probe_program import FIRST_CODE
-from tools.shell.sandbox.reading_view import reading_view_paths, without_closed
+from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
+from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_closed
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PreparedView, Site, View, depth, prepare
 
@@ -67,7 +55,6 @@ logger = logging.getLogger(__name__)
 # capabilities, also in a user namespace: `core_pattern` alone would run a program outside.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 SHARED_BYTES = 512 * 1024**2  # of `/dev/shm`, which each command has for itself
-OPEN_TO_ALL = frozenset({"/tmp", "/var/tmp"})  # noqa: S108 - names of mount points, nothing is made there
 SETTLE_SECONDS = 8.0  # a command waits so long for the look at what it has left, which then goes on unreported
 NOT_AS_MEANT = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or a link "
@@ -79,24 +66,19 @@ TOO_SLOW = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptors:
-    info: int  # it writes there what its process is
-    held: int  # before it begins the command, it reads this to its end
-    options: int  # it reads its options from there
-    calls: int | None  # from it comes the program of the system call filter; `None` for none
+# Descriptors of bubblewrap, above what a shell command uses: the program of the system call filter comes from the first
+# one, to the second one it writes what its process is, before it begins the command it reads the third one to its end,
+# and it reads its options from the fourth one.
+CALLS, INFO, HELD, OPTIONS = 9, 10, 11, 12
+FIRST_COPY = 13  # the first of those that have what is shown in place of settings
 
 
-DESCRIPTORS = Descriptors(info=10, held=11, options=12, calls=9)  # above what a shell command uses
-FIRST_COPY = 13  # the first of the descriptors that have what is shown in place of settings
-
-
-def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tuple[str, ...]:
+def bubblewrap_options(view: View, folder: str, *, is_filtered: bool) -> tuple[str, ...]:
     """The options of bubblewrap for one command that starts in a folder."""
     options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if not view.has_network:
+    if view.has_own_network:
         options.append("--unshare-net")
-    options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(descriptors.info))
+    options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
 
     def bind_each(option: str, paths: Iterable[str]) -> None:
         for path in paths:
@@ -142,18 +124,10 @@ def bubblewrap_options(view: View, folder: str, descriptors: Descriptors) -> tup
     for path in ("/", "/dev"):
         options += ("--remount-ro", path)
     # Here it waits at the gate. Nothing is left of what it reads.
-    options += ("--file", str(descriptors.held), "/dev/null", "--chdir", folder)
-    if descriptors.calls is not None:
-        options += ("--seccomp", str(descriptors.calls))
+    options += ("--file", str(HELD), "/dev/null", "--chdir", folder)
+    if is_filtered:
+        options += ("--seccomp", str(CALLS))
     return tuple(options)
-
-
-class SessionLoopbacks(Protocol):
-    """What holds a network for each client, in which its commands reach each other and nobody else does."""
-
-    async def of(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
-        """Descriptors for the namespaces of a client, which stay open; `None` where there can be none."""
-        ...
 
 
 @dataclass(slots=True)
@@ -162,7 +136,7 @@ class SandboxedCommand(ConfinedCommand):
 
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap was started
     gate: Gate = field(repr=False, kw_only=True)
-    descriptors: Descriptors = field(repr=False, kw_only=True)  # what bubblewrap reads and writes
+    is_filtered: bool = field(repr=False, kw_only=True)  # whether there is a filter of system calls for this machine
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)  # what rules about files keep from it now
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
@@ -173,7 +147,7 @@ class SandboxedCommand(ConfinedCommand):
         view = prepared.view
         if not all(map(os.path.lexists, view.masked)):
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
-        self.gate.say(bubblewrap_options(view, prepared.folder(self.spec.folder), self.descriptors))
+        self.gate.say(bubblewrap_options(view, prepared.folder(self.spec.folder), is_filtered=self.is_filtered))
         return view.expected()
 
     def is_as_looked_at(self) -> bool:
@@ -190,7 +164,7 @@ class SandboxedCommand(ConfinedCommand):
             with CancelScope(shield=True):
                 expected = await THREADS.run(self.send_options)
             await self.gate.wait_mounted()
-            if await THREADS.run(self.is_as_looked_at) and await self.gate.look(expected):
+            if await THREADS.run(self.is_as_looked_at) and self.gate.look(expected):
                 return
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
@@ -200,7 +174,7 @@ class SandboxedCommand(ConfinedCommand):
 
     async def release(self) -> SandboxChanges:
         """See to what is left, once everything of the command has ended, or if it was not started."""
-        self.close()
+        self.gate.close()
         if self._prepared is None:
             return SandboxChanges()
         try:
@@ -209,10 +183,6 @@ class SandboxedCommand(ConfinedCommand):
         except (OSError, RecursionError, ExhaustedError) as error:
             logger.warning("what a command has left could not be looked at: %s", type(error).__name__)
         return SandboxChanges(is_unknown=True)
-
-    def close(self) -> None:
-        """Give back what is held, without looking at what is left."""
-        self.gate.close()
 
 
 def not_made(error: OSError) -> ToolError:
@@ -226,39 +196,9 @@ def not_made(error: OSError) -> ToolError:
 
 
 USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu lets the program make user namespaces in this folder only
-PROBE_SECONDS = 5.0  # how long the attempt may take; a sandbox takes milliseconds
 SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25  # where there are too few descriptors or processes for it
 RETRY_SECONDS = 60.0  # after so long a sandbox that did not answer is tried again
 PROBE_ATTEMPTS = 2  # a machine under load is asked again; a sandbox that hangs, hangs twice
-_NO_ANSWER = f"it did not answer within {PROBE_SECONDS:g} s"
-_WRONG_MOUNTS = "it does not mount what it is told to"
-# In the order of the attempts of `probe_program`.
-_WHAT_WORKED = (
-    "a command could not write in its workspace, or could where it only reads",
-    "a command wrote outside its workspace",
-    "a command wrote a git hook",
-    "a command wrote settings of an editor",
-    "a command connected to a socket outside",
-    "a command connected to an abstract socket outside",
-    "a command was in the process namespace of this server",
-    "a command could change settings of the kernel",
-    "a command had a route to the network",
-)
-# What bubblewrap says, and what it means.
-_KNOWN_FAILURES = {
-    "setting up uid map": "user namespaces are restricted here (AppArmor, "
-    "kernel.apparmor_restrict_unprivileged_userns)",
-    "No permissions to creat": "user namespaces are forbidden here, as in most containers",
-    "Creating new namespace failed": "new namespaces are forbidden here, as in most containers",
-    "Failed RTM_NEWADDR": "a network namespace cannot be set up here",
-    "loopback": "a network namespace cannot be set up here",
-    "Failed to make / slave": "mounts are forbidden here, as in most containers",
-    "overflowuid": "/proc is missing or incomplete here",
-    "mount proc": "a new /proc cannot be mounted here, as in most containers",
-    "seccomp": "the kernel does not take filters of system calls",
-    "Unknown option": "this version of bubblewrap is too old; 0.8.0 or newer is needed",
-    "execvp": "the probe's program cannot be started in it",
-}
 
 
 class SandboxMode(StrEnum):
@@ -282,11 +222,12 @@ class BubblewrapConfinement:
         self,
         mode: SandboxMode,
         site: Site,
+        starter: ProcessStarter,  # runs the attempt
+        folders: PrivateFolders,  # where it keeps what it puts in the place of what is masked
         search_path: str = os.defpath,
         program: str | None = None,  # the program to use instead of the one that would be found
         *,
         consented: Mapping[str, float] = MappingProxyType({}),  # as `AutoRunLookout` takes it
-        folders: PrivateFolders | None = None,  # where it keeps what it puts in the place of what is masked
         loopbacks: SessionLoopbacks | None = None,
         landlock: LandlockConfinement | None = None,  # what holds readers where bubblewrap does not work
     ) -> None:
@@ -294,13 +235,13 @@ class BubblewrapConfinement:
         self._site = site
         self._search_path = search_path
         self._program = program
-        self._status: SandboxStatus | None = None
-        self._retry_at = float("inf")
-        self._left: list[str] = []  # folders of attempts that could not be removed
-        self._trying = threading.Lock()
+        self._starter = starter
+        self._tried = SandboxStatus(None, "it has not been tried out yet")
+        self._try_at = float("-inf")  # the monotonic time from which on it is tried out with the next call
+        self._trying = Lock()
         self._group = ProcessGroupLimit()
         self._lookout = AutoRunLookout(consented)
-        self._folders = folders or PrivateFolders()
+        self._folders = folders
         self._loopbacks = loopbacks
         self._landlock = landlock
 
@@ -313,24 +254,21 @@ class BubblewrapConfinement:
         client_key: str = "",
     ) -> ConfinedCommand:
         """Put a command into its view; `sandbox_unavailable` if that cannot be made."""
-        if view.kind is ViewKind.OPEN and view.engine is not Engine.BUBBLEWRAP:
+        is_unconfined = view.kind is ViewKind.UNCONFINED and view.engine is not Engine.BUBBLEWRAP
+        if is_unconfined and self._mode is not SandboxMode.REQUIRED:
             # A verdict without a sandbox: somebody was asked, or the operator asks nobody.
-            if self._mode is not SandboxMode.REQUIRED:
-                return ConfinedCommand(spec, view.engine)
-            failure = (await self.status(workspace_roots)).failure or "the command was judged before it could be"
-        else:
-            status = await self.status(workspace_roots)
-            failure = status.failure
-            if view.engine is Engine.LANDLOCK and self._landlock is not None and view.kind is ViewKind.READING:
+            return ConfinedCommand(spec, view.engine)
+        status = await self.status(workspace_roots)
+        failure = status.failure
+        try:
+            if is_unconfined:
+                failure = failure or "the command was judged before it could be"
+            elif view.engine is Engine.LANDLOCK and self._landlock is not None and view.kind is ViewKind.READING:
                 failure = await self._landlock.failure()
                 if not failure:
-                    try:
-                        return await THREADS.run(
-                            partial(self._by_landlock, self._landlock, spec, workspace_roots, private_folder)
-                        )
-                    except OSError as error:
-                        raise not_made(error) from None
-            elif view.engine is not Engine.BUBBLEWRAP or view.kind is ViewKind.OPEN:
+                    hold = partial(self._by_landlock, self._landlock, spec, workspace_roots, private_folder)
+                    return await THREADS.run(hold)
+            elif view.engine is not Engine.BUBBLEWRAP or view.kind is ViewKind.UNCONFINED:
                 failure = f"'{view.engine}' makes no such view of the machine ('{view.kind}')"
             elif failure is None and status.program is not None:
                 namespaces = None
@@ -339,10 +277,9 @@ class BubblewrapConfinement:
                 make = partial(self._sandboxed, status.program, spec, workspace_roots, view)
                 # Not to be lost on the way: it holds descriptors.
                 with CancelScope(shield=True):
-                    try:
-                        return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
-                    except OSError as error:
-                        raise not_made(error) from None
+                    return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
+        except OSError as error:
+            raise not_made(error) from None
         if self._mode is SandboxMode.REQUIRED:
             raise sandbox_unavailable(failure or "it was lost")
         raise ToolError(
@@ -351,12 +288,33 @@ class BubblewrapConfinement:
             "Nothing runs with more access than it was given. Run it again; the user is asked if needed.",
         )
 
+    async def make_ready(self, workspace_roots: Sequence[str]) -> None:
+        """Try the sandbox out, if it is not known whether it works."""
+        if self._mode is SandboxMode.OFF or visible_file_system.too_broad(workspace_roots) is not None:
+            return
+        for attempt in range(SCARCITY_ATTEMPTS):
+            if monotonic() < self._try_at:
+                return
+            try:
+                async with self._trying:
+                    if monotonic() >= self._try_at:
+                        self._tried = await self._try_out(workspace_roots)
+                        # One that has not answered in time may have met a busy machine.
+                        is_final = self._tried.failure != NO_ANSWER
+                        self._try_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
+            except ExhaustedError:
+                # What other calls hold for a moment comes back.
+                if attempt == SCARCITY_ATTEMPTS - 1:
+                    raise
+                await sleep(SCARCITY_PAUSE_SECONDS)
+
     async def status(self, workspace_roots: Sequence[str]) -> SandboxStatus:
         """Whether the sandbox works for these roots; tried out at the first call, and remembered."""
+        await self.make_ready(workspace_roots)
         return await THREADS.run(partial(self._status_for, workspace_roots))
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """What can hold commands here, and what a reading view shows; tried out the first time. Blocks."""
+        """What can hold commands here, as far as it was tried out, and what a reading view shows. Blocks."""
         failure = self._status_for(workspace_roots).failure
         engine = Engine.NONE if failure is not None else Engine.BUBBLEWRAP
         if engine is Engine.NONE and self._mode is not SandboxMode.OFF and self._landlock is not None:
@@ -371,12 +329,10 @@ class BubblewrapConfinement:
 
     def _reading_paths(self, roots: Sequence[str], search_path: str) -> tuple[str, ...]:
         hidden = secret_places(self._site.home, self._site.hidden, self._site.readable, roots)
-        covered = (*hidden.folders, *hidden.files, *hidden.copies)
-        return reading_view_paths(self._site.home, search_path, roots, covered, self._site.readable)
+        return reading_view_paths(self._site.home, search_path, roots, hidden.all, self._site.readable)
 
     def close(self) -> None:
         """Give back what belongs to the server, after its last command."""
-        self._remove_left()
         self._group.close()
 
     def _status_for(self, roots: Sequence[str]) -> SandboxStatus:
@@ -387,13 +343,7 @@ class BubblewrapConfinement:
                 None,
                 f"the workspace root '{shown_whole_path(broad)}' holds the system itself, so nothing would be confined",
             )
-        with self._trying:
-            if self._status is None or monotonic() >= self._retry_at:
-                self._status = self._tried_out(roots)
-                # One that has not answered in time may have met a busy machine.
-                is_final = self._status.failure != _NO_ANSWER
-                self._retry_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
-            status = self._status
+        status = self._tried
         if status.failure is None and status.program is not None and not is_outside(status.program, roots):
             failure = "the program bubblewrap lies in the workspace, where commands can replace it"
             return SandboxStatus(status.program, failure)
@@ -434,37 +384,26 @@ class BubblewrapConfinement:
         needed: Sequence[str] = (),  # what it has to see wherever it lies
         namespaces: tuple[int, ...] | None = None,  # those of its session
         private_folder: Callable[[], str] | None = None,
-        filter_descriptor: int | None = None,
         site: Site | None = None,  # another one than that of commands
     ) -> SandboxedCommand:
-        """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left.
-
-        A bubblewrap that is started with our own numbers of descriptors is told that of the filter of system calls,
-        which is an attachment then, and gets no copies of settings.
-        """
+        """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left."""
         site = site or self._site
         calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
         # Looked for before anything is started: bubblewrap is given the copies as descriptors.
         present = visible_file_system.writable(roots)
         hidden = visible_file_system.secrets_of(site, present, allowed)
         gate = Gate()
-        copies: dict[str, int] = {}
-        descriptors = Descriptors(gate.info, gate.held, gate.options, filter_descriptor)
-        if filter_descriptor is None:
-            copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)}
-            descriptors = DESCRIPTORS
+        copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)}
         attachments = {number: hidden.copies[path] for path, number in copies.items()}
-        if calls_filter is None:
-            descriptors = replace(descriptors, calls=None)
-        elif descriptors.calls is not None:
-            attachments[descriptors.calls] = calls_filter
+        if calls_filter is not None:
+            attachments[CALLS] = calls_filter
         wrapped = replace(
             spec,
-            argv=(program, "--args", str(descriptors.options), "--", *spec.argv),
+            argv=(program, "--args", str(OPTIONS), "--", *spec.argv),
             limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
             environment=visible_file_system.sandbox_environment(spec.environment, present, allowed.kind),
             attachments={**spec.attachments, **attachments},
-            descriptors={descriptors.info: gate.info, descriptors.held: gate.held, descriptors.options: gate.options},
+            descriptors={INFO: gate.info, HELD: gate.held, OPTIONS: gate.options},
             namespaces=namespaces or (),
         )
         is_own = allowed.network is not Network.HOST and namespaces is None
@@ -479,7 +418,7 @@ class BubblewrapConfinement:
             secrets=(hidden, copies),
             private_folder=private_folder,
             masks=self._masks,
-            has_network=not is_own,
+            has_own_network=is_own,
         )
         return SandboxedCommand(
             wrapped,
@@ -489,28 +428,15 @@ class BubblewrapConfinement:
             withheld=hidden.withheld,
             prepare=look,
             gate=gate,
-            descriptors=descriptors,
+            is_filtered=calls_filter is not None,
             look=allowed.look,
         )
 
-    def _tried_out(self, roots: Sequence[str]) -> SandboxStatus:
-        """Try it as soon as there is enough for it: what other calls hold for a moment comes back."""
-        for _ in range(SCARCITY_ATTEMPTS - 1):
-            with suppress(ExhaustedError):
-                return self._try_out(roots)
-            sleep(SCARCITY_PAUSE_SECONDS)
-            self._remove_left()
-        return self._try_out(roots)
-
-    def _remove_left(self) -> None:
-        while self._left:
-            shutil.rmtree(self._left.pop(), ignore_errors=True)
-
-    def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
+    async def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
         """Look for the program and try it; an `ExhaustedError` where too little is left to tell of the sandbox."""
         if sys.platform != "linux":
             return SandboxStatus(None, "there is none for this system, only for Linux")
-        program = self._program or find_bubblewrap(self._search_path, roots)
+        program = self._program or await THREADS.run(partial(find_bubblewrap, self._search_path, roots))
         if program is None:
             return SandboxStatus(None, "bubblewrap is not installed")
         if self._mode is SandboxMode.REQUIRED and is_root() and self._group.entrance() is None:
@@ -519,105 +445,52 @@ class BubblewrapConfinement:
                 "this server runs as root, whose number of processes only a control group limits, and none can be "
                 "made here; start the server as another user",
             )
-        try:
-            folder = os.path.realpath(tempfile.mkdtemp(prefix="coretools-mcp-probe-"))
-        except OSError:
-            return SandboxStatus(program, "there is no temporary folder to try it in")
-        # In the home folder, where no command may write; not below /tmp, where each may.
-        above = self._site.home if not contains(visible_file_system.TEMPORARY, self._site.home) else "/etc"
-        marker = os.path.join(above, f".{os.path.basename(folder)}")
         failure: str | None = None
-        try:
-            for kind in (ViewKind.WORKING, ViewKind.READING):
-                for _ in range(PROBE_ATTEMPTS):
-                    failure = self._probe(program, folder, marker, kind)
-                    if failure != _NO_ANSWER:
-                        break
-                if failure is not None:
+        for kind in (ViewKind.WORKING, ViewKind.READING):
+            for _ in range(PROBE_ATTEMPTS):
+                failure = await self._probe(program, kind)
+                if failure != NO_ANSWER:
                     break
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
-                raise exhaustion from None
-            failure = f"it cannot be tried out ({type(error).__name__})"
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            if os.path.lexists(folder):
-                self._left.append(folder)  # there are too few descriptors to remove it
-            with suppress(OSError):
-                os.unlink(marker)
+            if failure is not None:
+                break
         return SandboxStatus(program, failure)
 
-    def _probe(self, bubblewrap: str, folder: str, marker: str, kind: ViewKind) -> str | None:
-        """Run the probe's program in the sandbox; why that does not confine, or does not start."""
-        if sys.platform != "linux":
-            raise NotImplementedError
-        root = tempfile.mkdtemp(dir=folder)
-        for kept in (".git/hooks", ".vscode"):
-            os.makedirs(os.path.join(root, kept))
-        abstract = os.path.basename(folder) + os.path.basename(root)
-        # By their real paths: a link to them may lie in a folder that commands have of their own, such as /tmp.
-        script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
-        python = os.path.realpath(sys.executable)
-        namespace = os.readlink("/proc/self/ns/pid")
-        argv = (python, "-P", "-S", script, root, marker, abstract, namespace, kind.value)
+    async def _probe(self, program: str, kind: ViewKind) -> str | None:
+        """Why a view does not hold what runs in it, or does not start, as the middle of a sentence."""
+        # In the home folder, where no command may write; not below /tmp, where each may.
+        above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
+        marker = os.path.join(above, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
-        needed = (os.path.dirname(script), sys.prefix, sys.base_prefix, os.path.dirname(python))
-        with (
-            socket.socket(socket.AF_UNIX) as named,
-            socket.socket(socket.AF_UNIX) as nameless,
-            open(os.memfd_create("filter"), "r+b", buffering=0) as calls_filter,
-        ):
-            for server, address in ((named, os.path.join(root, "socket")), (nameless, "\0" + abstract)):
-                server.bind(address)
-                server.listen()
-            calls, spec = calls_filter.fileno(), ProcessSpec(argv, root, {})
-            confined = self._sandboxed(
-                bubblewrap,
-                spec,
-                [root],
-                view,
-                needed=needed,
-                filter_descriptor=calls,
-                site=replace(self._site, writable=()),
-            )
-            spec = confined.spec
+        site = replace(self._site, hidden=(), writable=())
+
+        def prepared() -> tuple[Probe, SandboxedCommand]:
+            probe = Probe.made_in(self._folders.make("probe"), kind.value, own=TEMPORARY, outside=marker)
             try:
-                calls_filter.write(spec.attachments.get(calls, b""))
-                calls_filter.seek(0)
-                deadline = monotonic() + PROBE_SECONDS
-                with subprocess.Popen(
-                    spec.argv,
-                    cwd=spec.folder,
-                    env=dict(spec.environment),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(calls, *spec.descriptors.values()),
-                    start_new_session=True,
-                ) as process:
-                    is_over = False
-                    try:
-                        if not confined.gate.look_for(confined.send_options(), PROBE_SECONDS):
-                            return _WRONG_MOUNTS
-                        said, _ = process.communicate(timeout=max(deadline - monotonic(), 0))
-                        is_over = True
-                    except (TimeoutError, subprocess.TimeoutExpired):
-                        return _NO_ANSWER
-                    finally:
-                        if not is_over:
-                            # It is in a session of its own: its helpers, if it is a script, go with it.
-                            os.killpg(process.pid, signal.SIGKILL)
-            finally:
-                confined.close()
-        code, text = process.returncode, said.decode("utf-8", "replace")
-        if FIRST_CODE <= code < FIRST_CODE + len(_WHAT_WORKED):
-            return f"it does not confine: {_WHAT_WORKED[code - FIRST_CODE]}"
-        if code:
-            if (scarce := scarcity_in(text)) is not None:
-                raise scarce
-            known = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in text)
-            return next(known, f"it ended with code {code}")
-        return _WRONG_MOUNTS if os.path.lexists(marker) else None
+                spec = ProcessSpec(probe.argv, probe.root, {})
+                return probe, self._sandboxed(program, spec, [probe.root], view, needed=probe.needed, site=site)
+            except BaseException:
+                probe.remove()
+                raise
+
+        def cleaned_up(probe: Probe) -> None:
+            probe.remove()
+            with suppress(OSError):
+                os.unlink(marker)
+
+        try:
+            # Not to be lost on the way: it holds descriptors.
+            with CancelScope(shield=True) as scope:
+                probe, confined = await THREADS.run(prepared)
+                try:
+                    scope.shield = False
+                    return await failure_of(self._starter, confined)
+                finally:
+                    scope.shield = True
+                    await THREADS.run(partial(cleaned_up, probe))
+        except OSError as error:
+            if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
+                raise exhaustion from None
+            return f"it cannot be tried out ({type(error).__name__})"
 
 
 def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:

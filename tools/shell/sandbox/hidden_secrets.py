@@ -45,6 +45,11 @@ class HiddenPaths:
     shown: tuple[str, ...] = ()  # what is seen as it is although it lies in a folder that is hidden
     withheld: tuple[WithheldSecret, ...] = ()  # what of it is known, for results
 
+    @property
+    def all(self) -> tuple[str, ...]:
+        """What is not seen as it is."""
+        return (*self.folders, *self.files, *self.copies)
+
 
 def secret_places(
     home: str,
@@ -180,7 +185,7 @@ def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=256)
 def _look(path: str, place: str, *_state: int) -> tuple[bytes | None, bool, Sequence[str]]:
-    if (content := read_settings(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))) is None:
+    if (content := read_settings(path)) is None:
         return None, False, ()
     text = content.decode("utf-8", "replace")
     shown = without_secrets(text, place)

@@ -25,6 +25,7 @@ import anyio
 
 from tools.contract.errors import exhaustion_of
 from tools.files.workspace import contains
+from tools.shell.process import EndedEarlyError
 
 SECONDS = 10.0  # how long a sandbox may take to be set up; it takes milliseconds, unless the machine is very busy
 NEW_ROOT = "/newroot"  # where bubblewrap puts together what becomes the root of the sandbox
@@ -68,35 +69,25 @@ class Gate:
         self._close(self._saying)
 
     async def wait_mounted(self, seconds: float = SECONDS) -> None:
-        """Wait until everything is mounted, or it has ended, at most so long."""
-        with anyio.move_on_after(seconds):
+        """Wait until everything is mounted; a `TimeoutError` after so long, an `EndedEarlyError` if it ends instead."""
+        with anyio.fail_after(seconds):
             await anyio.wait_writable(self._full)
+        if self._poll(self._full, 0) & _NO_READER:
+            raise EndedEarlyError
 
-    async def look(self, expected: Iterable[ExpectedMount], seconds: float = SECONDS) -> bool:
-        """Wait until everything is mounted, and let it go on if that is what is expected, or if it has ended by itself.
-
-        Whether it went on; where not, it waits still. A `TimeoutError` if it takes too long.
-        """
-        await self.wait_mounted(seconds)
-        return self.look_for(expected, 0)
-
-    def look_for(self, expected: Iterable[ExpectedMount], seconds: float) -> bool:
-        """The same, blocking."""
-        state = self._poll(self._full, seconds)
-        if not state:
-            raise TimeoutError
-        if not state & _NO_READER:  # without a reader it has ended, and printed why
-            try:
-                # It tells its process before that begins to mount.
-                process = int(os.read(self._told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
-                if not all(map(MountTable(process, NEW_ROOT).has, expected)):
-                    return False
-            except (BlockingIOError, ValueError, IndexError):
+    def look(self, expected: Iterable[ExpectedMount]) -> bool:
+        """Let it go on if what was mounted is what is expected; whether it went on, where not, it waits still."""
+        try:
+            # It tells its process before that begins to mount.
+            process = int(os.read(self._told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
+            if not all(map(MountTable(process, NEW_ROOT).has, expected)):
                 return False
-            except OSError as error:
-                if exhaustion_of(error) is not None:
-                    raise
-                return False
+        except (BlockingIOError, ValueError, IndexError):
+            return False
+        except OSError as error:
+            if exhaustion_of(error) is not None:
+                raise
+            return False
         self.close()
         return True
 

@@ -1,8 +1,12 @@
 """Runs in the sandbox, once: tries what must not work. Standard library only, started by path.
 
-python probe_program.py ROOT MARKER ABSTRACT-SOCKET PID-NAMESPACE VIEW
+python probe_program.py HELD ROOT OWN OUTSIDE PROCESS
 
-Exit code 0: nothing worked that must not. Otherwise the code says what did (`bubblewrap.py` beside this).
+HELD is `working` or `reading` for those views of bubblewrap, `landlock` for the view that Landlock holds. ROOT is the
+workspace, with a `file`; OWN a folder where anything may be written; OUTSIDE a file to which nobody may write (that
+Landlock hides too); PROCESS a process outside, by its number and its namespace with a colon between.
+
+Exit code 0: nothing worked that must not. `WORKED`: something did; it prints what.
 """
 
 from __future__ import annotations
@@ -10,20 +14,34 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-FIRST_CODE = 100  # codes of bubblewrap itself are smaller
+WORKED = 100
+
+Attempt = tuple[str, Callable[[], object]]  # what a command did if this raises no `OSError`
+
+
+def use(path: str, flags: int) -> None:
+    os.close(os.open(path, flags))
 
 
 def write(path: str) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
+    use(path, os.O_WRONLY | os.O_CREAT)
 
 
-def connect(address: str) -> None:
-    if sys.platform != "linux":
+def fail_to(*needed: Callable[[], object]) -> None:
+    """Raise an `OSError` unless one of these does."""
+    try:
+        for each in needed:
+            each()
+    except OSError:
+        return
+    raise OSError
+
+
+def stay_in_the_namespace(outside: str) -> None:
+    if os.readlink("/proc/self/ns/pid") != outside:
         raise OSError
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(address)
 
 
 def reach_a_network() -> None:
@@ -32,41 +50,61 @@ def reach_a_network() -> None:
         client.connect(("192.0.2.1", 9))
 
 
-def stay_in_the_namespace(outside: str) -> None:
-    if os.readlink("/proc/self/ns/pid") != outside:
+def keep_capabilities() -> None:
+    with open("/proc/self/status", encoding="utf-8") as status:
+        # The bounding set stays that of a user without rights, who can get nothing of it.
+        held = [line.split()[1] for line in status if line.startswith(("CapInh", "CapPrm", "CapEff", "CapAmb"))]
+    if not any(int(each, 16) for each in held):
         raise OSError
 
 
-def have_another_workspace(root: str, view: str) -> None:
-    is_writable = True
-    try:
-        write(os.path.join(root, "written"))
-    except OSError:
-        is_writable = False
-    if is_writable is (view == "working"):
-        raise OSError
+def attempts(held: str, root: str, own: str, outside: str, process: str) -> Iterator[Attempt]:
+    if sys.platform != "linux":
+        raise NotImplementedError
+    number, namespace = process.split(":", 1)
+    file, made = os.path.join(root, "file"), os.path.join(own, f"made-for-{number}")
+    yield (
+        "could not read, or not write in its own folder",
+        lambda: fail_to(lambda: use(file, os.O_RDONLY), lambda: write(made), lambda: os.unlink(made)),
+    )
+    yield "wrote outside its workspace", lambda: write(outside)
+    yield "made a local socket", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    yield "could change settings of the kernel", lambda: use("/proc/sys/kernel/core_pattern", os.O_WRONLY)
+    yield "kept a capability", keep_capabilities
+    yield "had a route to the network", reach_a_network
+    if held == "working":
+        yield "could not write in its workspace", lambda: fail_to(lambda: write(os.path.join(root, "written")))
+        yield "wrote a git hook", lambda: write(os.path.join(root, ".git", "hooks", "pre-commit"))
+        yield "wrote settings of an editor", lambda: write(os.path.join(root, ".vscode", "tasks.json"))
+    else:
+        yield "wrote in its workspace", lambda: write(os.path.join(root, "written"))
+        yield "wrote to a file of its workspace", lambda: use(file, os.O_WRONLY)
+        yield "emptied a file of its workspace", lambda: os.truncate(file, 0)
+        yield "removed a file of its workspace", lambda: os.unlink(file)
+        yield "moved a file of its workspace", lambda: os.rename(file, made)
+        yield "linked a file of its workspace", lambda: os.link(file, made)
+        yield "changed the mode of a file", lambda: os.chmod(file, 0o700)
+        yield "changed the time of a file", lambda: os.utime(file)
+    if held != "landlock":
+        yield "was in the process namespace of this server", lambda: stay_in_the_namespace(namespace)
+    else:
+        yield "read a file outside", lambda: use(outside, os.O_RDONLY)
+        yield "emptied a file outside", lambda: os.truncate(outside, 0)
+        yield "signalled a process outside", lambda: os.kill(int(number), 0)
+        yield "read the environment of a process outside", lambda: use(f"/proc/{number}/environ", os.O_RDONLY)
+        yield "made a socket of the internet", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        yield "made a socket for datagrams", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 
 
 def main() -> int:
-    root, marker, abstract, namespace, view = sys.argv[1:]
-    attempts: list[Callable[[], object]] = [
-        lambda: have_another_workspace(root, view),
-        lambda: write(marker),
-        lambda: write(os.path.join(root, ".git", "hooks", "pre-commit")),
-        lambda: os.mkdir(os.path.join(root, ".vscode", "tasks")),
-        lambda: connect(os.path.join(root, "socket")),
-        lambda: connect("\0" + abstract),
-        lambda: stay_in_the_namespace(namespace),
-        lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)),
-        reach_a_network,
-    ]
-    for at, attempt in enumerate(attempts):
+    held, root, own, outside, process = sys.argv[1:]
+    for what, attempt in attempts(held, root, own, outside, process):
         try:
-            worked = attempt() is not False
+            attempt()
         except OSError:
             continue
-        if worked:
-            return FIRST_CODE + at
+        sys.stdout.write(what)
+        return WORKED
     return 0
 
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import re
 import stat
-import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
+from typing import NamedTuple
 
+from tools.contract.command_views import SYSTEM
 from tools.files.ignore_files import repository_of
 from tools.files.opener import open_regular
-from tools.files.workspace import contains, is_inside
+from tools.files.workspace import SCRATCH_NAME, contains, is_inside
 from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import object_folders
 from tools.permissions.repositories import work_tree_above
@@ -27,12 +28,11 @@ from tools.shell.sandbox.mount_check import MountTable
 from tools.shell.sandbox.secret_removal import included_settings
 
 ETC = "/etc"
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", ETC)
 RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")  # programs of NixOS
 # By what programs count processors.
 PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 PROGRAM_MANAGERS = (".rustup", ".pyenv", ".asdf", ".nvm", ".local/share/mise", ".local/share/uv")  # in the home
-OPEN_TO_ALL = ("/tmp", "/var/tmp")  # noqa: S108 - anybody can make a repository there
+TEMPORARY, WORK = OPEN_TO_ALL = (SCRATCH_NAME, "/var/tmp")  # noqa: S108 - nothing is made there
 ETC_SECONDS = 60.0  # a file that is closed to others later, and neither made nor renamed, is noticed after this
 LINKS = 40  # that are followed on one way, as the kernel does
 ENVIRONMENTS = 1_000  # names in a folder of the workspace that are looked at for environments of Python
@@ -129,50 +129,39 @@ def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iter
     yield from (os.path.join(home, name) for name in PROGRAM_MANAGERS)
 
 
-class _Etc:
-    """What of `/etc` not every user may read, kept as long as none of its folders changes."""
+class _EtcLook(NamedTuple):
+    """What of `/etc` not every user may read, as it was."""
 
-    def __init__(self) -> None:
-        self._stamps: tuple[tuple[str, int, int], ...] = ()
-        self._closed: tuple[str, ...] = ()
-        self._looked_at = float("-inf")
-        self._turn = threading.Lock()
-
-    def closed(self) -> tuple[str, ...]:
-        with self._turn:
-            return self._look()
-
-    def _look(self) -> tuple[str, ...]:
-        now = time.monotonic()
-        if now > self._looked_at + ETC_SECONDS or any(_stamp(each[0]) != each for each in self._stamps):
-            closed: list[str] = []
-            folders: list[str] = []
-            waiting = [ETC]
-            while waiting:
-                folders.append(folder := waiting.pop())
-                with suppress(OSError), os.scandir(folder) as entries:
-                    for entry in entries:
-                        mode = entry.stat(follow_symlinks=False).st_mode
-                        is_folder = stat.S_ISDIR(mode)
-                        wanted = 0o005 if is_folder else 0o004
-                        if stat.S_ISLNK(mode):
-                            continue
-                        if mode & wanted != wanted:
-                            # What this user cannot read, no command of it can.
-                            if os.access(entry.path, os.R_OK):
-                                closed.append(entry.path)
-                        elif is_folder:
-                            waiting.append(entry.path)
-            self._stamps, self._closed, self._looked_at = tuple(map(_stamp, folders)), tuple(closed), now
-        return self._closed
+    at: float  # monotonic seconds
+    stamps: tuple[tuple[str, int, int], ...]  # of its folders
+    closed: tuple[str, ...]
 
 
-_ETC = _Etc()
+_last_looks: dict[str, _EtcLook] = {}
 
 
 def closed_in_etc() -> tuple[str, ...]:
-    """Files and folders of `/etc` that this user may read and not every user; blocks."""
-    return _ETC.closed()
+    """Files and folders of `/etc` that this user may read and not every user, by a look that changes repeat; blocks."""
+    last, now = _last_looks.get(ETC), time.monotonic()
+    if last is not None and now <= last.at + ETC_SECONDS and all(_stamp(each[0]) == each for each in last.stamps):
+        return last.closed
+    closed: list[str] = []
+    folders: list[str] = []
+    waiting = [ETC]
+    while waiting:
+        folders.append(folder := waiting.pop())
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                mode = entry.stat(follow_symlinks=False).st_mode
+                wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
+                if stat.S_ISLNK(mode):
+                    continue
+                if mode & wanted == wanted:
+                    waiting += [entry.path] if stat.S_ISDIR(mode) else []
+                elif os.access(entry.path, os.R_OK):  # else no command of this user can
+                    closed.append(entry.path)
+    _last_looks[ETC] = _EtcLook(now, tuple(map(_stamp, folders)), tuple(closed))
+    return tuple(closed)
 
 
 def without_closed(path: str) -> Iterator[str]:

@@ -7,22 +7,25 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from tools.contract.command_views import NO_RESTRICTIONS, CommandView, FileRestrictions, ViewKind
+from tools.contract.command_views import NO_RESTRICTIONS, SYSTEM, CommandView, FileRestrictions, ViewKind
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.files.opener import open_link_free
 from tools.files.workspace import contains, is_inside
-from tools.shell.private_folders import remove_tree
+from tools.shell.private_folders import SCRATCH, SCRATCH_OF_PLAN, make_open_folder, remove_tree
 from tools.shell.process import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, GitBefore, fingerprint, matching
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 from tools.shell.sandbox.reading_view import (
+    OPEN_TO_ALL,
     RUNNING_SYSTEM,
+    TEMPORARY,
+    WORK,
     closed_in_etc,
     links_of_programs,
     links_to,
@@ -33,18 +36,14 @@ from tools.shell.sandbox.reading_view import (
 # Folders where programs leave sockets, and files for others. `/tmp` is the client's own, for as long as its session
 # lasts, and so is `/var/tmp` of commands that may write: what one that only reads leaves behind must not be taken for
 # the temporary files and the cache of another. `/dev/shm` is part of the private `/dev`.
-PRIVATE = ("/tmp", "/var/tmp", "/run", "/var/run")  # noqa: S108 - covered, not used
-TEMPORARY, WORK = PRIVATE[:2]
+PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # of each that is held in memory; the client's `/tmp` is emptied where it holds more
-MOST_MEASURED = 50_000  # files and folders of the client's `/tmp` that are counted, to see how much it holds
+MOST_TEMPORARY = 50_000  # files and folders in it, which is emptied where it holds more, too
 # Mounts for the paths of all workspaces that stay as they are, of each kind, with the folders on the way to them: those
 # nearest to the top. Each takes bubblewrap the longer the more there are.
 KEPT = 200
-_NOT_WORKSPACES = """
-/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /run /sbin /srv /sys /tmp /usr /var /var/tmp /var/run /var/lib
-/Users
-"""
-SYSTEM_ROOTS = frozenset(_NOT_WORKSPACES.split())  # writable, they would leave nothing of the sandbox
+_NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
+SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # writable, they would leave no sandbox
 # Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones would
 # be run by others. What tools have already fetched is readable where it is.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".npm"}
@@ -71,7 +70,7 @@ class Site:
 class View:
     """What a command sees of the machine. All paths are real and absolute."""
 
-    roots: tuple[str, ...]  # folders that it may write in
+    roots: tuple[str, ...] = ()  # folders that it may write in
     writable: tuple[str, ...] = ()  # files that it may write, in none of these
     is_whole: bool = True  # whether all of the machine is seen where nothing else is said, else nothing
     links: Mapping[str, str] = field(default_factory=dict[str, str])  # where only parts are seen: links on the ways
@@ -87,7 +86,7 @@ class View:
     masked: Mapping[str, str] = field(default_factory=dict[str, str])  # what cannot be opened, by what is in its place
     pinned: tuple[str, ...] = ()  # cannot be renamed or removed, but written; none is in a read-only one
     read_only: tuple[str, ...] = ()  # files and folders of the roots that stay as they are
-    has_network: bool = False  # whether it is in a network namespace that was there before: ours, or the session's
+    has_own_network: bool = True  # whether it has a new network namespace, else it is in ours or in the session's
 
     def expected(self) -> tuple[ExpectedMount, ...]:
         """What the mount table has to say: of all that is writable, pinned, read-only or masked, or seen in parts."""
@@ -127,8 +126,9 @@ class PreparedView:
             with suppress(OSError):
                 os.unlink(path)
         lasting = (each for each in self.view.lasting.values() if self.alone is None or not contains(self.alone, each))
-        held = sum(_empty_temporary(folder, self.temporary_bytes) for folder in lasting)
-        changes = replace(changes, temporary_bytes=held)
+        emptied = [_empty_temporary(folder, self.temporary_bytes) for folder in lasting]
+        held, count = (sum(each) for each in zip((0, 0), *emptied, strict=True))
+        changes = replace(changes, temporary_bytes=held, temporary_files=count)
         if self.alone is None:
             return changes
         folder = self.view.lasting[TEMPORARY]
@@ -149,19 +149,16 @@ def prepare(
     roots: Sequence[str],
     allowed: CommandView,
     *,
+    secrets: tuple[HiddenPaths, Mapping[str, int]],  # those of `secrets_of`, with the descriptors that have the copies
+    masks: Callable[[], tuple[str, str]],  # a file and a folder to put in the place of what is masked
     search_path: str = "",  # the `PATH` of the command
     needed: Sequence[str] = (),  # what the command has to see wherever it lies
-    secrets: tuple[HiddenPaths, Mapping[str, int]] | None = None,  # with the descriptors that have the copies
     private_folder: Callable[[], str] | None = None,
-    masks: Callable[[], tuple[str, str]] | None = None,  # a file and a folder to put in the place of what is masked
-    has_network: bool = False,
+    has_own_network: bool = True,
 ) -> PreparedView:
-    """Look at the machine. Without `secrets` they are looked for here, and no copies are shown.
-
-    Raises:
-        ToolError: What the view is to have open or closed cannot be so.
-    """
+    """Look at the machine; a `ToolError` if what the view is to have open or closed cannot be so."""
     is_reading = allowed.kind is ViewKind.READING
+    changes_by_git = allowed.is_git and not is_reading
     workspace = writable(roots)
     restrictions = allowed.look()
     # Folders that a question has named count as folders of the workspace, with all that is guarded in these.
@@ -175,7 +172,44 @@ def prepare(
                 "the workspace, or of a folder that the command may change, lies in it. Ask the user.",
             )
     present = tuple(root for root in present if not is_inside(root, restrictions.read_only))
-    hidden, copies = secrets or (secrets_of(site, workspace, allowed), {})
+    files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
+    hidden, copies = secrets
+
+    more = (*_named(site, (*site.readable, *allowed.seen)), *needed, "/etc/resolv.conf")
+    is_alone = any(contains(TEMPORARY, root) for root in workspace)
+    closed = (*present, *restrictions.masked)
+    if is_reading and os.sep not in allowed.seen:
+        parts = reading_view_paths(site.home, search_path, workspace, hidden.all, more, with_repository=allowed.is_git)
+        view = _parts(workspace, parts, {*map(_real, more)}, closed, hidden.folders)
+        spelled = (*links_of_programs(site.home, search_path, workspace), *RUNNING_SYSTEM, *more)
+        seen = (*view.seen, *present)
+        nowhere = (*OPEN_TO_ALL[: 1 + is_alone], "/proc", "/dev")
+        home = _real(site.home)
+        view = replace(
+            view,
+            private=OPEN_TO_ALL[: 1 + is_alone],
+            links={path: to for path, to in links_to(spelled, seen).items() if not is_inside(path, nowhere)},
+            empty=() if is_inside(home, seen) else (home,),
+        )
+    else:
+        needed_too = map(_real, (*more, site.home, "/etc/localtime", *RUNNING_SYSTEM))
+        view = _all_but_private((*needed_too, *workspace), closed)
+    view = replace(view, roots=present, writable=tuple(files), has_own_network=has_own_network)
+
+    masked: dict[str, str] = {}
+    for path in _by_depth(restrictions.masked):
+        if _is_there(path, view, hidden) and not is_inside(path, masked):
+            masked[path] = masks()[os.path.isdir(path)]
+    in_etc = closed_in_etc() if is_reading else ()
+    folders = dict.fromkeys((*hidden.folders, *filter(os.path.isdir, in_etc)))
+    hidden_folders = tuple(path for path in folders if path not in present and _is_there(path, view, hidden))
+    not_copied = (path for path in hidden.copies if path not in copies)
+    others = dict.fromkeys((*hidden.files, *not_copied, *(path for path in in_etc if path not in folders)))
+    hidden_files = tuple(path for path in others if _is_there(path, view, hidden))
+    of_git = settings_of_git(site.home, workspace) if view.empty else ()
+    shown_copies = {path for path in copies if view.is_whole or _is_there(path, view, hidden)}.union(of_git)
+
+    # What programs obey stays as it is, or where it is.
     found = [lookout.look(root) for root in present]
     own = [path for path in map(_real, (*site.read_only, *site.hidden)) if is_inside(path, present)]
     named = (
@@ -185,134 +219,109 @@ def prepare(
     )
     # What holds a whole root is too much to be meant.
     waived = tuple(path for path in named if not any(contains(path, root) for root in present))
-    free = present if allowed.is_git else waived
+    free = present if changes_by_git else waived
     # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
     guarded = (
         path
         for path in _by_depth(path for each in found for path in each.read_only)
         if not any(contains(path, other) or contains(other, path) for other in free)
     )
-    repositories = () if allowed.is_git else _by_depth(path for each in found for path in each.pinned)
-    covered = (*hidden.folders, *hidden.files, *hidden.copies)
+    repositories = () if changes_by_git else _by_depth(path for each in found for path in each.pinned)
     pinned, read_only, uncovered = _kept_in_place(
-        present, covered, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
+        present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
     )
     # What lies in something hidden would be shown by a mount of it.
-    closed = (*(path for path in covered if is_inside(path, present)), *restrictions.masked)
+    closed = (*(path for path in hidden.all if is_inside(path, present)), *restrictions.masked)
     kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
     held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
 
-    is_in_parts = is_reading and os.sep not in allowed.seen  # else all of the machine is seen, as while working
-    real_home, is_alone = _real(site.home), any(contains(TEMPORARY, root) for root in workspace)
-    more = (*_named(site, (*site.readable, *allowed.seen)), *needed, "/etc/resolv.conf")
-    wanted = {*map(_real, more)}
-    links: Mapping[str, str] = {}
-    empty: tuple[str, ...] = ()
-    hidden_folders, hidden_files = hidden.folders, hidden.files
-    if is_in_parts:
-        private = PRIVATE[: 1 + is_alone]
-        parts = reading_view_paths(site.home, search_path, workspace, covered, more, with_repository=allowed.is_git)
-        outermost: list[str] = []
-        for path in sorted((*workspace, *parts), key=len):
-            is_open = path in wanted or not is_inside(path, hidden.folders) or path in workspace
-            if is_open and not is_inside(path, (*outermost, *present, *restrictions.masked)):
-                outermost.append(path)
-        seen = tuple(outermost)
-        spelled = (*links_of_programs(site.home, search_path, workspace), *RUNNING_SYSTEM, *more)
-        nowhere = (*private, "/proc", "/dev")
-        links = {p: to for p, to in links_to(spelled, (*seen, *present)).items() if not is_inside(p, nowhere)}
-        empty = (real_home,) if not is_inside(real_home, (*seen, *present)) else ()
-    else:
-        private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
-        needed_too = map(_real, (site.home, "/etc/localtime", *RUNNING_SYSTEM))
-        seen = tuple(
-            path
-            for path in dict.fromkeys((*map(_real, more), *needed_too, *workspace))
-            # What lies in a private folder and is needed all the same.
-            if is_inside(path, private)
-            and path not in private
-            and not is_inside(path, (*present, *restrictions.masked))
-            and os.path.lexists(path)
-        )
-
-    for path in closed_in_etc() if is_reading else ():
-        if os.path.isdir(path):
-            hidden_folders += (path,)
-        else:
-            hidden_files += (path,)
-
-    def is_there(path: str) -> bool:
-        """Whether a path is seen unless it is itself hidden: what lies nearest to it decides."""
-        shown = (len(each) for each in (*seen, *present, *files, *hidden.shown) if contains(each, path))
-        nearest = max(shown, default=-1 if is_in_parts or is_inside(path, private) else 0)
-        folders = (len(each) for each in hidden.folders if contains(each, path) and each != path)
-        return nearest >= max(folders, default=0)
-
-    masked: dict[str, str] = {}
-    for path in _by_depth(restrictions.masked):
-        if masks is not None and is_there(path) and not is_inside(path, masked):
-            masked[path] = masks()[os.path.isdir(path)]
     lasting, alone = _lasting(private_folder, allowed, is_reading=is_reading, is_alone=is_alone)
-    made: list[str] = []
-    for at, folder in lasting.items():
-        for mounted in (*present, *files, *seen):
-            # Ready for the mounts that lie in it: where one goes, no command has left a link.
-            place = folder
-            for name in os.path.relpath(mounted, at).split(os.sep) if contains(at, mounted) else ():
-                place = os.path.join(place, name)
-                with suppress(OSError):
-                    if not stat.S_ISDIR(os.lstat(place).st_mode):
-                        os.unlink(place)
-            if place != folder and os.path.isfile(mounted):
-                made.append(place)
-    hidden_folders = tuple(path for path in hidden_folders if path not in present and is_there(path))
-    shown_copies = {path: number for path, number in copies.items() if not is_in_parts or is_there(path)}
-    if empty:
-        shown_copies |= {path: copies[path] for path in settings_of_git(site.home, workspace) if path in copies}
-    view = View(
-        roots=present,
-        writable=tuple(path for path in files if not is_inside(path, (*present, *restrictions.read_only))),
-        is_whole=not is_in_parts,
-        links=links,
-        empty=empty,
-        private=private,
+    view = replace(
+        view,
         lasting=lasting,
-        seen=seen,
         hidden_folders=hidden_folders,
-        hidden_files=tuple(
-            path for path in (*hidden_files, *(each for each in hidden.copies if each not in copies)) if is_there(path)
-        ),
-        copies={path: number for path, number in shown_copies.items() if not is_inside(path, masked)},
+        hidden_files=hidden_files,
+        copies={path: copies[path] for path in copies if path in shown_copies and not is_inside(path, masked)},
         shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
         masked=masked,
         # What is read-only, or in a folder that is, cannot be renamed anyway.
         pinned=tuple(path for path in held if not is_inside(path, (*kept, *masked))),
         read_only=tuple(path for path in kept if not is_inside(path, masked)),
-        has_network=has_network,
     )
     before = {path: fingerprint(path) for path in (*own, *(path for each in found for path in each.found))}
-    git = GitBefore.of(before, present) if allowed.is_git and present else None
     auto_run = AutoRunState(
         present,
         before,
         waived,
         lookout,
         private_folder is not None,
-        git,
-        is_asked=allowed.is_asked,
+        GitBefore.of(before, present) if changes_by_git else None,
         takes_out=restrictions.takes_out,
         taken=matching(present, restrictions.takes_out),
     )
-    return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, tuple(made), restrictions=restrictions)
+    made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen)))
+    return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, made, restrictions=restrictions)
+
+
+def _parts(
+    workspace: Sequence[str],
+    parts: Sequence[str],
+    wanted: Collection[str],  # of these, what is seen although it lies in a hidden folder
+    closed: Sequence[str],  # what is shown in another way, or not at all
+    hidden: Sequence[str],
+) -> View:
+    """A view in which only the workspace and some parts of the machine are seen, the outermost of them."""
+    outermost: list[str] = []
+    for path in sorted((*workspace, *parts), key=len):
+        is_open = path in wanted or path in workspace or not is_inside(path, hidden)
+        if is_open and not is_inside(path, (*outermost, *closed)):
+            outermost.append(path)
+    return View(is_whole=False, seen=tuple(outermost))
+
+
+def _all_but_private(wanted: Iterable[str], closed: Sequence[str]) -> View:
+    """A view of all of the machine, with private folders, and what is needed all the same where it lies in these."""
+    private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
+    seen = (
+        path
+        for path in dict.fromkeys(wanted)
+        if is_inside(path, private) and path not in private and not is_inside(path, closed) and os.path.lexists(path)
+    )
+    return View(private=private, seen=tuple(seen))
+
+
+def _is_there(path: str, view: View, hidden: HiddenPaths) -> bool:
+    """Whether a path is seen unless it is itself hidden: what lies nearest to it decides."""
+    shown = (len(each) for each in (*view.seen, *view.roots, *view.writable, *hidden.shown) if contains(each, path))
+    nearest = max(shown, default=0 if view.is_whole and not is_inside(path, view.private) else -1)
+    folders = (len(each) for each in hidden.folders if contains(each, path) and each != path)
+    return nearest >= max(folders, default=0)
+
+
+def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Iterator[str]:
+    """Make the client's folders ready for the mounts that lie in them: where one goes, no command has left a link.
+
+    Yields:
+        The empty files that bubblewrap will make there, to mount a file on.
+    """
+    for at, folder in lasting.items():
+        for path in mounted:
+            place = folder
+            for name in os.path.relpath(path, at).split(os.sep) if contains(at, path) else ():
+                place = os.path.join(place, name)
+                with suppress(OSError):
+                    if not stat.S_ISDIR(os.lstat(place).st_mode):
+                        os.unlink(place)
+            if place != folder and os.path.isfile(path):
+                yield place
 
 
 def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> HiddenPaths:
     """What of the machine is hidden from a command unless a question has named it; blocks."""
     roots = (*workspace, *(path for path in allowed.writable if not is_inside(path, workspace)))
     hidden = secret_places(site.home, site.hidden, site.readable, roots)
-    covered = (*hidden.folders, *hidden.files, *hidden.copies)
     # Naming a folder with a secret in it does not name the secret.
-    named = [path for path in _named(site, (*allowed.seen, *allowed.writable)) if is_inside(path, covered)]
+    named = [path for path in _named(site, (*allowed.seen, *allowed.writable)) if is_inside(path, hidden.all)]
     return secret_places(site.home, site.hidden, (*site.readable, *named), roots) if named else hidden
 
 
@@ -375,7 +384,7 @@ def _lasting(
     if private_folder is None:
         return {}, None
     folder, alone = private_folder(), None
-    temporary = os.path.join(folder, "plan-tmp" if allowed.is_plan else "tmp")
+    temporary = os.path.join(folder, SCRATCH_OF_PLAN if allowed.is_plan else SCRATCH)
     work = None if is_reading else os.path.join(folder, "work")
     if is_alone:
         alone = tempfile.mkdtemp(prefix="alone-", dir=folder)
@@ -383,9 +392,7 @@ def _lasting(
         work = work or os.path.join(alone, "work")
     lasting = {TEMPORARY: temporary} | ({WORK: work} if work is not None else {})
     for path in lasting.values():
-        with suppress(FileExistsError):
-            os.mkdir(path)
-            os.chmod(path, 0o1777)  # noqa: S103 - as `/tmp` is, in a folder that nobody else may enter
+        make_open_folder(path)
     return lasting, alone
 
 
@@ -492,21 +499,21 @@ def _kept_in_place(
     return _by_depth(only_pinned), _by_depth(read_only), uncovered
 
 
-def _empty_temporary(folder: str, most_bytes: int) -> int:
-    """Empty the client's `/tmp` where it has become too large; how much it held then, else 0."""
+def _empty_temporary(folder: str, most_bytes: int) -> tuple[int, int]:
+    """Empty a folder of the client where it holds too much; then what it held, bytes and entries, as far as counted."""
     if sys.platform == "win32":
         raise NotImplementedError
     size = count = 0
     waiting = [folder]
-    while waiting and count < MOST_MEASURED:
+    while waiting and count < MOST_TEMPORARY:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 count += 1
                 size += entry.stat(follow_symlinks=False).st_blocks * 512
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
-    if size <= most_bytes:
-        return 0
+    if size <= most_bytes and count < MOST_TEMPORARY:
+        return 0, 0
     with os.scandir(folder) as entries:
         present = list(entries)
     for entry in present:
@@ -515,4 +522,4 @@ def _empty_temporary(folder: str, most_bytes: int) -> int:
         else:
             with suppress(OSError):
                 os.unlink(entry.path)
-    return size
+    return size, count

@@ -1,0 +1,121 @@
+"""Tries out whether an engine holds a program, by running one in it that tries what must fail.
+
+To look for the engine is not enough: a program that exists can be forbidden what it needs (user namespaces, mounts in
+containers), and one that starts need not confine.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+
+from anyio import fail_after
+
+from tools.contract.errors import NOTHING_DONE, ToolError, exhaustion_of, scarcity_in
+from tools.shell.process import ConfinedCommand, EndedEarlyError, Process, ProcessStarter, StartFailedError, printed
+from tools.shell.sandbox.probe_program import WORKED
+
+SECONDS = 5.0  # how long the attempt may take; it takes a start of Python
+NO_ANSWER = f"it did not answer within {SECONDS:g} s"
+# What bubblewrap says, and what it means.
+_KNOWN_FAILURES = {
+    "setting up uid map": "user namespaces are restricted here (AppArmor, "
+    "kernel.apparmor_restrict_unprivileged_userns)",
+    "No permissions to creat": "user namespaces are forbidden here, as in most containers",
+    "Creating new namespace failed": "new namespaces are forbidden here, as in most containers",
+    "Failed RTM_NEWADDR": "a network namespace cannot be set up here",
+    "loopback": "a network namespace cannot be set up here",
+    "Failed to make / slave": "mounts are forbidden here, as in most containers",
+    "overflowuid": "/proc is missing or incomplete here",
+    "mount proc": "a new /proc cannot be mounted here, as in most containers",
+    "seccomp": "the kernel does not take filters of system calls",
+    "Unknown option": "this version of bubblewrap is too old; 0.8.0 or newer is needed",
+    "execvp": "the probe's program cannot be started in it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The program that tries, and the folders made for it."""
+
+    folder: str  # removed by `remove`; what holds it is removed with the server, however that ends
+    argv: tuple[str, ...]
+    needed: tuple[str, ...]  # real paths that it has to read
+
+    @property
+    def root(self) -> str:
+        return os.path.join(self.folder, "root")
+
+    @staticmethod
+    def made_in(parent: str, held: str, own: str = "", outside: str = "") -> Probe:
+        """Make all that it needs in a new folder, also where it may write and what it must not reach, unless named.
+
+        The arguments are those of the program. An `OSError` if that cannot be. Blocks.
+        """
+        folder = os.path.realpath(tempfile.mkdtemp(dir=parent))
+        root, own = os.path.join(folder, "root"), own or os.path.join(folder, "own")
+        if not outside:
+            outside = os.path.join(folder, "outside")
+            _write(outside)
+        for made in (own, os.path.join(root, ".git", "hooks"), os.path.join(root, ".vscode")):
+            os.makedirs(made, exist_ok=True)
+        _write(os.path.join(root, "file"))
+        # By their real paths: a link to them may lie in a folder that commands have of their own, such as /tmp.
+        script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
+        python = os.path.realpath(sys.executable)
+        process = f"{os.getpid()}:{os.readlink('/proc/self/ns/pid')}"
+        argv = (python, "-P", "-S", script, held, root, own, outside, process)
+        needed = (sys.prefix, sys.base_prefix, os.path.dirname(python), script)
+        return Probe(folder, argv, tuple(map(os.path.realpath, needed)))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _write(path: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("unchanged")
+
+
+async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str | None:
+    """Why what confines the program that tries does not hold it, as the middle of a sentence; `None` where it does.
+
+    An `ExhaustedError` where too little is left to tell.
+    """
+    process: Process | None = None
+    try:
+        process = await starter.start(confined.spec)
+        with fail_after(SECONDS):
+            with suppress(EndedEarlyError):
+                await confined.begin()
+            code = (await process.wait()).code
+        said = printed(process)
+    except StartFailedError as error:
+        if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
+            raise exhaustion from None
+        if error.number in (errno.EACCES, errno.ENOENT):
+            return "the probe's program cannot be run in it"
+        refused = errno.errorcode.get(error.number, "refused")
+        return f"the kernel does not take its rules here ({refused}), as in some containers"
+    except TimeoutError:
+        return NO_ANSWER
+    except ToolError:
+        return "it does not mount what it is told to"
+    finally:
+        if process is not None:
+            await process.end(0)
+            process.close()
+        await confined.release()
+    if code == WORKED:
+        return f"it does not confine: a command {said}"
+    if code == 0:
+        return None
+    if (scarce := exhaustion_of(scarcity_in(said) or OSError(), NOTHING_DONE)) is not None:
+        raise scarce
+    known = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in said)
+    return next(known, f"it ended with code {code}")
