@@ -373,6 +373,21 @@ async def test_what_a_question_or_a_setting_named_is_seen_and_nothing_beside_it(
 
 
 @pytest.mark.requirement("sandbox.reading")
+async def test_what_a_question_named_is_not_followed_where_it_has_become_a_link(place: Place) -> None:
+    shown = place.outside / "file"
+    shown.unlink()
+    shown.symlink_to(place.home / ".ssh" / "key")
+    for view in (READING, WORKING):
+        with pytest.raises(ToolError, match="is a link by now") as refused:
+            await place.run("cat ../outside/file", replace(view, seen=(str(shown),)))
+        assert refused.value.type is ToolErrorType.SHELL_EXECUTE_ERROR
+    place.outside.rename(place.base / "moved")
+    place.outside.symlink_to(place.home)
+    with pytest.raises(ToolError, match="is a link by now"):
+        await place.run("cat ../outside/notes", replace(READING, seen=(str(place.outside / "notes"),)))
+
+
+@pytest.mark.requirement("sandbox.reading")
 def test_a_home_in_a_folder_of_the_system_is_not_shown_with_it() -> None:
     shown = reading_view_paths("/usr/share", os.defpath, ["/usr/share/doc"])
     assert "/usr" not in shown
@@ -539,6 +554,17 @@ async def test_one_that_reads_may_write_the_file_that_its_redirection_names(plac
     assert "listing.txt" in (place.ws / "listing.txt").read_text()
     assert (place.ws / "file").read_text() == "one\n"
     assert "Read-only" in result.output
+
+
+@pytest.mark.requirement("sandbox.lasting")
+async def test_a_home_that_is_tmp_gives_a_reader_no_way_to_plant_settings_for_others(place: Place) -> None:
+    place.home = Path("/tmp")
+    planted = await place.run("mkdir -p ~ && echo planted > ~/.npmrc && cat ~/.npmrc; echo planted > /tmp/.npmrc")
+    assert planted.output == "planted\n"
+    for command in ("cat ~/.npmrc", 'ls -A "$HOME"'):
+        assert "planted" not in (result := await place.run(command, WORKING)).output
+        assert ".npmrc" not in result.output.replace("/.npmrc", "")
+    assert not Path("/tmp/.npmrc").exists()
 
 
 @pytest.mark.requirement("sandbox.lasting")

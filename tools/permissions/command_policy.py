@@ -21,6 +21,7 @@ from functools import cached_property, partial
 
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.errors import ExecutionDeniedError, sandbox_unavailable
+from tools.contract.file_names_in_text import shown_path
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
@@ -220,6 +221,17 @@ class _CommandPolicy:
                 is_change = words[:1] and words[0] in _GIT_CHANGES_SETTINGS and not is_reader(command.words)
                 if command.program == "git" and is_change:
                     asking.add(f"'git {words[0]}' changes settings that git obeys", opens=True)
+            self._ask_about_repository(asking)
+
+    def _ask_about_repository(self, asking: _Asking) -> None:
+        """A repository that lies around the workspace is opened to a command of git, or it could do nothing there."""
+        top = work_tree_above(self._request.command.directory)
+        if top is None or is_inside(top, self._roots) or contains(top, self._request.home):
+            return
+        asking.writable[top] = None
+        if not self._is_allowed_path(top, Access.WRITE):
+            said = f"it works in the repository {shown_path(top)}, which lies around the workspace"
+            asking.add(said, opens=True)
 
     def _ask_about_path(self, asking: _Asking, named: NamedPath) -> None:
         for hidden in self._hidden.ignored:

@@ -26,6 +26,7 @@ NEAR_THE_LIMIT = 0.5  # a command that took this much of its time is told how to
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
 _ABSENT = re.compile(r"[^\n]*(?:no such file or directory|\bENOENT\b)[^\n]*", re.IGNORECASE)
+_NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
 _NO_LISTENER = re.compile(
     r"connection refused|\bECONNREFUSED\b|failed to connect to (?:localhost|127\.|::1)|couldn't connect to server",
     re.IGNORECASE,
@@ -137,7 +138,7 @@ def _view_note(confined: ConfinedCommand, text: str) -> str:
 
     The exit status says nothing: `grep`, `diff` and `test` return 1.
     """
-    is_reading = confined.view is ViewKind.READING
+    is_reading, is_landlock = confined.view is ViewKind.READING, confined.engine is Engine.LANDLOCK
     ways: list[str] = []
     home = confined.spec.environment.get("HOME") or "~"
     if _WRITE_REFUSED.search(text):
@@ -149,16 +150,22 @@ def _view_note(confined: ConfinedCommand, text: str) -> str:
         )
     if is_reading and any(home in line or "~/" in line for line in _ABSENT.findall(text)):
         ways.append("Name a path in the home in the command's own words to ask the user for it.")
+    if is_reading and _NO_REPOSITORY.search(text):
+        ways.append(
+            'A repository around the workspace is not shown where rules hide files; needs: "write" asks the user for a '
+            "view in which git sees it."
+        )
     if _CLOSED.search(text):
         ways.append("What a rule hides, or lies outside, is asked about where the command's own words name its path.")
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
         ways.append('Call it with needs: "network" to ask the user for the network.')
-    elif confined.network is not Network.HOST and _NO_LISTENER.search(text):
+    elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "the commands of this session"
         ways.append(f'A port is reached only if {who} listens on it; needs: "network" asks for more.')
     if not ways:
         return ""
-    network = "the network" if confined.network is Network.HOST else "no network but the loopback of its commands"
+    network = "the network" if confined.network is Network.HOST else "no network"
+    network += "" if is_landlock or confined.network is Network.HOST else " but the loopback of its commands"
     return f"Note: it ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
 
 

@@ -175,6 +175,13 @@ def prepare(
     files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
     hidden, copies = secrets
 
+    for path in allowed.seen:
+        if _real(path) != path:
+            raise ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR,
+                f"The command was not run: '{shown_whole_path(path)}' is a link by now, or lies behind one, which it "
+                "was not when it was judged. Look at what it is, then try again.",
+            )
     more = (*_named(site, (*site.readable, *allowed.seen)), *needed, "/etc/resolv.conf")
     is_alone = any(contains(TEMPORARY, root) for root in workspace)
     closed = (*present, *restrictions.masked)
@@ -431,6 +438,9 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
     for name, folder in CACHES.items():
         if not is_inside(changed.get(name, ""), own):
             changed[name] = f"{temporary}/{folder}"
+    # Settings in a home that each view can write would be planted by what only reads.
+    if _real(changed.get("HOME", "")) in OPEN_TO_ALL:
+        changed["HOME"] = f"{temporary}/home"
     ceilings = filter(None, (changed.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
     changed["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
     if is_reading:
