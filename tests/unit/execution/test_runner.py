@@ -159,7 +159,7 @@ class Held(ConfinedCommand):
         self.released.append(self.spec.folder)
         at = self.spec.folder
         return SandboxChanges(
-            ((f"{at}/.mcp.json", "/private/mcp.json"),), (f"{at}/.vscode",), (f"{at}/.envrc",), 7, 3_000_000_000
+            ((f"{at}/.mcp.json", "/private/mcp.json"),), (f"{at}/.vscode",), (f"{at}/.envrc",), 7, 3_000_000_000, 2_000
         )
 
 
@@ -187,7 +187,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
             assert f"{said} the sandbox; they could not be moved: {root}/.vscode. Tell the user." in text
             assert f"gone since the command began, and obeyed by programs outside the sandbox: {root}/.envrc." in text
             assert "Note: 7 of the files and folders" in text
-            assert "Note: its temporary files took 3.0 GB" in text
+            assert "Note: its temporary files took 3.0 GB, 2,000 files" in text
         else:
             await shell.error_of(command, timeout=300)
         assert released == [str(root)]

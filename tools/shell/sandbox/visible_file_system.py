@@ -164,13 +164,7 @@ def prepare(
     # Folders that a question has named count as folders of the workspace, with all that is guarded in these.
     opened, files = _opened(site, allowed, workspace)
     present = writable((*(() if is_reading else workspace), *opened))
-    for place in restrictions.masked:
-        if any(contains(place, root) for root in (*workspace, *present)):
-            raise ToolError(
-                ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not run: '{shown_whole_path(place)}' is hidden from commands by a rule, and all of "
-                "the workspace, or of a folder that the command may change, lies in it. Ask the user.",
-            )
+    _refuse_masks_around((*workspace, *present), restrictions.masked)
     present = tuple(root for root in present if not is_inside(root, restrictions.read_only))
     files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
     hidden, copies = secrets
@@ -219,13 +213,7 @@ def prepare(
     # What programs obey stays as it is, or where it is.
     found = [lookout.look(root) for root in present]
     own = [path for path in map(_real, (*site.read_only, *site.hidden)) if is_inside(path, present)]
-    named = (
-        os.path.normpath(os.path.join(root, os.path.expanduser(path)))
-        for path in (*allowed.writable, *site.writable)
-        for root in present
-    )
-    # What holds a whole root is too much to be meant.
-    waived = tuple(path for path in named if not any(contains(path, root) for root in present))
+    waived = _waived((*allowed.writable, *site.writable), present)
     free = present if changes_by_git else waived
     # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
     guarded = (
@@ -268,6 +256,21 @@ def prepare(
     )
     made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen)))
     return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, made, restrictions=restrictions)
+
+
+def _refuse_masks_around(folders: Iterable[str], masked: Collection[str]) -> None:
+    for place in (place for folder in folders for place in masked if contains(place, folder)):
+        raise ToolError(
+            ToolErrorType.SHELL_EXECUTE_ERROR,
+            f"The command was not run: '{shown_whole_path(place)}' is hidden from commands by a rule, and all of "
+            "the workspace, or of a folder that the command may change, lies in it. Ask the user.",
+        )
+
+
+def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
+    """The paths in each root that some names mean, but for those that hold a whole root, which is too much."""
+    paths = (os.path.normpath(os.path.join(root, os.path.expanduser(path))) for path in named for root in roots)
+    return tuple(path for path in paths if not any(contains(path, root) for root in roots))
 
 
 def _parts(
