@@ -365,9 +365,8 @@ class _CommandPolicy:
         seen, writable = [*asking.seen], [*asking.writable]
         if kind is ViewKind.READING:
             seen += allowed_reading(self._rules, self._request.home)
-            writable += (
-                each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots)
-            )
+            targets = (each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots))
+            writable += (path for path in targets if not os.path.isdir(path))
             # Where something may be hidden by its name, wherever it lies, no more of a repository is shown.
             is_git = self._uses_git and not (self._has_rules_about_files or self._hidden.ignored)
         else:

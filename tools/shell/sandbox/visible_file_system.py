@@ -165,17 +165,11 @@ def prepare(
     opened, files = _opened(site, allowed, workspace)
     present = writable((*(() if is_reading else workspace), *opened))
     _refuse_masks_around((*workspace, *present), restrictions.masked)
+    _refuse_links(allowed.seen)
     present = tuple(root for root in present if not is_inside(root, restrictions.read_only))
     files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
     hidden, copies = secrets
 
-    for path in allowed.seen:
-        if _real(path) != path:
-            raise ToolError(
-                ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not run: '{shown_whole_path(path)}' is a link by now, or lies behind one, which it "
-                "was not when it was judged. Look at what it is, then try again.",
-            )
     more = (*_named(site, (*site.readable, *allowed.seen)), *needed, "/etc/resolv.conf")
     is_alone = any(contains(TEMPORARY, root) for root in workspace)
     closed = (*present, *restrictions.masked)
@@ -256,6 +250,17 @@ def prepare(
     )
     made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen)))
     return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, made, restrictions=restrictions)
+
+
+def _refuse_links(seen: Iterable[str]) -> None:
+    """What a verdict lets a command see is a real path, so a link there was made since."""
+    for path in seen:
+        if _real(path) != path:
+            raise ToolError(
+                ToolErrorType.SHELL_EXECUTE_ERROR,
+                f"The command was not run: '{shown_whole_path(path)}' is a link by now, or lies behind one, which it "
+                "was not when it was judged. Look at what it is, then try again.",
+            )
 
 
 def _refuse_masks_around(folders: Iterable[str], masked: Collection[str]) -> None:
