@@ -380,7 +380,7 @@ async def test_what_a_question_named_is_not_followed_where_it_has_become_a_link(
     for view in (READING, WORKING):
         with pytest.raises(ToolError, match="is a link by now") as refused:
             await place.run("cat ../outside/file", replace(view, seen=(str(shown),)))
-        assert refused.value.error_type is ToolErrorType.SHELL_EXECUTE_ERROR
+        assert refused.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
     place.outside.rename(place.base / "moved")
     place.outside.symlink_to(place.home)
     with pytest.raises(ToolError, match="is a link by now"):

@@ -75,8 +75,8 @@ FIRST_COPY = 13  # the first of those that have what is shown in place of settin
 
 def bubblewrap_options(view: View, folder: str, *, is_filtered: bool) -> tuple[str, ...]:
     """The options of bubblewrap for one command that starts in a folder."""
-    # It dies with its supervisor, and all that it runs with it, even where the broker is gone, too.
-    options = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    # Not `--die-with-parent`: what a command leaves running would end with its shell.
+    options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if view.has_own_network:
         options.append("--unshare-net")
     options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
