@@ -3,6 +3,7 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
+PRODUCT := $(VENV)/.product
 INSTALLED := $(VENV)/.installed
 PIP := $(PY) -m pip --disable-pip-version-check
 PYTEST_ARGS :=
@@ -16,8 +17,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo 'make demo       see it work: one conversation with the installed server, in a few seconds'
-	@echo 'make test       the whole suite'
-	@echo 'make test-long  its long forms'
+	@echo 'make test       the whole suite, in some minutes'
+	@echo 'make test-long  its long forms, in half an hour'
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'
 	@echo 'make format     put the code into its format'
 	@echo 'make bench      the measurements'
@@ -25,16 +26,15 @@ help:
 	@echo '                whether what describes a release agrees, and nothing is left to fill in'
 	@echo 'make clean      remove what was built, .venv included'
 
-demo: $(INSTALLED)
+demo: $(PRODUCT)
 	@$(PY) -P docs/demo/run.py
 
-# More workers than cores, because most tests wait for a process of their own to start or to end. `worksteal` gives
-# each worker neighbours, which share servers.
+# As many workers as cores. `worksteal` gives each worker neighbours, which share servers.
 # A backend that cannot start here shows up as a skipped test whose reason begins with "not run:"; so do the tests of
 # the conformance suite where the registries it comes from cannot be reached.
 test: $(INSTALLED)
 	-@$(PY) -P tests/conformance/fetch.py
-	$(PY) -m pytest -q -rs -n 4 --dist worksteal -m 'not long' $(PYTEST_ARGS)
+	$(PY) -m pytest -q -rs -n auto --dist worksteal -m 'not long' $(PYTEST_ARGS)
 
 test-long: $(INSTALLED)
 	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)
@@ -59,11 +59,17 @@ bench: $(INSTALLED)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-# The development tools come first, so that the build backend among them is the pinned one too.
-$(INSTALLED): $(PY) pyproject.toml constraints.txt
-	$(PIP) install --quiet -c constraints.txt 'pip>=25.1'
-	$(PIP) install --quiet -c constraints.txt --group dev
-	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[full]'
+# The build backend comes first, so that it is the pinned one, too.
+$(PRODUCT): $(PY) pyproject.toml constraints.txt
+	@echo 'installing coretools-mcp and its dependencies into $(VENV), in the versions of constraints.txt'
+	@$(PIP) install --quiet -c constraints.txt hatchling
+	@$(PIP) install --quiet -c constraints.txt --no-build-isolation -e .
+	@touch $@
+
+$(INSTALLED): $(PRODUCT)
+	@echo 'installing its extras and the development tools (pytest, ruff, basedpyright, node, playwright, ...) into $(VENV)'
+	@$(PIP) install --quiet -c constraints.txt 'pip>=25.1'
+	@$(PIP) install --quiet -c constraints.txt --no-build-isolation --group dev -e '.[full]'
 	@touch $@
 
 # A file name says nothing about whether an interpreter runs (version managers leave stubs), so each is asked.

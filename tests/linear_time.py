@@ -23,7 +23,7 @@ Made = Callable[[int], str]
 
 
 def assert_redacted_in_time(made: Iterable[Made]) -> None:
-    """Redact texts of each kind in one process; a quadratic pattern needs minutes to hours for any of them."""
+    """Redact texts of each kind in one process; a quadratic pattern needs minutes for any of them."""
     texts = json.dumps([each(50_000) for each in made]).encode()
     command = [sys.executable, "-c", PROGRAM]
     try:

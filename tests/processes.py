@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import anyio
@@ -127,6 +130,15 @@ async def run(starter: ProcessStarter, spec: ProcessSpec) -> tuple[ExitStatus, s
     finally:
         process.close()
         await process.end(0)
+
+
+def in_another_process(work: Callable[..., object], *arguments: object) -> BaseProcess:
+    """A fork of this process that does some work, with everything imported: a new interpreter costs two seconds."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments, daemon=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # what the other threads hold, the work doesn't need
+        process.start()
+    return process
 
 
 def is_running(pid: int) -> bool:

@@ -1,9 +1,10 @@
 """What the conformance suite takes for a client that logs in: our server, with a person before it.
 
-`login_client.py COMMAND... URL`, where COMMAND starts our server over stdio. The suite says in the environment which
-scenario it is, in which revision, and what a client knows before. Our server gets an entry for the suite's server, and
-a client that opens every address it is shown; all tools are called until none is left that wants a login. The suite
-judges by what its servers have seen; the exit code says whether all calls have succeeded.
+`login_client.py COMMAND... FOLDER URL`, where COMMAND starts our server over stdio, and a file in FOLDER with the name
+of the scenario says that not all calls have succeeded. The suite says in the environment which scenario it is, in which
+revision, and what a client knows before. Our server gets an entry for the suite's server, and a client that opens every
+address it is shown; all tools are called until none is left that wants a login. The suite judges by what its servers
+have seen.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import httpx2
 import mcp_types as types
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.conformance.suite import is_login_scenario
 
 MODERN = "2026-07-28"
 
@@ -94,10 +97,17 @@ async def run(command: list[str], url: str, folder: Path) -> bool:
 
 
 def main() -> int:
-    """Be the client; 1 where it did not come to its end."""
-    *command, url = sys.argv[1:]
+    """Be the client; what is no scenario of logins fails at once."""
+    *command, notes, url = sys.argv[1:]
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    if not is_login_scenario(scenario):
+        return 1
+    failed = Path(notes, scenario.removeprefix("auth/"))
+    failed.touch()
     with tempfile.TemporaryDirectory() as folder:
-        return 0 if anyio.run(run, command, url, Path(folder)) else 1
+        if anyio.run(run, command, url, Path(folder)):
+            failed.unlink()
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.fetch import SUITE_PACKAGE
+from tests.conformance.fetch import CACHE, SUITE_PACKAGE
 
 SUITE_SECONDS = 200.0
 """The suite takes a few; what hangs in many scenarios is ended here."""
@@ -21,6 +22,9 @@ GOOD = frozenset({"SUCCESS", "INFO"})
 
 RESULT = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 """The folder of one scenario's results."""
+
+LOGIN_RESULT = re.compile(r"(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+"""The same, of a client's scenario."""
 
 ALSO_PASSED = {
     "2025-11-25": ("json-schema-2020-12", "server-session-lifecycle"),
@@ -75,6 +79,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
         encoding="utf-8",
         timeout=SUITE_SECONDS,
         check=False,
+        env={**os.environ, "NODE_COMPILE_CACHE": str(CACHE / "compiled")},  # the suite is one large script
     )
 
 
@@ -100,41 +105,53 @@ def failures_of_tasks(url: str, results: Path) -> dict[str, list[str]]:
         return {name: reasons for each in found for name, reasons in each.items()}
 
 
-def login_scenarios(revision: str) -> list[str]:
-    """The scenarios of logins of a revision, as the suite lists them; `extension` has those of client credentials.
+LOGIN_SUITES = {
+    "2025-03-26": ("backcompat",),
+    "2025-11-25": ("all", "--spec-version", "2025-11-25"),
+    "2026-07-28": ("all", "--spec-version", "2026-07-28"),
+    "extension": ("extensions",),
+}
+"""Which of the suite's sets holds the scenarios of logins of a revision; the extensions stand in none."""
 
-    Others are of extensions that we do not have.
-    """
-    listed = re.findall(r"- auth/(\S+) \[(\S+)\]", _run("list").stdout)
-    ours = [name for name, where in listed if revision in where.split(",")]
-    return [name for name in ours if revision != "extension" or name.startswith("client-credentials-")]
+
+REFUSED_LOGINS = frozenset({
+    "iss-normalized", "iss-supported-missing", "iss-unexpected", "iss-wrong-issuer", "metadata-issuer-mismatch",
+    "resource-mismatch", "scope-retry-limit",
+})  # fmt: skip
+"""Scenarios that a client passes by not logging in."""
 
 
-def failures_of_logins(command: Sequence[str], revision: str, results: Path) -> dict[str, list[str]]:
-    """Run the scenarios of logins against a client, two at a time: programs that start and wait for each other.
+def is_login_scenario(name: str) -> bool:
+    """Whether a scenario is one of logins; of the extensions we have client credentials alone."""
+    return name.startswith("auth/") and not name.startswith(("auth/enterprise-", "auth/dpop", "auth/wif-"))
+
+
+def reasons_of_logins(command: Sequence[str], revision: str, results: Path) -> dict[str, list[str]]:
+    """Run the scenarios of logins against a client, all at once in one process of the suite.
 
     Args:
-        command: Starts the client; the suite adds the address of its server.
-        revision: Which scenarios, as for `login_scenarios`.
-        results: A folder for what the suite writes; made if it is missing.
+        command: Starts the client, which notes in the folder that is its last argument but one where it has failed;
+            the suite adds the address of its server.
+        revision: Which scenarios, a key of `LOGIN_SUITES`.
+        results: A folder for what the suite and the client write; made if it is missing.
 
     Returns:
-        The scenarios that were not passed, with the reasons of each.
+        Every scenario that was run, with the reasons why it was not passed.
     """
-    options = () if revision == "extension" else ("--spec-version", revision)
-
-    def run(name: str) -> tuple[str, list[str]]:
-        place = results / name
-        client = ("client", "--command", " ".join(command), "--scenario", f"auth/{name}")
-        done = _run(*client, *options, "--output-dir", str(place))
-        checks = list(place.rglob("checks.json"))
-        reasons = _reasons(checks[0].parent) if checks else ["it was not run"]
-        if done.returncode and not reasons:
-            reasons = ["the client has failed"]
-        return name, [*reasons, done.stdout] if reasons else []
-
-    with ThreadPoolExecutor(2) as threads:
-        return {name: reasons for name, reasons in threads.map(run, login_scenarios(revision)) if reasons}
+    results.mkdir(exist_ok=True)
+    done = _run(
+        "client",
+        *("--command", " ".join([*command, str(results)]), "--output-dir", str(results)),
+        *("--suite", *LOGIN_SUITES[revision]),
+    )
+    found = {match["scenario"]: path for path in results.glob("auth/*") if (match := LOGIN_RESULT.fullmatch(path.name))}
+    assert found, f"the suite ended with code {done.returncode} and without results:\n{done.stdout}"
+    reasons = {name: _reasons(path) for name, path in found.items() if is_login_scenario(f"auth/{name}")}
+    for name, told in reasons.items():
+        has_failed = (results / name).exists()
+        if has_failed != (name in REFUSED_LOGINS):
+            told.append("the client has failed" if has_failed else "the client has logged in")
+    return reasons
 
 
 def _reasons(folder: Path) -> list[str]:

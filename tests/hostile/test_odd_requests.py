@@ -17,6 +17,7 @@ from tests.interaction.network.wires import ACCEPT, modern, modern_headers
 from tests.interaction.raw_clients import CEILING, http_server
 from tests.interaction.test_end_of_input import wait_for
 from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, Server, call, running
+from tests.tables import each_of
 
 Json = dict[str, Any]
 PING = {"jsonrpc": "2.0", "method": "ping"}
@@ -216,8 +217,8 @@ SHAPES = [
 
 
 @pytest.mark.requirement("json-rpc.answered")
-@pytest.mark.parametrize("identity", NO_IDS)
-@pytest.mark.parametrize("door", DOORS)
+@each_of("identity", NO_IDS)
+@each_of("door", DOORS)
 def test_a_request_whose_id_is_no_id_is_refused(door: str, identity: str, served: tuple[dict[str, Door], Path]) -> None:
     for shape in SHAPES:
         (answer,) = served[0][door].say((shape % identity).encode())
@@ -247,8 +248,8 @@ BODIES: dict[str, tuple[bytes, Any, int]] = {
 
 
 @pytest.mark.requirement("json-rpc.answered")
-@pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("door", DOORS)
+@each_of("name", BODIES)
+@each_of("door", DOORS)
 def test_what_may_hold_a_request_and_is_none_is_refused_by_its_id_where_that_is_certain(
     door: str, name: str, served: tuple[dict[str, Door], Path]
 ) -> None:
@@ -258,8 +259,8 @@ def test_what_may_hold_a_request_and_is_none_is_refused_by_its_id_where_that_is_
 
 
 @pytest.mark.requirement("json-rpc.answered")
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"[1]", b"null", b'"x"', b"7", b'{"jsonrpc":"2.0"}', b"\xff"])
-@pytest.mark.parametrize("door", ["session", "stateless"])
+@each_of("body", [b"", b"{", b"[]", b"[1]", b"null", b'"x"', b"7", b'{"jsonrpc":"2.0"}', b"\xff"])
+@each_of("door", ["session", "stateless"])
 def test_a_post_that_holds_no_message_is_refused_in_our_own_words(
     door: str, body: bytes, served: tuple[dict[str, Door], Path]
 ) -> None:
@@ -285,7 +286,7 @@ def test_a_request_with_an_unusual_id_gets_its_answer_by_it(
 
 
 @pytest.mark.requirement("json-rpc.answered")
-@pytest.mark.parametrize(
+@each_of(
     "body",
     [
         b'{"jsonrpc":"2.0","method":"notifications/unheard/of"}',
@@ -296,7 +297,7 @@ def test_a_request_with_an_unusual_id_gets_its_answer_by_it(
         b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}',
     ],
 )
-@pytest.mark.parametrize("door", ["stdio", "session", "sse"])
+@each_of("door", ["stdio", "session", "sse"])
 def test_what_wants_no_answer_has_none(door: str, body: bytes, served: tuple[dict[str, Door], Path]) -> None:
     assert served[0][door].say(body) == []
 

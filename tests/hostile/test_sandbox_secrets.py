@@ -27,6 +27,7 @@ from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import Ran, run
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.tables import each_of
 from tools.shell.process import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
@@ -349,8 +350,8 @@ FORMS = {
 
 
 @pytest.mark.requirement("sandbox.secrets_removed")
-@pytest.mark.parametrize("place", FORMS)
-@pytest.mark.parametrize("name", NAMES)
+@each_of("place", FORMS)
+@each_of("name", NAMES)
 def test_a_value_behind_a_name_of_a_secret_is_blanked_in_every_format(place: str, name: str) -> None:
     chosen = random.Random(f"{place} {name}")  # noqa: S311 - a word that is the same every time
     value = "".join(chosen.choices(string.ascii_lowercase, k=9))
@@ -364,7 +365,7 @@ def test_a_value_behind_a_name_of_a_secret_is_blanked_in_every_format(place: str
 
 
 @pytest.mark.requirement("sandbox.secrets_removed")
-@pytest.mark.parametrize(("place", "content"), odd_forms())
+@each_of(("place", "content"), odd_forms())
 def test_what_few_people_write_is_left_out_or_the_file_is_not_shown(place: str, content: str) -> None:
     for value in ("hushword", "Hush-9-word"):
         shown = without_secrets(re.sub(r"(?<![A-Z])S(?![A-Z])", value, content) + "\n", place)
@@ -477,7 +478,7 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
 
 
 @pytest.mark.requirement("sandbox.secrets_removed")
-@pytest.mark.parametrize(
+@each_of(
     "text",
     ["=" * 200_000, "a" * 200_000, '"' * 200_000, "token=" * 40_000, "<a " * 80_000, "{[" * 90_000]
     + [
@@ -485,7 +486,7 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
         for part in ("a=", 'a="', "set ", "set -", "a:b!", "?a=%", "-a=b ", "${a:-", "$(", "[include]")
     ],
 )
-@pytest.mark.parametrize(
+@each_of(
     "place", [".bashrc", ".gitconfig", ".npmrc", ".yarnrc", ".yarnrc.yml", ".m2/settings.xml", ".composer/config.json"]
 )
 def test_no_text_takes_longer_than_its_length_says(text: str, place: str) -> None:

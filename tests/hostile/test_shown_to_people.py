@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.upstreams.session.questions import labelled
+from tests.tables import each_of
 from tools.contract.confirmation import (
     EditConfirmation,
     ExecConfirmation,
@@ -195,13 +196,13 @@ def test_every_character_that_is_not_seen_is_marked() -> None:
 
 
 @pytest.mark.requirement("display.visible")
-@pytest.mark.parametrize("before", ["a", "-", " ", "1", "é", "字", "あ", ")", "\ufe0f", "✅\ufe0f", "\n", ""])
+@each_of("before", ["a", "-", " ", "1", "é", "字", "あ", ")", "\ufe0f", "✅\ufe0f", "\n", ""])
 def test_the_emoji_selector_is_marked_where_it_makes_no_emoji(before: str) -> None:
     assert visible(f"{before}\ufe0fb").endswith("<U+FE0F>b")
 
 
 @pytest.mark.requirement("display.visible")
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "✅\ufe0f done",
@@ -221,7 +222,7 @@ def test_ordinary_writing_is_shown_as_it_is(text: str) -> None:
 
 
 @pytest.mark.requirement("display.visible")
-@pytest.mark.parametrize("character", ["\ufe0f", "\ue000", "\U000f0000", "\ufff1", "\U0010ffff"])
+@each_of("character", ["\ufe0f", "\ue000", "\U000f0000", "\ufff1", "\U0010ffff"])
 def test_no_question_shows_them_raw(character: str) -> None:
     text = f"a{character}b"
     for details in (
@@ -239,9 +240,9 @@ SEEMING = ["bank.example", "bank.example:443", "me:word", "https%3A%2F%2Fbank.ex
 
 
 @pytest.mark.requirement("display.true_host")
-@pytest.mark.parametrize("seeming", SEEMING)
-@pytest.mark.parametrize("scheme", ["https", "http", "HTTPS"])
-@pytest.mark.parametrize("rest", ["", "/", "/a@b", "?x=@y", ":8443/p", "#bank.example", "\\@bank.example"])
+@each_of("seeming", SEEMING)
+@each_of("scheme", ["https", "http", "HTTPS"])
+@each_of("rest", ["", "/", "/a@b", "?x=@y", ":8443/p", "#bank.example", "\\@bank.example"])
 def test_the_true_host_of_a_url_with_a_name_before_it_is_told_in_every_question(
     seeming: str, scheme: str, rest: str
 ) -> None:
@@ -268,8 +269,8 @@ BEGINNINGS = [
 
 
 @pytest.mark.requirement("display.true_host")
-@pytest.mark.parametrize("beginning", BEGINNINGS)
-@pytest.mark.parametrize("seam", ["@", "'@", '"@"', "''@", "\\@", "<@", ":443@", "x" * 3_000 + "@", "`'@"])
+@each_of("beginning", BEGINNINGS)
+@each_of("seam", ["@", "'@", '"@"', "''@", "\\@", "<@", ":443@", "x" * 3_000 + "@", "`'@"])
 def test_a_host_behind_another_one_is_told_however_the_url_is_written(beginning: str, seam: str) -> None:
     for before in ("", "see ", "(", '{"url":"', "x="):
         told = true_hosts(f"{before}{beginning}bank.example{seam}evil.example/path")

@@ -20,6 +20,7 @@ from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.clients import Json, client_on
 from tests.linear_time import Made, assert_redacted_in_time
+from tests.tables import each_of
 from tools.call.audit_entries import AuditEntry, without_secrets
 from tools.contract.secrets import HIDDEN, redact
 from tools.permissions.verdict import Permission, Verdict
@@ -118,7 +119,7 @@ def told(arguments: Json) -> str:
 
 
 @pytest.mark.requirement("audit.secrets")
-@pytest.mark.parametrize("name", NAMES)
+@each_of("name", NAMES)
 def test_a_value_behind_the_name_of_a_secret_is_not_told(name: str) -> None:
     for value in (MARK, "31415926"):
         for arguments in shapes(name, value):
@@ -129,7 +130,7 @@ def test_a_value_behind_the_name_of_a_secret_is_not_told(name: str) -> None:
 
 
 @pytest.mark.requirement("audit.secrets")
-@pytest.mark.parametrize("name", ODD_NAMES)
+@each_of("name", ODD_NAMES)
 def test_one_judgement_of_a_name_counts_wherever_it_stands(name: str) -> None:
     quoted = quote(name)
     for arguments in (
@@ -188,7 +189,7 @@ def test_secrets_in_addresses_commands_and_documents_are_not_told(text: str) -> 
 
 
 @pytest.mark.requirement("audit.secrets")
-@pytest.mark.parametrize("name", EVERYDAY)
+@each_of("name", EVERYDAY)
 def test_what_only_sounds_like_a_secret_is_told_whole(name: str) -> None:
     for arguments in shapes(name, MARK):
         assert HIDDEN not in told(arguments), arguments
@@ -211,7 +212,7 @@ FORMS = [
 
 
 @pytest.mark.requirement("audit.secrets")
-@pytest.mark.parametrize("form", FORMS)
+@each_of("form", FORMS)
 def test_what_looks_like_a_secret_is_not_told_under_any_name(form: str) -> None:
     for shown in (told({"x": form}), told({"x": [form]}), told({"x": {"y": {"z": form}}}), told({form: 1})):
         assert form not in shown
@@ -287,7 +288,7 @@ def test_what_is_told_of_huge_arguments_stays_small() -> None:
 
 
 @pytest.mark.requirement("audit.secrets")
-@pytest.mark.parametrize("filler", range(3_900, 4_100, 7))
+@each_of("filler", range(3_900, 4_100, 7))
 def test_no_secret_is_told_in_part_where_a_text_is_cut(filler: int) -> None:
     token = "ghp_" + "a1B2" * 9
     for arguments in ({"x": "y" * filler + " " + token}, {"x": ["p" * (filler - 2_000), "q" * 2_000, token]}):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server.audit_log import AuditLog
-from tests.harness import ROOT
+from tests.processes import in_another_process
 from tools.call.audit_entries import AuditEntry
 from tools.call.consent import LastingAnswer, Scope
 from tools.contract.confirmation import Answer, Decision, Unavailable
@@ -70,17 +68,17 @@ def test_the_rules_that_an_answer_allows_are_written_with_their_scope_and_withou
 @pytest.mark.requirement("audit.shared")
 def test_two_servers_write_one_file_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[2])\n"
-        "from tests.unit.test_audit import decided\n"
-        "from server.audit_log import AuditLog\n"
-        "log = AuditLog(sys.argv[1])\n"
-        "for number in range(50): log.note(decided({'n': number}))\n"
-        "log.close()\n"
-    )
-    command = [sys.executable, "-c", program, str(path), str(ROOT)]
-    writers = [subprocess.Popen(command) for _ in range(2)]
-    assert [writer.wait(30) for writer in writers] == [0, 0]
+
+    def write() -> None:
+        log = AuditLog(str(path))
+        for number in range(50):
+            log.note(decided({"n": number}))
+        log.close()
+
+    writers = [in_another_process(write) for _ in range(2)]
+    for writer in writers:
+        writer.join(30)
+    assert [writer.exitcode for writer in writers] == [0, 0]
     assert [record["arguments"]["n"] for record in records(path)].count(49) == 2
     assert len(records(path)) == 100
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from server.upstreams.catalog.names import Change, NameList, NameMap, Origin, is_included, name_map, rule_name
+from tests.tables import each_of
 
 LONG = "create_pull_request_review_comment_of_a_thread"
 
@@ -45,8 +46,8 @@ def test_a_shortened_name_is_its_beginning_and_a_hash_that_never_changes() -> No
 
 
 @pytest.mark.requirement("proxy.names.budget")
-@pytest.mark.parametrize("name", ["odd name!", "größe", "a/b", "", "\ud800", "a*", "line\nbreak", "名前"])
-@pytest.mark.parametrize("has_prefix", [True, False])
+@each_of("name", ["odd name!", "größe", "a/b", "", "\ud800", "a*", "line\nbreak", "名前"])
+@each_of("has_prefix", [True, False])
 def test_other_characters_are_replaced_and_told_apart_by_a_hash(name: str, *, has_prefix: bool) -> None:
     names = mapped(NameList("up", [name, f"{name}?"], has_prefix))
     assert len(names.published) == 2

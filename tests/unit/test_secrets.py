@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.linear_time import Made, assert_redacted_in_time
+from tests.tables import each_of
 from tools.contract.secrets import HIDDEN, has_secret, is_secret_name, redact, without_userinfo
 
 
 @pytest.mark.requirement("secrets.values")
-@pytest.mark.parametrize(
+@each_of(
     "name",
     [
         *("token", "apiKey", "dbPassword", "MYTOKENS", "x-auth", "private_key", "CREDS", "CLIENT_CERT", "cookie"),
@@ -57,7 +58,7 @@ def test_forms_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
 
 
 @pytest.mark.requirement("secrets.values")
-@pytest.mark.parametrize(
+@each_of(
     ("text", "shown"),
     [
         ("https://me:word@host/x", f"https://{HIDDEN}@host/x"),

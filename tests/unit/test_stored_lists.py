@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from server.app import App
@@ -22,7 +21,8 @@ from server.settings import load_settings
 from server.settings.trust import digest, trust_file, trust_folder
 from server.upstreams import stored_lists
 from server.upstreams.stored_lists import FOLDER, MOST_DAYS, StoredLists, key_of
-from tests.harness import LAUNCHER, write_config
+from tests.fork_server import forked
+from tests.harness import LAUNCHER, PEERS, write_config
 from tests.interaction.relay.clients import listing
 from tests.waiting import wait_until
 
@@ -117,44 +117,22 @@ async def test_the_oldest_go_where_there_is_too_much_or_they_are_too_old(
     assert sorted(file.name for file in folder.iterdir()) == ["new.json", "newer.json"]
 
 
-WRITER = """
-import sys
-from server.upstreams.stored_lists import StoredLists
-import anyio
-
-async def main(folder, name):
-    for number in range(150):
-        tools = [{"name": f"{name}{each}"} for each in range(number * 7 % 300 + 1)]
-        await StoredLists(folder).write("key", "2025-11-25", {"tools": tools})
-
-anyio.run(main, *sys.argv[1:])
-"""
-
-
 @pytest.mark.anyio
 @pytest.mark.requirement("catalogue.private")
 async def test_two_servers_that_write_at_once_leave_whole_files_and_nothing_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "server.upstreams.stored_lists")
-    stored, left = StoredLists(str(tmp_path)), 2
+    stored = StoredLists(str(tmp_path))
     read: set[str] = set()
-
-    async def write(name: str) -> None:
-        nonlocal left
-        await anyio.run_process([sys.executable, "-P", "-c", WRITER, str(tmp_path), name], cwd=LAUNCHER.parent)
-        left -= 1
-
-    with anyio.fail_after(120):
-        async with anyio.create_task_group() as tasks:
-            for name in ("a", "b"):
-                tasks.start_soon(write, name)
-            while left:
-                for last_run in (await stored.read(["key"])).values():
-                    names = {str(tool["name"])[0] for tool in last_run.lists["tools"]}
-                    assert len(names) == 1, "of two lists at once"
-                    read |= names
-                await anyio.lowlevel.checkpoint()
+    scripts = [[str(PEERS / "list_writer.py"), str(tmp_path), name] for name in ("a", "b")]
+    writers = [await anyio.open_process([sys.executable, *forked(script)]) for script in scripts]
+    while any(writer.returncode is None for writer in writers):
+        for last_run in (await stored.read(["key"])).values():
+            names = {str(tool["name"])[0] for tool in last_run.lists["tools"]}
+            assert len(names) == 1, "of two lists at once"
+            read |= names
+    assert [writer.returncode for writer in writers] == [0, 0]
     assert read
     assert caplog.records == []
     assert [file.name for file in (tmp_path / FOLDER).iterdir()] == ["key.json"]
@@ -229,7 +207,7 @@ def test_commands_that_list_tell_what_there_is_now(tmp_path: Path) -> None:
     flag.write_text("{}")
 
     def command(name: str) -> list[str]:
-        return [sys.executable, "-P", str(LAUNCHER), name, "--config", str(config)]
+        return [sys.executable, *forked(["-P", str(LAUNCHER), name, "--config", str(config)])]
 
     def tools() -> subprocess.CompletedProcess[str]:
         return subprocess.run(

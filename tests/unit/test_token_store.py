@@ -7,21 +7,20 @@ import json
 import os
 import signal
 import stat
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import keyring.core
 import pytest
 
 from server.upstreams.login.token_store import FOLDER, SERVICE, StoredLogin, TokenStore, TokenStoreError, key_of
-from tests.harness import LAUNCHER
 from tests.peers import file_keyring
-from tools.files.change.writer import Disk
+from tests.processes import in_another_process
+from tools.files.change.writer import Disk, rename_in
 from tools.files.opener import Folder
 
 SECRETS = ("access-7f3", "refresh-9c1", "client-5d8", "registration-2b4")
@@ -123,42 +122,20 @@ def test_a_disk_that_fails_leaves_the_login_before_it_whole_and_nothing_beside_i
     assert os.listdir(tmp_path / FOLDER) == [file_of(tmp_path).name]
 
 
-PROCESS = """
-import dataclasses, os, signal, sys
-from server.upstreams.login.token_store import StoredLogin, TokenStore
-from tests.unit.test_token_store import KEY, LOGIN
-from tools.files.change.writer import Disk, rename_in
+WRITES = 60
 
-deed, folder = sys.argv[1:]
 
-def die(*_):
+def die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
-def die_after(folder, source, target, replacing):
+
+def die_after(folder: Folder, source: str, target: str, replacing: bool) -> None:
     rename_in(folder, source, target, replacing)
     die()
 
-def long(letter):
-    return dataclasses.replace(LOGIN, token={"access_token": letter * 20_000})
 
-match deed:
-    case "dies before":
-        TokenStore(folder, disk=Disk(rename=die)).write(long("n"))
-    case "dies after":
-        TokenStore(folder, disk=Disk(rename=die_after)).write(long("n"))
-    case "locks":
-        release = TokenStore(folder).try_lock(*KEY)
-        print("held" if release else "not held", flush=True)
-        sys.stdin.readline()
-    case letter:
-        for _ in range(60):
-            TokenStore(folder).write(long(letter))
-"""
-
-
-def process(deed: str, folder: Path, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROCESS, deed, str(folder)]
-    return subprocess.Popen(command, cwd=LAUNCHER.parent, encoding="utf-8", **options)
+def long(letter: str) -> StoredLogin:
+    return replace(LOGIN, token={"access_token": letter * 20_000})
 
 
 @posix
@@ -167,8 +144,10 @@ def process(deed: str, folder: Path, **options: Any) -> subprocess.Popen[str]:
 def test_a_process_killed_while_it_writes_leaves_the_old_login_or_the_new_one(moment: str, tmp_path: Path) -> None:
     store = TokenStore(str(tmp_path))
     store.write(LOGIN)
-    with process(f"dies {moment}", tmp_path) as writer:
-        assert writer.wait(60) == -signal.SIGKILL
+    disk = Disk(rename=die if moment == "before" else die_after)
+    writer = in_another_process(TokenStore(str(tmp_path), disk=disk).write, long("n"))
+    writer.join(60)
+    assert writer.exitcode == -signal.SIGKILL
     found = store.read(*KEY)
     assert found is not None
     assert (found == LOGIN) is (moment == "before")
@@ -181,15 +160,20 @@ def test_two_processes_that_write_at_once_leave_whole_logins(tmp_path: Path) -> 
     store = TokenStore(str(tmp_path))
     store.write(LOGIN)
     seen: set[str] = set()
-    with process("a", tmp_path) as one, process("b", tmp_path) as other:
-        while one.poll() is None or other.poll() is None:
-            found = store.read(*KEY)
-            assert found is not None
-            assert found.token is not None
-            token = str(found.token["access_token"])
-            assert token in (SECRETS[0], "a" * 20_000, "b" * 20_000)
-            seen.add(token[0:2])
-    assert (one.returncode, other.returncode) == (0, 0)
+
+    def write_often(letter: str) -> None:
+        for _ in range(WRITES):
+            TokenStore(str(tmp_path)).write(long(letter))
+
+    writers = [in_another_process(write_often, letter) for letter in "ab"]
+    while any(writer.is_alive() for writer in writers):
+        found = store.read(*KEY)
+        assert found is not None
+        assert found.token is not None
+        token = str(found.token["access_token"])
+        assert token in (SECRETS[0], "a" * 20_000, "b" * 20_000)
+        seen.add(token[0:2])
+    assert [writer.exitcode for writer in writers] == [0, 0]
     assert seen & {"aa", "bb"}
     assert os.listdir(tmp_path / FOLDER) == [file_of(tmp_path).name]
 
@@ -342,14 +326,21 @@ def test_one_holds_a_login_and_others_are_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.requirement("login.store_lock")
 def test_a_process_that_is_killed_lets_go_of_a_login(tmp_path: Path) -> None:
     store = TokenStore(str(tmp_path))
-    with process("locks", tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    reading, writing = os.pipe()
+
+    def hold() -> None:
+        os.write(writing, b"held" if store.try_lock(*KEY) else b"free")
+        signal.pause()
+
+    holder = in_another_process(hold)
+    try:
+        assert os.read(reading, 4) == b"held"
         assert store.try_lock(*KEY) is None
-        with process("locks", tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as second:
-            assert second.communicate(timeout=60)[0] == "not held\n"
+    finally:
         holder.kill()
-        holder.wait(60)
+        holder.join(60)
+        os.close(reading)
+        os.close(writing)
     release = store.try_lock(*KEY)
     assert release is not None
     release()

@@ -51,7 +51,7 @@ def test_every_name_is_found_first_in_any_spelling(between: str) -> None:
 @pytest.mark.requirement("search.load")
 @pytest.mark.parametrize("name", ["list_files", "", "___", "的", "x" * 5_000])
 def test_many_tools_that_cannot_be_told_apart_do_no_harm(name: str) -> None:
-    index = ToolIndex(SearchText(f"s__{name}", "s", name, description=name) for _ in range(10_000))
+    index = ToolIndex(SearchText(f"s__{name}", "s", name, description=name) for _ in range(1_000))
     for query in ("list files", name, f"+{name}", "list " * 200, "select:" + ",".join([name] * 300)):
         assert len(index.find(query, 20)[0]) <= 20
     assert index.find("unicorn", 5) == ([], [])

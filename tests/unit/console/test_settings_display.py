@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from server.settings_display import describe_entry, shown_value
+from tests.tables import each_of
 from tools.contract.secrets import HIDDEN
 
 ARGS = ("mcpServers", "docs", "args")
 
 
 @pytest.mark.requirement("cli.config.show")
-@pytest.mark.parametrize(
+@each_of(
     ("words", "shown"),
     [
         (["--pw", "hunter2"], ["--pw", HIDDEN]),

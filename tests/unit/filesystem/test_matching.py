@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tables import each_of
 from tools.files.change.text_match import Haystack, Match, Strategy, find_match, indentation_map
 from tools.files.text_encodings import UNKNOWN
 
@@ -19,7 +20,7 @@ def matched(text: str, old: str) -> list[str]:
 
 
 @pytest.mark.requirement("edit.strategies")
-@pytest.mark.parametrize(
+@each_of(
     ("text", "old", "strategy", "slices"),
     [
         ("a b a", "a", Strategy.EXACT, ["a", "a"]),

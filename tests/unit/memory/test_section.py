@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import each_of
 from tools.memory.memory_entries import entry_of, holds_entry, with_entry
 from tools.memory.memory_files import MemoryFiles
 
@@ -14,7 +15,7 @@ OURS, QWEN, GEMINI = HEADINGS
 
 
 @pytest.mark.requirement("memory.entry")
-@pytest.mark.parametrize(
+@each_of(
     ("fact", "entry"),
     [
         ("Tests run with make test.", "- Tests run with make test."),
@@ -57,7 +58,7 @@ def test_no_fact_adds_more_than_one_line_or_is_kept_twice(fact: str, before: str
 
 
 @pytest.mark.requirement("memory.insert")
-@pytest.mark.parametrize(
+@each_of(
     ("before", "after"),
     [
         ("", f"{OURS}\n- new\n"),

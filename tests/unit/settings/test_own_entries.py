@@ -10,6 +10,7 @@ import pytest
 
 from server.settings import load_settings
 from server.settings.own_entries import is_own, options_for_us
+from tests.tables import each_of
 
 OURS: list[tuple[str, list[str]]] = [
     ("coretools-mcp", []),
@@ -54,7 +55,7 @@ OTHERS: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.requirement("install.own")
-@pytest.mark.parametrize(("command", "args"), OURS)
+@each_of(("command", "args"), OURS)
 def test_what_starts_this_program_is_known_however_it_is_spelled(command: str, args: list[str]) -> None:
     assert is_own({"command": command, "args": args}, [])
     assert is_own({"command": {"path": command, "args": args}}, [])
@@ -68,7 +69,7 @@ def test_what_only_names_this_program_is_another(command: str, args: list[str]) 
 
 
 @pytest.mark.requirement("install.own")
-@pytest.mark.parametrize(
+@each_of(
     ("entry", "is_ours"),
     [
         ({"url": "http://127.0.0.1:8808/mcp"}, True),

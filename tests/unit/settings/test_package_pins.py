@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from server.settings.package_pins import unpinned_package
+from tests.tables import each_of
 from tests.unit.settings.test_settings_upstreams import left_out, load
 
 COMMIT = "a" * 40
@@ -53,7 +54,7 @@ PINNED = (
 
 
 @pytest.mark.requirement("settings.pins")
-@pytest.mark.parametrize("line", [*UNPINNED, *PINNED])
+@each_of("line", [*UNPINNED, *PINNED])
 def test_a_package_without_one_version_is_found_however_it_is_run(line: str) -> None:
     command, *args = line.split()
     assert unpinned_package(command, args) == UNPINNED.get(line)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import each_of
 from tools.web.address_guard import PrivateHosts, is_closed_name, is_public
 
 PRIVATE = (  # noqa: SIM905 - as a list it would be fifty lines
@@ -26,7 +27,7 @@ PUBLIC = (  # noqa: SIM905 - as a list it would be fifteen lines
 
 
 @pytest.mark.requirement("web.addresses")
-@pytest.mark.parametrize("text", PRIVATE)
+@each_of("text", PRIVATE)
 def test_an_address_that_is_not_of_the_public_internet_is_closed(text: str) -> None:
     assert not is_public(ip_address(text))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tables import each_of
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
 from tools.web.page import PageText, Unconverted, page_text
@@ -18,7 +19,7 @@ def shown(page: str, base: str = BASE) -> PageText:
 
 
 @pytest.mark.requirement("web.html")
-@pytest.mark.parametrize(
+@each_of(
     ("page", "wanted"),
     [
         ("a <b>b</b>\n  c", "a **b** c"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import each_of
 from tools.web.address_guard import UrlError, parse_url
 
 
@@ -32,7 +33,7 @@ def test_a_url_has_one_spelling(text: str, url: str) -> None:
 
 
 @pytest.mark.requirement("web.url")
-@pytest.mark.parametrize(
+@each_of(
     ("text", "why"),
     [
         ("", "does not begin"),

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import each_of
 from tools.web.untrusted import LONGEST_TAG, PIECE_CHARS, fenced, harmless
 
 
 @pytest.mark.requirement("web.untrusted")
-@pytest.mark.parametrize(
+@each_of(
     ("text", "shown"),
     [
         ("a\r\nb\rc\n", "a\nb\nc\n"),

@@ -1,0 +1,21 @@
+"""Writes lists of a server again and again, as a server would. `list_writer.py FOLDER NAME`."""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+
+from server.upstreams.stored_lists import StoredLists
+
+WRITES = 60
+
+
+async def write(folder: str, name: str) -> None:
+    """Keep lists of different lengths under one key; the names in them begin with `name`."""
+    for number in range(WRITES):
+        tools = [{"name": f"{name}{each}"} for each in range(number * 7 % 300 + 1)]
+        await StoredLists(folder).write("key", "2025-11-25", {"tools": tools})
+
+
+anyio.run(write, *sys.argv[1:])
