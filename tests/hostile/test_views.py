@@ -378,12 +378,12 @@ async def test_what_a_question_named_is_not_followed_where_it_has_become_a_link(
     shown.unlink()
     shown.symlink_to(place.home / ".ssh" / "key")
     for view in (READING, WORKING):
-        with pytest.raises(ToolError, match="is a link by now") as refused:
+        with pytest.raises(ToolError, match="has become a symlink") as refused:
             await place.run("cat ../outside/file", replace(view, seen=(str(shown),)))
         assert refused.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
     place.outside.rename(place.base / "moved")
     place.outside.symlink_to(place.home)
-    with pytest.raises(ToolError, match="is a link by now"):
+    with pytest.raises(ToolError, match="has become a symlink"):
         await place.run("cat ../outside/notes", replace(READING, seen=(str(place.outside / "notes"),)))
 
 

@@ -18,4 +18,4 @@ async def write(folder: str, name: str) -> None:
         await StoredLists(folder).write("key", "2025-11-25", {"tools": tools})
 
 
-anyio.run(write, *sys.argv[1:])
+anyio.run(write, sys.argv[1], sys.argv[2])

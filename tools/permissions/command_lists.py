@@ -88,6 +88,7 @@ _NETWORK = _by_program({
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
 })  # fmt: skip
+_RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")
 _ADDRESS = re.compile(r"\w+://.*", re.DOTALL)
 _LOOPBACK = re.compile(
     r"(\w+://)?([^/@]*@)?(([\w-]+\.)*localhost|127(\.\d+){3}|0\.0\.0\.0|\[::1\])(:\d+)?([/?#].*)?",
@@ -121,6 +122,12 @@ def needs_network(words: Words) -> bool:
         if _fits(_NETWORK, name, arguments) or (name == "curl" and not _reaches_loopback_alone(each)):
             return True
     return False
+
+
+def searches_folders(words: Words) -> bool:
+    """Whether a command of the short list reads files that no word names."""
+    is_recursive = any(word and _RECURSIVE.fullmatch(word) for word in words[1:])
+    return basename(words[0] or "") == "rg" or is_recursive if words else False
 
 
 def _called(words: Words) -> tuple[str, str]:

@@ -13,13 +13,14 @@ from tools.contract.permission_subjects import CommandSubject
 from tools.files.opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.permissions.auto_run_files import why_protected
-from tools.permissions.command_lists import is_reader
-from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand
+from tools.permissions.command_lists import is_reader, without_git_options
+from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, Words
 from tools.permissions.guarded_paths import GuardedPaths
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
 _PATH_OF_OPTION = re.compile(r"[/~].*", re.DOTALL)  # attached to one, or to several letters
 _CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # in code for an interpreter, in no usual path
+_MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # commands of git
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 
 
@@ -32,7 +33,7 @@ class NamedPath:
     may_be_written: bool  # whether it is a word of a command that may write it, or output is directed to it
     is_written: bool = False  # whether output is directed to it
     is_program: bool = False  # whether it is what is run
-    is_of_git: bool = False  # whether it is a word of a command of git
+    is_new_work_tree: bool = False  # whether git may make a work tree there
 
 
 class CommandPaths:
@@ -55,11 +56,14 @@ class CommandPaths:
         found: dict[NamedPath, None] = {}
         for command in (*self._text.commands, *self._text.inner):
             changes = not is_reader(command.words)
+            first = _first_new_work_tree(command.words)
             for at, word in enumerate(command.words):
                 pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
                 for shown, real in self._paths(pieces, command.folder):
-                    is_of_git = command.program == "git"
-                    found[NamedPath(shown, real, changes and at > 0, is_program=at == 0, is_of_git=is_of_git)] = None
+                    is_new = command.program == "git" and at >= first and ":" not in (word or "")
+                    found[NamedPath(shown, real, changes and at > 0, is_program=at == 0, is_new_work_tree=is_new)] = (
+                        None
+                    )
         for each in self._text.redirections:
             for shown, real in self._paths([each.target or ""], each.folder, is_written=each.is_output):
                 found[NamedPath(shown, real, each.is_output, each.is_output)] = None
@@ -81,8 +85,8 @@ class CommandPaths:
     def is_of_workspace(self, command: SimpleCommand) -> bool:
         """Whether a rule can stand for a command.
 
-        It works in the workspace then, and is given nothing that lies in `/tmp`, where anything can have put it that
-        nobody was asked about.
+        It works in the workspace then, and uses nothing in `/tmp`, where a command that nobody was asked about may have
+        put it.
         """
         folder = self.absolute(".", command.folder)
         if folder is None or not is_inside(os.path.realpath(folder), self._roots):
@@ -149,6 +153,12 @@ class CommandPaths:
         """Whether a yes can open it for writing. What holds the home or the workspace holds all that is kept, too."""
         is_too_much = any(contains(named.real, each) for each in (*self._roots, self._home))
         return not is_too_much and not is_inside(named.real, _OF_THE_SYSTEM)
+
+
+def _first_new_work_tree(words: Words) -> int:
+    """From which word on a command of git may name a folder that it makes; behind the last one if none is."""
+    found = _MAKES_WORK_TREE.match(" ".join(word or "?" for word in without_git_options(words[1:])))
+    return len(words) - len(without_git_options(words[1:])) + len(found[0].split()) if found else len(words)
 
 
 def _pieces(word: str) -> Iterator[str]:

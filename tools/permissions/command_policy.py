@@ -33,6 +33,7 @@ from tools.permissions.command_lists import (
     is_reader,
     needs_network,
     plain_name,
+    searches_folders,
     without_git_options,
 )
 from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, why_in_scratch
@@ -68,7 +69,10 @@ class Request:
     def look(self) -> HiddenFiles:
         """What is hidden from commands now. In yolo, where nothing is asked, they see what agent-ignore files hide."""
         found = self.lookout.look(self.workspace, self.rules)
-        return replace(found, ignored=()) if self.mode is ApprovalMode.YOLO else found
+        if self.mode is not ApprovalMode.YOLO:
+            return found
+        is_about_rules = any(isinstance(rule.specifier, PathSpecifier) for rule in self.rules.strict)
+        return replace(found, ignored=(), problem=found.problem if is_about_rules else "")
 
 
 def judge_command(request: Request) -> Permission:
@@ -175,8 +179,9 @@ class _CommandPolicy:
             if rule.specifier is None and rule.governs(Access.READ):
                 return self._permission(Verdict.DENY, f"{rule}: a command would read files", setting=rule.source)
         if self._hidden.problem_of_deny:
-            reason = f"a rule of permissions.deny hides files, and it cannot be kept: {self._hidden.problem}"
-            return self._permission(Verdict.DENY, reason, setting="permissions.deny")
+            setting = next((hidden.setting for hidden in self._hidden.denied), "permissions.deny")
+            reason = f"a rule of {setting} hides files, and the sandbox cannot enforce it: {self._hidden.problem}"
+            return self._permission(Verdict.DENY, reason, setting=setting)
         for named in self._paths.named:
             for rule in self._rules_about(self._rules.deny, named):
                 return self._permission(Verdict.DENY, f"{rule}: it names {named.shown}", setting=rule.source)
@@ -211,27 +216,28 @@ class _CommandPolicy:
             if (rule := _rule_about(command, self._rules.ask)) is not None:
                 asking.add(str(rule), rule.source)
             elif is_about_commands and (rule := _rule_that_may_be_about(command, self._rules.strict)) is not None:
-                asking.add(f"it may be a command that the {rule} covers", opens=True)
+                asking.add(f"it may be covered by the {rule}", opens=True)
         doubt = text.doubt or ("bash evaluates an expression in it" if text.has_arithmetic else "")
         if doubt and is_about_commands:
-            asking.add(f"{doubt}, and there are rules about commands", opens=True)
+            asking.add(f"{doubt}, so it is unclear which rules about commands apply", opens=True)
         if self._is_held and not self._is_reading and changes_by_git_alone(text):
             for command in text.commands:
                 words = without_git_options(command.words[1:])
                 is_change = words[:1] and words[0] in _GIT_CHANGES_SETTINGS and not is_reader(command.words)
                 if command.program == "git" and is_change:
                     asking.add(f"'git {words[0]}' changes settings that git obeys", opens=True)
-            self._ask_about_repository(asking)
+                if command.program == "git":
+                    self._ask_about_repository(asking, command)
 
-    def _ask_about_repository(self, asking: _Asking) -> None:
-        """A repository that lies around the workspace is opened to a command of git, or it could do nothing there."""
-        top = work_tree_above(self._request.command.directory)
-        if top is None or is_inside(top, self._roots) or contains(top, self._request.home):
+    def _ask_about_repository(self, asking: _Asking, command: SimpleCommand) -> None:
+        """A repository outside or around the workspace is opened to git, or it could change nothing there."""
+        folder = self._paths.absolute(".", command.folder)
+        top = work_tree_above(os.path.realpath(folder)) if folder is not None else None
+        if top is None or is_inside(top, self._roots) or contains(top, self._request.home) or is_reader(command.words):
             return
         asking.writable[top] = None
         if not self._is_allowed_path(top, Access.WRITE):
-            said = f"it works in the repository {shown_path(top)}, which lies around the workspace"
-            asking.add(said, opens=True)
+            asking.add(f"it works in the repository {shown_path(top)}, which lies outside the workspace", opens=True)
 
     def _ask_about_path(self, asking: _Asking, named: NamedPath) -> None:
         for hidden in self._hidden.ignored:
@@ -258,36 +264,48 @@ class _CommandPolicy:
             why = "is never opened to a command" if not can_be_written else "does not exist"
             asking.refused = f"it would write {named.shown}, which lies outside the workspace and {why}"
             return
-        if is_absent and not (may_write and named.is_of_git):
-            return  # it may be no path at all; git makes worktrees and clones
-        (asking.writable if can_be_written else asking.seen)[named.real] = None
+        if is_absent and not (may_write and named.is_new_work_tree):
+            return  # it may be no path at all
+        # A separator at the end says that it will be a folder.
+        path = os.path.join(named.real, "") if is_absent else named.real
+        (asking.writable if can_be_written else asking.seen)[path] = None
         if self._is_allowed_path(named.real, Access.WRITE if may_write else Access.READ):
             return
         asking.add(f"it names {named.shown}, which lies outside the workspace", opens=may_write)
-        asking.outside[named.real] = None
+        asking.outside[path] = None
         if not may_write and (literal := literal_path(named.real)) is not None:
             asking.grants[Grant(f"Read({literal})", f"reading {named.shown}")] = None
 
     def _ask_about_hidden(self, asking: _Asking) -> None:
         if self._hidden.problem:
-            said = f"files are hidden from commands, and that cannot be kept: {self._hidden.problem}"
+            said = f"some files must stay hidden from commands, and that cannot be enforced: {self._hidden.problem}"
             asking.add(said, opens=True)
         is_hiding = bool(self._hidden.unreadable)
         if self._is_held:
             in_background = self._request.command.is_background or self._text.has_background
             if is_hiding and self._is_reading and in_background:
-                said = "it keeps running in the background, where it could see a hidden file that is replaced"
+                said = "it keeps running in the background, and could read a hidden file that is replaced meanwhile"
                 asking.add(said, opens=True)
             if self._uses_git and self._stores:
-                asking.add("git has stored files that are hidden, and can show them", opens=True)
+                asking.add("git history contains hidden files, and git can show them", opens=True)
             return
         is_landlock = self._site.engine is Engine.LANDLOCK
         shown = (*self._site.shown, *self._roots)
         if is_landlock and any(contains(path, self._request.home) for path in shown):
             asking.add("it would see the home folder, where nothing can be hidden without bubblewrap", opens=True)
+        if self._may_meet_hidden():
+            asking.add("it may read what is hidden from commands, and nothing holds it here", opens=True)
         if (is_hiding or self._has_rules_about_files) and (is_landlock or not self._text.is_literal):
-            said = "without bubblewrap, rules about files hold for the literal words of a command only"
+            said = "without bubblewrap, file rules apply only to paths written out in the command"
             asking.add(said, opens=True)
+
+    def _may_meet_hidden(self) -> bool:
+        """Whether it reads whole folders, or a repository, with something hidden in them."""
+        named = {named.real for named in self._paths.named if not named.is_program and os.path.lexists(named.real)}
+        folders = named or {self._request.command.directory}
+        is_met = any(contains(folder, hidden.path) for folder in folders for hidden in self._hidden.unreadable)
+        searches = any(searches_folders(each.words) for each in self._all_commands)
+        return (is_met and searches) or (self._uses_git and bool(self._stores))
 
     def _ask_about_changes(self, asking: _Asking) -> None:
         """What is asked because no rule and no mode allows it, with the rules that would."""
@@ -308,16 +326,16 @@ class _CommandPolicy:
         else:
             for command in changing or unlisted:
                 network = "needs the network" if needs_network(command.words) else "may change files"
-                what = network if changing else "would run in a view in which files can be changed"
+                what = network if changing else "would run where it can change files"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
                 is_of_workspace = self._paths.is_of_workspace(command)
-                beside = "" if is_of_workspace else ", and works outside the workspace or with what lies in /tmp"
+                beside = "" if is_of_workspace else ", and works outside the workspace or uses files in /tmp"
                 reasons.append(f"'{name}' {what}{beside}")
             grants = self._grants(unlisted)
         if len(grants) >= len(reasons):
             asking.grants |= dict.fromkeys(grants)
         if not asking.reasons:
-            asking.reasons |= dict.fromkeys(reasons or ["it is not known to only read"])
+            asking.reasons |= dict.fromkeys(reasons or ["it is not known to be read-only"])
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
         """The rules that would allow some simple commands; none where no rule can stand for all of them."""
@@ -345,8 +363,8 @@ class _CommandPolicy:
             bool(allowing) and all(rule and needs_network(_spelled(rule)) for rule in allowing)
         )
         if about_hosts:
-            said = "it needs the network, where a command cannot be limited to single hosts"
-            asking.add(f"{said}, and there is the {about_hosts[0]}", about_hosts[0].source)
+            said = "it needs the network, and commands cannot be limited to particular hosts"
+            asking.add(f"{said}, which the {about_hosts[0]} requires", about_hosts[0].source)
         elif not is_given and not asking.reasons:
             asking.add("it needs the network")
             if self._needs is None:
@@ -567,8 +585,8 @@ def _look_again(request: Request, view: CommandView, stores: Sequence[str]) -> F
     hidden = request.look()
     if hidden.problem_of_deny or (hidden.problem and not view.is_asked):
         raise ExecutionDeniedError(
-            f"The command was not run: files are hidden from it by rules, and that cannot be kept: {hidden.problem}. "
-            "Try again; if it stays so, tell the user."
+            f"The command was not run: rules hide files from it, and that cannot be enforced: {hidden.problem}. "
+            "Try again; if it keeps failing, tell the user."
         )
     return _restrictions(hidden, request, view, stores)
 

@@ -19,7 +19,7 @@ from tools.files.opener import open_regular
 from tools.files.remembered import Remembered, stamp_of
 
 SECONDS = 2.0  # what git may take to list the names
-MOST_BYTES = 64_000_000  # and how much it may say
+MOST_BYTES = 64_000_000  # the most output that is accepted from git
 STATE_ENTRIES = 5_000  # files and folders by which a repository's state is told; with more, none is remembered
 REMEMBERED = 1_000  # repositories
 ALTERNATES = 5  # stores that a store may lead to, one after the other, as git does
@@ -50,11 +50,27 @@ def store_of(folder: str) -> str | None:
     return store if all(os.path.exists(os.path.join(store, name)) for name in ("HEAD", "objects")) else None
 
 
+def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
+    """The stores that a repository keeps of its submodules, checked out or not, each with the submodule's name."""
+    modules, found = os.path.join(store, "modules"), 0
+    for folder, below, files in os.walk(modules):
+        if "HEAD" in files and "objects" in below:
+            yield folder, os.path.relpath(folder, modules)
+            below[:] = [name for name in below if name == "modules"]
+            found += 1
+        if found >= MOST_STORES:
+            return
+
+
 def stored_in(store: str) -> Iterator[str]:
     """The files and folders in which a repository keeps contents, and names of them, as far as they are there."""
-    for name in ("index", "lfs", "rebase-apply", "rebase-merge"):
-        if os.path.lexists(path := os.path.join(store, name)):
-            yield path
+    folders = [store]
+    with suppress(OSError):
+        folders += (os.path.join(store, "worktrees", name) for name in os.listdir(os.path.join(store, "worktrees")))
+    for folder in folders:
+        for name in ("index", "lfs", "rebase-apply", "rebase-merge"):
+            if os.path.lexists(path := os.path.join(folder, name)):
+                yield path
     yield from object_folders([store])
 
 

@@ -19,7 +19,7 @@ _FoldedPath = tuple[str, ...]  # the names of a path as careless file systems co
 
 
 class GuardedPaths:
-    """What is written with a person's consent only, each time anew: files, and folders with all but the free files.
+    """What is that need consent for every write: files, and folders minus exempt files.
 
     They are guarded whether present or not, with every link on the way to them. Blocking.
     """

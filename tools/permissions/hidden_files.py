@@ -36,7 +36,7 @@ from tools.files.ignore_files import (
 from tools.files.remembered import Remembered, Stamp, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside
 from tools.permissions.auto_run_files import REPOSITORY
-from tools.permissions.git_store import GitStores, store_of
+from tools.permissions.git_store import GitStores, store_of, stores_of_submodules
 from tools.permissions.repositories import work_tree_above
 from tools.permissions.rules import PathSpecifier, Rule, Rules
 
@@ -57,7 +57,7 @@ _COVERED = {
 }  # fmt: skip
 # A name that nobody gives a file: what hides it in a folder hides everything there
 _ANY_NAME = "\uf8ff any name \uf8ff"
-# What a pattern is that means a name wherever it stands, so that moving a folder on the way changes nothing
+# Matches patterns that name a file at any depth, so that moving a folder on the way changes nothing
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
 _BARE = {"HEAD", "objects", "refs"}  # by which git knows a repository without a work tree
 _WHOLE = (["*"], ["**"])  # the end of a pattern that is about all that is in a folder
@@ -280,7 +280,7 @@ class _Walk:
         while waiting:
             place = waiting.popleft()
             if time.monotonic() > look.end:
-                self._fail(look, start, f"the look at {shown_path(self._top)} took too long")
+                self._fail(look, start, f"scanning {shown_path(self._top)} took too long")
                 return
             try:
                 folder = self._folders.get((self, place.path))
@@ -293,7 +293,7 @@ class _Walk:
                 if not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
                     self._fail(look, start, f"{shown_path(place.path)} cannot be looked into")
                 elif place is start and not self._named and not isinstance(error, PermissionError):
-                    self._fail(look, start, f"the workspace folder {shown_path(place.path)} is not there any more")
+                    self._fail(look, start, f"the workspace folder {shown_path(place.path)} no longer exists")
                 continue
             look.left -= folder.entries
             if look.left < 0:
@@ -520,6 +520,8 @@ class HiddenFileLookout:
         for top in sorted({*filter(None, map(work_tree_above, tree.roots)), *hidden.repositories}):
             if (store := store_of(top)) is not None:
                 tops.setdefault(store, []).append(top)
+                for inner, name in stores_of_submodules(store):
+                    tops.setdefault(inner, []).append(os.path.join(top, name))
 
         def holds(store: str, work_trees: Sequence[str]) -> bool:
             def is_among(names: Collection[str]) -> bool:

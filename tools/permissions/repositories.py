@@ -1,4 +1,4 @@
-"""What of a git repository matters to permissions: settings that make git run something, and what git tracks."""
+"""What permissions need to know about a git repository: settings that make git run something, and what git tracks."""
 
 from __future__ import annotations
 

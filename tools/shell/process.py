@@ -28,7 +28,7 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True)
 class LandlockRules:
-    """What a program and all that it starts may do to files, by Landlock; all sockets of TCP are refused.
+    """What a program and all that it starts may do to files, by Landlock; all sockets but netlink are refused.
 
     Paths are absolute and without links. One that is absent grants nothing; one that is a link by then is an error.
     """
@@ -72,7 +72,7 @@ class StartFailedError(Exception):
 
 
 class EndedEarlyError(Exception):
-    """What was to confine a command has ended before that began; what it printed says why."""
+    """The sandbox process ended before the command started; what it printed says why."""
 
 
 class Process(Protocol):

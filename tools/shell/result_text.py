@@ -156,7 +156,7 @@ def _view_note(confined: ConfinedCommand, text: str) -> str:
             "view in which git sees it."
         )
     if _CLOSED.search(text):
-        ways.append("What a rule hides, or lies outside, is asked about where the command's own words name its path.")
+        ways.append("To reach a hidden or outside file, write its path in the command; the user is asked.")
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
         ways.append('Call it with needs: "network" to ask the user for the network.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
@@ -195,9 +195,7 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
             "system clears its temporary files. If they are wanted, write them with write_file, which asks the user, "
             "or ask the operator to name them in shell.writable."
         )
-        notes.append(
-            f"Note: these are new since the command began, and programs outside the sandbox run what they say, so {how}"
-        )
+        notes.append(f"Note: the command created files that programs outside the sandbox execute, so {how}")
     if changes.unmovable:
         notes.append(
             "Note: new since the command began, and obeyed by programs outside the sandbox; they could not be moved: "
@@ -210,13 +208,13 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         )
     if changes.uncovered:
         notes.append(
-            f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox obey were not kept "
-            "as they are, since there are too many; the command could change those that lie deepest."
+            f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox obey could not be "
+            "write-protected because there are too many; the command could change those that lie deepest."
         )
     if changes.not_lasting:
         notes.append(
-            "Note: the workspace lies in /tmp, where nothing beside it lasts: gone with the command are "
-            f"{_named_paths(changes.not_lasting)}. Write to the workspace what is needed later."
+            "Note: the workspace lies in /tmp, where nothing else survives a command; deleted: "
+            f"{_named_paths(changes.not_lasting)}. Keep what you need in the workspace."
         )
     if changes.is_unknown:
         notes.append(

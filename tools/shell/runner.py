@@ -65,7 +65,7 @@ ALONE_SECONDS = 2.0  # how long it is tried again when none of our programs runs
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
 _WHY_NO_COMMAND = {
     0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
-    errno.ENOENT: "the folder or the shell does not exist (any more); give a folder that list_directory shows",
+    errno.ENOENT: "the folder or the shell does not exist or was removed; give a folder that list_directory shows",
     errno.ENOTDIR: "its folder is not a folder (any more); give another one as directory",
     errno.EACCES: "this server may not use its folder or the shell; give another folder as directory, or ask the user",
     errno.E2BIG: "the command is too long for the operating system; write it into a script and run that",
@@ -74,7 +74,7 @@ _WHY_NO_COMMAND = {
     errno.ENOSYS: "no commands can be run on this system; use the file tools, or ask the user to run it",
 }
 _WHY_NO_PROGRAM = {
-    errno.ENOENT: "it, or the interpreter that it names, does not exist (any more)",
+    errno.ENOENT: "it, or the interpreter that it names, does not exist or was removed",
     errno.EACCES: "this server may not execute it",
     errno.ENOEXEC: "it is not a program",
     errno.E2BIG: "its arguments are too long for the operating system",
@@ -200,7 +200,7 @@ def sandbox_failed(said: str) -> ToolError:
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: its sandbox could not be set up ({one_line(said.strip())[:SANDBOX_CHARS]}). Nothing "
-        "runs with more access than it was given. Run it again; if it stays so, tell the user.",
+        "runs with more access than it was given. Run it again; if it keeps failing, tell the user.",
     )
 
 
@@ -404,7 +404,7 @@ class ProgramRunner(Runner):
         def refusal(number: int) -> ToolError:
             name = one_line(os.path.basename(request.argv[0]))
             why = _WHY_NO_PROGRAM.get(number, "the operating system refused it")
-            said = f"The program '{name}' was not started: {why}. Tell the user if it stays so."
+            said = f"The program '{name}' was not started: {why}. Tell the user if it keeps failing."
             return ToolError(ToolErrorType.EXECUTION_FAILED, said)
 
         deadline = time.monotonic() + request.timeout_seconds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from tests.unit.permissions.commands import judge, outcome, shown
 from tools.contract.command_views import CommandSite, Engine, Network
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Needs
+from tools.permissions.hidden_files import MOST
 from tools.permissions.verdict import Permission, Verdict
 
 PLAN, DEFAULT, AUTO_EDIT, YOLO = (
@@ -37,6 +40,13 @@ def home() -> Iterator[Path]:
 @pytest.fixture
 def project(home: Path) -> Path:
     return home / "project"
+
+
+@pytest.fixture
+def copy(home: Path) -> Iterator[Path]:
+    """A copy of the workspace, for a test that changes it."""
+    with tempfile.TemporaryDirectory(dir=home) as name:
+        yield shutil.copytree(home / "project", Path(name, "copy"))
 
 
 # Of each command what happens in plan, default, auto-edit, with "any command that stays in the sandbox", and in yolo
@@ -266,7 +276,7 @@ def test_a_lasting_answer_covers_the_literal_first_words(project: Path, command:
 def test_a_question_names_what_may_change_files_and_not_the_readers_beside_it(project: Path) -> None:
     assert judge(project, "awk 1 a | make | ss -l").reason == "'make' may change files"
     beside_allowed = judge(project, "npm test | awk 1", allow=["Bash(npm test *)"])
-    assert beside_allowed.reason == "'awk' would run in a view in which files can be changed"
+    assert beside_allowed.reason == "'awk' would run where it can change files"
 
 
 @pytest.mark.requirement("commands.answers")
@@ -396,25 +406,72 @@ def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
 
 
 @pytest.mark.requirement("hidden.stored")
-def test_only_a_yes_to_git_shows_what_git_has_stored(project: Path) -> None:
+def test_only_a_yes_to_git_shows_what_git_has_stored(copy: Path) -> None:
     def git(*arguments: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-        subprocess.run(["git", *who, *arguments], cwd=project, check=True, capture_output=True)
+        subprocess.run(["git", *who, *arguments], cwd=copy, check=True, capture_output=True)
 
     git("init")
     git("add", ".env")
     git("commit", "-m", "a")
     git("rm", ".env")
     git("commit", "-m", "b")
-    objects = str(project / ".git/objects")
+    objects = str(copy / ".git/objects")
     for command, is_masked, expected in (
         ("git show HEAD~1:.env", False, "?r+"),
         ("cat .git/objects/*/*", True, "r"),
         ("python3 dump.py", True, "?w"),
         ("git commit -a -m c", False, "?w+"),
     ):
-        permission = judge(project, command, deny=["Read(.env)"])
+        permission = judge(copy, command, deny=["Read(.env)"])
         assert shown(permission) == expected, command
         assert permission.view is not None
         assert permission.view.restrictions is not None
         assert (objects in permission.view.restrictions.masked) is is_masked, command
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("cat src/a.py", "o"),
+        ("ls -a .", "o"),
+        ("grep x src/a.py", "o"),
+        ("grep -r x src", "o"),
+        ("grep -r x .", "?o"),
+        ("rg x", "?o"),
+        ("git log -p", "?o+"),
+    ],
+)
+def test_without_a_sandbox_what_may_meet_a_hidden_file_is_asked_about(copy: Path, command: str, expected: str) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=copy, check=True)
+    subprocess.run(["git", "add", ".env"], cwd=copy, check=True)
+    site = CommandSite(Engine.NONE)
+    assert outcome(copy, command, site=site, deny=["Read(.env)"]) == expected
+    assert outcome(copy, command, site=site) == "o"
+
+
+@pytest.mark.requirement("commands.views")
+def test_git_is_asked_about_the_repository_that_it_works_in_and_folders_that_it_makes(copy: Path, home: Path) -> None:
+    (copy.parent / "notes").mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=copy.parent / "notes", check=True)
+    opened = {
+        "cd ../notes && git commit -m wip": "notes",
+        "git clone https://example.org/a ../app.v2": "app.v2/",
+        "git worktree add -b x ../tree": "tree/",
+    }
+    for command, expected in opened.items():
+        view = judge(copy, command).view
+        assert view is not None
+        assert [os.path.relpath(path, copy.parent) + "/" * path.endswith("/") for path in view.writable] == [
+            expected
+        ], command
+
+
+@pytest.mark.requirement("commands.views")
+def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> None:
+    (copy / ".qwenignore").write_text("*.log\n")
+    for number in range(MOST + 1):
+        (copy / f"{number}.log").touch()
+    assert outcome(copy, "make", ApprovalMode.YOLO) == "wn"
+    assert outcome(copy, "make", ApprovalMode.YOLO, deny=["Read(*.log)"]) == "X"

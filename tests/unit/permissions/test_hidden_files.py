@@ -365,6 +365,19 @@ def test_what_is_not_in_the_work_tree_any_more_is_found_in_stashes_and_repositor
 
 
 @pytest.mark.requirement("hidden.stored")
+def test_what_a_submodule_has_stored_is_found_though_it_is_not_checked_out(root: Path, home: Path) -> None:
+    git(home, "init", "inner")
+    plant(home, "inner/.env")
+    git(home / "inner", "add", ".env")
+    git(home / "inner", "commit", "-m", "a")
+    git(root, "init")
+    git(root, "-c", "protocol.file.allow=always", "submodule", "add", str(home / "inner"), "sub/deep")
+    git(root, "commit", "-m", "b")
+    git(root, "submodule", "deinit", "-f", "sub/deep")
+    assert stores(root, rules_of(home, deny=("Read(.env)",))) == [".git/modules/sub/deep"]
+
+
+@pytest.mark.requirement("hidden.stored")
 def test_contents_are_kept_in_objects_alternates_and_what_a_rebase_has_begun(root: Path) -> None:
     git(root, "init", "main")
     git(root, "clone", "--shared", "main", "copy")

@@ -263,7 +263,7 @@ class BubblewrapConfinement:
         failure = status.failure
         try:
             if is_unconfined:
-                failure = failure or "the command was judged before it could be"
+                failure = failure or "the command was approved before the sandbox was available"
             elif view.engine is Engine.LANDLOCK and self._landlock is not None and view.kind is ViewKind.READING:
                 failure = await self._landlock.failure()
                 if not failure:

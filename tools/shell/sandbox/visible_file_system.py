@@ -258,8 +258,8 @@ def _refuse_links(seen: Iterable[str]) -> None:
         if _real(path) != path:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not run: '{shown_whole_path(path)}' is a link by now, or lies behind one, which it "
-                "was not when it was judged. Look at what it is, then try again.",
+                f"The command was not run: '{shown_whole_path(path)}' has become a symlink, or lies behind one, "
+                "since it was approved. Check what it is, then try again.",
             )
 
 
@@ -370,15 +370,18 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
                     os.mkdir(path)
                 else:
                     problem = (
-                        f"'{shown}' does not exist yet, and only what exists can be opened to a command. Name the "
-                        f"folder '{shown_whole_path(os.path.dirname(path))}' for it, or write the file with write_file"
+                        f"'{shown}' does not exist yet, and a command can be given access only to files that exist. Name "
+                        f"the folder '{shown_whole_path(os.path.dirname(path))}' for it, or write the file with write_file"
                     )
             mode = os.stat(path, follow_symlinks=False).st_mode if not problem else 0
         except OSError as error:
             mode, problem = 0, f"'{shown}' cannot be opened to it ({os.strerror(error.errno or 0)})"
         hides = tuple(map(_real, site.hidden))
         if not problem and (_real(path) != path or path in SYSTEM_ROOTS or is_inside(path, hides)):
-            problem = f"'{shown}' is never opened to a command: it holds the system, is this server's own, or is a link"
+            problem = (
+                f"'{shown}' is never made writable for a command: it is a system folder, belongs to this server, or is a "
+                "symlink"
+            )
         if problem:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {problem}.")
         if stat.S_ISDIR(mode):
