@@ -370,8 +370,8 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
                     os.mkdir(path)
                 else:
                     problem = (
-                        f"'{shown}' does not exist yet, and a command can be given access only to files that exist. Name "
-                        f"the folder '{shown_whole_path(os.path.dirname(path))}' for it, or write the file with write_file"
+                        f"'{shown}' does not exist yet, and a command can be given access only to files that exist. "
+                        f"Name the folder '{shown_whole_path(os.path.dirname(path))}', or use write_file"
                     )
             mode = os.stat(path, follow_symlinks=False).st_mode if not problem else 0
         except OSError as error:
@@ -379,8 +379,8 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
         hides = tuple(map(_real, site.hidden))
         if not problem and (_real(path) != path or path in SYSTEM_ROOTS or is_inside(path, hides)):
             problem = (
-                f"'{shown}' is never made writable for a command: it is a system folder, belongs to this server, or is a "
-                "symlink"
+                f"'{shown}' is never made writable for a command: it is a system folder, belongs to this server, or "
+                "is a symlink"
             )
         if problem:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {problem}.")
