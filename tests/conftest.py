@@ -24,15 +24,18 @@ _TESTS = itertools.count(1)
 
 @pytest.fixture(scope="session", autouse=True)
 def folders_of_servers() -> Generator[None]:
-    """What servers keep for themselves, and their sockets, are kept apart from those of the developer's own servers."""
-    names = ("XDG_STATE_HOME", "XDG_RUNTIME_DIR")
-    before = {name: value for name in names if (value := os.environ.get(name)) is not None}
+    """What servers keep for themselves, and their sockets, are kept apart from those of the developer's own servers.
+
+    Nor are the certificates of this machine read, which takes every client of HTTP a twentieth of a second.
+    """
+    kept = ("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "SSL_CERT_DIR")
+    before = {name: value for name in (*kept, "SSL_CERT_FILE") if (value := os.environ.pop(name, None)) is not None}
     with tempfile.TemporaryDirectory(prefix="coretools-", ignore_cleanup_errors=True) as folder:
-        os.environ |= dict.fromkeys(names, folder)
+        os.environ |= dict.fromkeys(kept, folder)
         try:
             yield
         finally:
-            for name in names:
+            for name in kept:
                 del os.environ[name]
             os.environ |= before
 

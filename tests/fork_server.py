@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import gc
 import os
 import pkgutil
 import runpy
@@ -22,12 +23,14 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import anyio
+from pydantic import BaseModel
 
 import server
 import tools
@@ -41,6 +44,8 @@ MAX_REQUEST = 1 << 20
 """Bytes of one request: mostly its environment."""
 END_SECONDS = 10.0
 """How long the waiting process may take to end its children."""
+KEPT = ("XDG_RUNTIME_DIR", "SSL_CERT_DIR")
+"""Variables of the waiting process that count where a child is given none, as in `forked`."""
 
 
 def forked(arguments: list[str]) -> list[str]:
@@ -170,9 +175,9 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
     """Be the program that was asked for."""
     os.setsid()
     os.chdir(folder)
-    sockets = {name: value for name, value in os.environ.items() if name == "XDG_RUNTIME_DIR"}  # as in `forked`
+    kept = {name: value for name, value in os.environ.items() if name in KEPT}
     os.environ.clear()
-    os.environ.update(sockets | {name: value for name, _, value in (variable.partition("=") for variable in variables)})
+    os.environ.update(kept | {name: value for name, _, value in (variable.partition("=") for variable in variables)})
     sys.argv = arguments
     sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, encoding="utf-8", closefd=False)  # noqa: SIM115
     code = 1
@@ -198,6 +203,13 @@ async def _nothing() -> None:
     """What is run to have an event loop's modules."""
 
 
+def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The models that are made of this one."""
+    for each in model.__subclasses__():
+        yield each
+        yield from _below(each)
+
+
 def main() -> None:
     """Import and build what servers need at their start or later, and wait."""
     for package in (server, tools):
@@ -205,16 +217,25 @@ def main() -> None:
             if not module.name.endswith(".__main__"):
                 import_module(module.name)
     for name in (
+        "concurrent.futures.thread",
         "httpx",
         "jsonschema",
         "mcp.server.stdio",
         "pathspec",
+        "resource",
+        "tree_sitter",
         "tree_sitter_bash",
+        "uvicorn.lifespan.on",
         "uvicorn.protocols.http.auto",
     ):
         import_module(name)
     anyio.run(_nothing)
     load_settings((), {}, {}, folder=os.devnull)
+    for model in _below(BaseModel):
+        model.model_rebuild()
+    # A child that collects garbage would write to every page that it shares with this process.
+    gc.collect()
+    gc.freeze()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(sys.argv[1])
         listener.listen(64)

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from docs.settings_tables import KeyDescription, key_descriptions
+from docs.settings_tables import key_descriptions
 from server.settings import models
 from server.settings.canonical_form import KEY_ALIASES
 from server.settings.files import parse
 from server.settings.section import Diagnostics, dotted
+from tests.cases import all_hold
+from tests.fork_server import forked
 from tools.web.search_settings import SEARCH_VARIABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -33,16 +35,19 @@ def rows() -> list[list[str]]:
 
 @pytest.mark.requirement("settings.defaults")
 def test_the_tables_are_the_ones_the_code_writes() -> None:
-    done = subprocess.run([sys.executable, "-P", DOCS / "settings_tables.py", "--check"], check=False)
+    done = subprocess.run([sys.executable, *forked([str(DOCS / "settings_tables.py"), "--check"])], check=False)
     assert done.returncode == 0, "run .venv/bin/python -P docs/settings_tables.py"
 
 
 @pytest.mark.requirement("settings.defaults")
-@pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])
-def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence(key: KeyDescription) -> None:
-    (row,) = [row for row in rows() if row[0] == f"`{key.path}`" and len(row) == 4]
-    assert row[1:3] == [key.type, f"`{json.dumps(key.default)}`"]
-    assert row[3].endswith(".")
+def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence() -> None:
+    there = [row for row in rows() if len(row) == 4]
+    with all_hold() as case:
+        for key in KEYS:
+            found = [row for row in there if row[0] == f"`{key.path}`"]
+            with case(key.path):
+                assert [row[1:3] for row in found] == [[key.type, f"`{json.dumps(key.default)}`"]]
+                assert found[0][3].endswith(".")
 
 
 @pytest.mark.requirement("settings.defaults")
@@ -67,28 +72,31 @@ def test_the_page_lists_every_key_alias() -> None:
     assert listed == {dotted(other): dotted(ours) for other, ours in KEY_ALIASES.items()}
 
 
+VALIDATOR: Any = Draft202012Validator(json.loads(SCHEMA.read_bytes()))
+
+
 def problems(settings: Any) -> list[str]:
     """What the published schema says of a settings file."""
-    schema = json.loads(SCHEMA.read_bytes())
-    validator: Any = Draft202012Validator(schema)
-    return [error.message for error in validator.iter_errors(settings)]
+    return [error.message for error in VALIDATOR.iter_errors(settings)]
 
 
 @pytest.mark.requirement("settings.schema")
 def test_the_schema_is_the_one_the_code_writes() -> None:
-    done = subprocess.run([sys.executable, "-P", DOCS / "settings_schema.py", "--check"], check=False)
+    done = subprocess.run([sys.executable, *forked([str(DOCS / "settings_schema.py"), "--check"])], check=False)
     assert done.returncode == 0, "run .venv/bin/python -P docs/settings_schema.py"
 
 
 @pytest.mark.requirement("settings.schema")
-@pytest.mark.parametrize("key", KEYS, ids=[key.path for key in KEYS])
-def test_the_schema_takes_the_default_of_every_key_and_no_key_beside_it(key: KeyDescription) -> None:
-    *above, last = key.path.split(".")
-    for name, is_right in ((last, True), (f"{last}X", False)):
-        settings: Any = {name: key.default}
-        for step in reversed(above):
-            settings = {step: settings}
-        assert (problems(settings) == []) is is_right
+def test_the_schema_takes_the_default_of_every_key_and_no_key_beside_it() -> None:
+    with all_hold() as case:
+        for key in KEYS:
+            *above, last = key.path.split(".")
+            for name, is_right in ((last, True), (f"{last}X", False)):
+                settings: Any = {name: key.default}
+                for step in reversed(above):
+                    settings = {step: settings}
+                with case(f"{key.path} as {name}"):
+                    assert (problems(settings) == []) is is_right
 
 
 @pytest.mark.requirement("settings.schema")

@@ -21,7 +21,8 @@ from mcp.client.streamable_http import streamable_http_client
 from bench import filesystem_server_rows
 from server.console.client_configs import client_configs
 from server.settings import load_settings
-from tests.harness import listening
+from tests.fork_server import forked
+from tests.harness import command_line, listening
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -40,7 +41,8 @@ def test_the_readme_can_be_read_in_one_go() -> None:
 
 @pytest.mark.requirement("project.readme")
 def test_the_table_of_tools_is_the_one_the_code_writes() -> None:
-    done = subprocess.run([sys.executable, "-P", ROOT / "docs" / "tool_tables.py", "--check"], check=False)
+    checks = forked([str(ROOT / "docs" / "tool_tables.py"), "--check"])
+    done = subprocess.run([sys.executable, *checks], check=False)
     assert done.returncode == 0, "run .venv/bin/python -P docs/tool_tables.py"
     assert "| `read_many_files` |" in README
 
@@ -117,9 +119,9 @@ async def test_the_section_on_the_network_leads_every_client_to_the_tools(tmp_pa
     made = await anyio.run_process(["sh", "-c", f'{export}; printf %s "$CORETOOLS_MCP_TOKEN"'])
     token = made.stdout.decode()
     words = options.replace("/path/to/project", str(tmp_path)).split()
-    command = ["env", f"CORETOOLS_MCP_TOKEN={token}", sys.executable, "-P", str(ROOT / "coretools_mcp.py")]
+    command = ["env", f"CORETOOLS_MCP_TOKEN={token}", *command_line(*words, "--port", "0")]
     # The port is another one, because that of the paper may be in use.
-    async with listening([*command, *words, "--port", "0"], r"serving MCP at (http://\S+?),") as url:
+    async with listening(command, r"serving MCP at (http://\S+?),") as url:
         paths = [(sse, sent_header(remote_entries()[0], token))]
         for entry in remote_entries():
             assert entry.get("url", entry.get("httpUrl")) == address
@@ -198,12 +200,8 @@ def test_the_commands_shown_are_understood() -> None:
     for command in COMMANDS:
         words = command.split()[1:]
         subcommand = words[0] if words and not words[0].startswith("-") else "serve"
-        done = subprocess.run(
-            [sys.executable, "-P", ROOT / "coretools_mcp.py", subcommand, "--help"],
-            capture_output=True,
-            encoding="utf-8",
-            check=True,
-        )
+        help_of = command_line(subcommand, "--help")
+        done = subprocess.run(help_of, capture_output=True, encoding="utf-8", check=True)
         for option in (word for word in words if word.startswith("--")):
             assert option in done.stdout, command
 

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from server.settings import models
 from server.settings.files import parse
+from tests.fork_server import forked
 from tests.harness import PEERS, listening, stdio_upstream
 from tests.terminals import answer_at_terminal, run_alone
 
@@ -142,7 +143,7 @@ def test_a_server_that_does_not_connect_stays_and_it_is_told_why(home: Path) -> 
 @pytest.mark.requirement("cli.config.add.connects")
 @pytest.mark.parametrize(("kind", "options"), [("http", []), ("sse", []), ("sse", ["-t", "sse"])])
 async def test_a_server_is_reached_by_its_address(home: Path, kind: str, options: list[str]) -> None:
-    async with listening([sys.executable, str(PEERS / "upstream.py"), kind], r"port (\d+)") as port:
+    async with listening([sys.executable, *forked([str(PEERS / "upstream.py"), kind])], r"port (\d+)") as port:
         address = f"http://127.0.0.1:{port}/{'mcp' if kind == 'http' else 'sse'}"
         done = await anyio.to_thread.run_sync(run, home, "add", "far", address, "--yes", *options)
     assert (done.returncode, done.stderr) == (0, "")

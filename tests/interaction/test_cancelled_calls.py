@@ -14,6 +14,7 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, PEERS, connected, write_config
 from tests.processes import until_ended
 from tests.waiting import CEILING
@@ -66,7 +67,7 @@ async def test_the_program_of_a_cancelled_custom_tool_is_ended(mode: str, root: 
 async def test_another_server_is_told_that_its_call_was_cancelled(mode: str, root: Path, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
-    entry = {"command": sys.executable, "args": [str(PEERS / "waiting_upstream.py"), str(marks)], "trust": True}
+    entry = {"command": sys.executable, "args": forked([str(PEERS / "waiting_upstream.py"), str(marks)]), "trust": True}
     config = write_config(tmp_path, {"mcpServers": {"slow": entry}})
     with anyio.fail_after(CEILING):
         async with connected("stdio", mode, root, config, elicitation_callback=accept) as client:

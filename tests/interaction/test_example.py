@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, PEERS, ROOT, connected, listening
 
 pytestmark = pytest.mark.anyio
@@ -17,11 +18,11 @@ pytestmark = pytest.mark.anyio
 async def test_a_server_starts_from_the_example_and_lists_both_upstreams(root: Path, tmp_path: Path) -> None:
     text = (ROOT / "mcp.json.example").read_text()
     peer = str(PEERS / "upstream.py")
-    async with listening([sys.executable, peer, "http"], r"port (\d+)") as port:
+    async with listening([sys.executable, *forked([peer, "http"])], r"port (\d+)") as port:
         # The same file, with peers that run without a network in place of the programs it names.
         stand_ins = {
             '"command": "npx"': f'"command": {json.dumps(sys.executable)}',
-            '["-y", "@modelcontextprotocol/server-everything"]': json.dumps([peer]),
+            '["-y", "@modelcontextprotocol/server-everything"]': json.dumps(forked([peer])),
             "http://127.0.0.1:3001/mcp": f"http://127.0.0.1:{port}/mcp",
             '"firstListWait": 3000': '"firstListWait": 30000',
         }

@@ -9,6 +9,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, PEERS, connected, listening, sdk_upstream, write_config
 from tests.interaction.serving import CHEAP_ROUTES, Connect, by_route
 
@@ -67,7 +68,7 @@ async def test_a_client_lists_everything_and_an_edit_happens_after_consent(conne
 @pytest.mark.requirement("mission.proxy")
 @pytest.mark.parametrize("kind", ["http", "sse"])
 async def test_an_upstream_over_http_or_sse_is_listed_and_called(kind: str, root: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(PEERS / "upstream.py"), kind]
+    command = [sys.executable, *forked([str(PEERS / "upstream.py"), kind])]
     async with listening(command, r"port (\d+)") as port:
         url = f"http://127.0.0.1:{port}/{'mcp' if kind == 'http' else 'sse'}"
         entry = {"url": url, "type": kind, "trust": True}
@@ -79,7 +80,7 @@ async def test_an_upstream_over_http_or_sse_is_listed_and_called(kind: str, root
 
 @pytest.mark.requirement("mission.proxy")
 async def test_a_bare_url_is_tried_as_streamable_http_and_then_as_sse(root: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(PEERS / "upstream.py"), "sse"]
+    command = [sys.executable, *forked([str(PEERS / "upstream.py"), "sse"])]
     async with listening(command, r"port (\d+)") as port:
         entry = {"url": f"http://127.0.0.1:{port}/sse", "trust": True}
         config = write_config(tmp_path, {"mcpServers": {"far": entry}})

@@ -10,6 +10,7 @@ import anyio
 import mcp_types as types
 import pytest
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, PEERS, connected, listening, sdk_upstream, stdio_upstream, write_config
 from tests.interaction.serving import CHEAP_ROUTES, Connect, by_route
 from tests.waiting import CEILING
@@ -50,7 +51,7 @@ async def test_a_lone_server_has_its_alias_before_its_tools_too(root: Path, tmp_
 
 @pytest.mark.requirement("mission.proxy")
 async def test_servers_over_different_transports_stand_side_by_side(root: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(PEERS / "upstream.py")]
+    command = [sys.executable, *forked([str(PEERS / "upstream.py")])]
     with anyio.fail_after(CEILING):
         async with (
             listening([*command, "http"], r"port (\d+)") as http,

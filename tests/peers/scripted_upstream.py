@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +89,8 @@ class Script:
 
 
 def serve_http(script: Script) -> None:
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # it takes as long as all the rest
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

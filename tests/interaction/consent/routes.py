@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
 from tests.harness import ROUTES as ALL_ROUTES
 from tests.harness import Route
+from tests.interaction.consent.actions import ACTIONS, Action
 from tests.interaction.serving import by_route
 
 __all__ = [
@@ -16,6 +22,8 @@ __all__ = [
     "TRANSPORTS",
     "Route",
     "by_route",
+    "by_route_and_action",
+    "spread",
 ]
 
 ROUTES = [route for route in ALL_ROUTES if route.has_forms and route.transport != "memory"]
@@ -33,3 +41,33 @@ MODERN_ROUTES = [route for route in ROUTES if route.is_modern]
 KNOWN_ROUTES = [route for route in ROUTES if route.tells_clients_apart]
 
 NETWORK_ROUTES = [route for route in ROUTES if route.is_network]
+
+
+def by_route_and_action(routes: Iterable[Route], actions: list[Action] = ACTIONS) -> Any:
+    """A test for each of these routes with one of the actions: they take turns over transports and revisions."""
+    pairs = [(route, actions[(_column(route) + _row(route)) % len(actions)]) for route in routes]
+    return pytest.mark.parametrize(("route", "action"), pairs, ids=str)
+
+
+def spread(cases: Mapping[str, Any], route: Route, transports: tuple[str, ...] = TRANSPORTS) -> list[Spread]:
+    """Of all cases those that are tried over this route, each with its name and an action to try it with.
+
+    Over all routes, every case meets each revision, each transport and each action, and so do these one another.
+    """
+    revision = _row(route)
+    return [
+        (name, case, ACTIONS[(number // len(transports) + 2 * revision) % len(ACTIONS)])
+        for number, (name, case) in enumerate(cases.items())
+        if transports[(number + revision) % len(transports)] == route.transport
+    ]
+
+
+Spread = tuple[str, Any, Action]
+
+
+def _row(route: Route) -> int:
+    return REVISIONS.index(route.revision)
+
+
+def _column(route: Route) -> int:
+    return TRANSPORTS.index(route.transport)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, Action, by_action, snapshot
+from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, Action, snapshot
 from tests.interaction.consent.answers import ALWAYS, ONCE, REFUSALS
-from tests.interaction.consent.routes import KNOWN_ROUTES, Route, by_route
+from tests.interaction.consent.routes import KNOWN_ROUTES, Route, by_route, by_route_and_action
 from tests.interaction.consent.servers import Servers
 from tests.interaction.raw_clients import Asked, RawClient
 
@@ -31,8 +31,7 @@ def is_asked(client: RawClient, action: Action, servers: Servers) -> bool:
 
 
 @pytest.mark.requirement("consent.always")
-@by_action()
-@by_route(KNOWN_ROUTES)
+@by_route_and_action(KNOWN_ROUTES)
 def test_always_counts_for_this_client_and_for_no_other(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
@@ -53,8 +52,7 @@ def test_always_counts_for_this_client_and_for_no_other(
 
 
 @pytest.mark.requirement("consent.always")
-@by_action()
-@by_route(KNOWN_ROUTES)
+@by_route_and_action(KNOWN_ROUTES)
 def test_once_and_a_refusal_allow_nothing_more(route: Route, action: Action, servers: Servers, place: Path) -> None:
     with servers.client(route) as client:
         for reply, code in ((REFUSALS["deny"], "execution_denied"), (ONCE, None)):
@@ -96,8 +94,7 @@ def test_always_does_not_cover_auto_run_files(route: Route, servers: Servers, pl
 
 
 @pytest.mark.requirement("consent.always")
-@by_action()
-@by_route(KNOWN_ROUTES)
+@by_route_and_action(KNOWN_ROUTES)
 def test_a_malformed_always_allows_nothing(route: Route, action: Action, servers: Servers, place: Path) -> None:
     with servers.client(route) as client:
         before = snapshot(place)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interaction.consent.actions import ACTIONS, EDIT, Action, by_action, snapshot
+from tests.cases import all_hold
+from tests.interaction.consent.actions import ACTIONS, Action, by_action, snapshot
 from tests.interaction.consent.answers import EMPTY, NO_DECISION, NO_FORM, NO_OBJECT, ONCE, REFUSALS, WRONG_FIELDS
-from tests.interaction.consent.routes import HANDSHAKE_ROUTES, ROUTES, Route, by_route
+from tests.interaction.consent.routes import HANDSHAKE_ROUTES, ROUTES, Route, by_route, spread
 from tests.interaction.consent.servers import Servers
 from tests.interaction.raw_clients import Asked, Done, RawClient
-
-
-def by_reply(**replies: Any) -> Any:
-    return pytest.mark.parametrize("reply", list(replies.values()), ids=list(replies))
 
 
 def refuse(client: RawClient, action: Action, place: Path, reply: Any) -> Done:
@@ -41,97 +40,88 @@ def refuse(client: RawClient, action: Action, place: Path, reply: Any) -> Done:
     return outcome
 
 
-@pytest.mark.requirement("mission.confirmation")
-@by_action()
-@by_route(ROUTES)
-def test_an_accepted_action_happens_once_and_not_before(
-    route: Route, action: Action, servers: Servers, place: Path
-) -> None:
-    with servers.client(route) as client:
-        before = snapshot(place)
-        call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        assert snapshot(place) == before
-        call.answer(asked, ONCE)
-        assert call.done().code is None
-        assert action.times(place) == 1
-        assert client.is_served()
+def none_is_consent(replies: Mapping[str, Any], route: Route, servers: Servers) -> None:
+    """None of these answers lets anything happen over this route."""
+    with servers.client(route) as client, all_hold() as case:
+        for name, reply, action in spread(replies, route):
+            with case(f"{name}, to {action}"):
+                refuse(client, action, servers.place(), reply)
 
 
 @pytest.mark.requirement("mission.confirmation")
-@by_reply(**REFUSALS, **EMPTY, **NO_DECISION)
-@by_action()
 @by_route(ROUTES)
-def test_an_answer_without_a_decision_to_allow_is_a_refusal(
-    route: Route, action: Action, reply: Any, servers: Servers, place: Path
-) -> None:
-    with servers.client(route) as client:
-        refuse(client, action, place, reply)
+def test_an_accepted_action_happens_once_and_not_before(route: Route, servers: Servers) -> None:
+    with servers.client(route) as client, all_hold() as case:
+        for action in ACTIONS:
+            place = servers.place()
+            with case(action):
+                before = snapshot(place)
+                call = client.call(action.tool, action.arguments(place))
+                asked = call.asked()
+                assert snapshot(place) == before
+                call.answer(asked, ONCE)
+                assert call.done().code is None
+                assert action.times(place) == 1
+                assert client.is_served()
+            servers.remember(place)
+
+
+@pytest.mark.requirement("mission.confirmation")
+@by_route(ROUTES)
+def test_an_answer_without_a_decision_to_allow_is_a_refusal(route: Route, servers: Servers) -> None:
+    none_is_consent({**REFUSALS, **EMPTY, **NO_DECISION}, route, servers)
 
 
 @pytest.mark.requirement("consent.changed")
-@by_reply(**WRONG_FIELDS)
-@by_action()
 @by_route(ROUTES)
-def test_an_acceptance_with_a_field_that_does_not_fit_the_form_is_no_consent(
-    route: Route, action: Action, reply: Any, servers: Servers, place: Path
-) -> None:
-    with servers.client(route) as client:
-        refuse(client, action, place, reply)
+def test_an_acceptance_with_a_field_that_does_not_fit_the_form_is_no_consent(route: Route, servers: Servers) -> None:
+    none_is_consent(WRONG_FIELDS, route, servers)
 
 
 @pytest.mark.requirement("consent.changed")
-@by_reply(**NO_FORM, **NO_OBJECT)
 @by_route(ROUTES)
-def test_what_is_no_answer_to_a_form_at_all_is_no_consent(
-    route: Route, reply: Any, servers: Servers, place: Path
-) -> None:
-    with servers.client(route) as client:
-        refuse(client, EDIT, place, reply)
+def test_what_is_no_answer_to_a_form_at_all_is_no_consent(route: Route, servers: Servers) -> None:
+    none_is_consent({**NO_FORM, **NO_OBJECT}, route, servers)
+
+
+ERRORS: dict[str, Any] = {
+    "error": {"error": {"code": -32601, "message": "Method not found"}},
+    "text for an error": {"error": "no"},
+    "result and error": {"result": ONCE, "error": {"code": -1, "message": "no"}},
+}
 
 
 @pytest.mark.requirement("consent.changed")
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"error": {"code": -32601, "message": "Method not found"}},
-        {"error": "no"},
-        {"result": ONCE, "error": {"code": -1, "message": "no"}},
-    ],
-    ids=["error", "text for an error", "result and error"],
-)
-@by_action()
 @by_route(HANDSHAKE_ROUTES)
-def test_an_error_in_place_of_an_answer_is_no_consent(
-    route: Route, action: Action, answer: Any, servers: Servers, place: Path
-) -> None:
-    with servers.client(route) as client:
-        before = snapshot(place)
-        call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        if not client.say(asked.identity, **answer):
-            call.answer(asked, REFUSALS["decline"])
-        assert call.done().code == "execution_denied"
-        assert client.is_served()
-        assert snapshot(place) == before
+def test_an_error_in_place_of_an_answer_is_no_consent(route: Route, servers: Servers) -> None:
+    with servers.client(route) as client, all_hold() as case:
+        for action, (name, answer) in zip(cycle(ACTIONS), ERRORS.items(), strict=False):
+            with case(f"{name}, to {action}"):
+                place = servers.place()
+                before = snapshot(place)
+                call = client.call(action.tool, action.arguments(place))
+                asked = call.asked()
+                if not client.say(asked.identity, **answer):
+                    call.answer(asked, REFUSALS["decline"])
+                assert call.done().code == "execution_denied"
+                assert client.is_served()
+                assert snapshot(place) == before
 
 
 @pytest.mark.requirement("consent.refusal")
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        (REFUSALS["deny with a reason"], "not today"),
-        (REFUSALS["decline"], "perhaps nobody saw it"),
-        (REFUSALS["decline"], "--approval-mode"),
-        (REFUSALS["cancel"], "dismissed"),
-        (EMPTY["empty content"], "no consent"),
-    ],
-    ids=["deny", "decline", "way out", "cancel", "empty"],
-)
 @by_route(ROUTES)
-def test_a_refusal_says_what_happened(route: Route, reply: Any, said: str, servers: Servers, place: Path) -> None:
-    with servers.client(route) as client:
-        assert said in refuse(client, ACTIONS[0], place, reply).text
+def test_a_refusal_says_what_happened(route: Route, servers: Servers) -> None:
+    told = {
+        "deny": (REFUSALS["deny with a reason"], ["not today"]),
+        "decline": (REFUSALS["decline"], ["perhaps nobody saw it", "--approval-mode"]),
+        "cancel": (REFUSALS["cancel"], ["dismissed"]),
+        "empty": (EMPTY["empty content"], ["no consent"]),
+    }
+    with servers.client(route) as client, all_hold() as case:
+        for name, (reply, said) in told.items():
+            with case(name):
+                text = refuse(client, ACTIONS[0], servers.place(), reply).text
+                assert [words for words in said if words not in text] == []
 
 
 @pytest.mark.requirement("mission.confirmation")

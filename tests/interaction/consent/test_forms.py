@@ -2,122 +2,149 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interaction.consent.actions import CHANGES, EDIT, Action, by_action, snapshot
-from tests.interaction.consent.answers import ONCE, REFUSALS
+from tests.cases import all_hold
+from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, snapshot
+from tests.interaction.consent.answers import ONCE, REFUSALS, accepted
 from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS, ROUTES, Route, by_route
 from tests.interaction.consent.servers import SIMPLE, Servers, Setup
+from tests.interaction.raw_clients import Asked
 
 PRIMITIVES = {"string", "number", "integer", "boolean"}
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as it came, and where.
+
+    Args:
+        asked: The question.
+        place: The folder that the call was for.
+    """
+
+    asked: Asked
+    place: Path
+
+
+Questions = Mapping[tuple[Route, str], Question]
+
+
+@pytest.fixture(scope="module")
+def questions(servers: Servers) -> Questions:
+    """The question about each action over each route; all were denied."""
+    found: dict[tuple[Route, str], Question] = {}
+    for route in ROUTES:
+        with servers.client(route) as client:
+            for action in ACTIONS:
+                place = servers.place()
+                call = client.call(action.tool, action.arguments(place))
+                asked = call.asked()
+                call.answer(asked, REFUSALS["deny"])
+                assert call.done().code == "execution_denied"
+                found[route, action.tool] = Question(asked, place)
+    return found
+
+
 @pytest.mark.requirement("consent.form")
-@by_action()
-@by_route(ROUTES)
-def test_a_form_is_flat_and_requires_a_decision_that_it_does_not_propose(
-    route: Route, action: Action, servers: Servers, place: Path
-) -> None:
-    with servers.client(route) as client:
-        call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        call.answer(asked, REFUSALS["deny"])
-        assert call.done().code == "execution_denied"
-    assert asked.schema["type"] == "object"
-    assert asked.schema["required"] == ["decision"]
-    fields = asked.schema["properties"]
-    assert list(fields) == ["decision", "reason", *(["content"] if action in CHANGES else [])]
-    assert all(field["type"] in PRIMITIVES and "default" not in field for field in fields.values())
+def test_a_form_is_flat_and_requires_a_decision_that_it_does_not_propose(questions: Questions) -> None:
+    with_text = {action.tool for action in CHANGES}
+    with all_hold() as case:
+        for (route, tool), question in questions.items():
+            schema = question.asked.schema
+            with case((str(route), tool)):
+                assert schema["type"] == "object"
+                assert schema["required"] == ["decision"]
+                fields = schema["properties"]
+                assert list(fields) == ["decision", "reason", *(["content"] if tool in with_text else [])]
+                assert all(field["type"] in PRIMITIVES and "default" not in field for field in fields.values())
 
 
 @pytest.mark.requirement("consent.titles")
-@by_action()
-@by_route(ROUTES)
-def test_decisions_carry_titles_in_the_way_of_the_revision(
-    route: Route, action: Action, servers: Servers, place: Path
-) -> None:
-    with servers.client(route) as client:
-        call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        call.answer(asked, REFUSALS["deny"])
-        assert call.done().code == "execution_denied"
-    field = asked.schema["properties"]["decision"]
-    titled = {"type", "title"} | ({"oneOf"} if route.revision >= "2025-11-25" else {"enum", "enumNames"})
-    assert set(field) == titled
-    decisions, titles = asked.decisions, asked.titles
+def test_decisions_carry_titles_in_the_way_of_the_revision(questions: Questions) -> None:
     order = ["once", "always", "always_sandboxed", "always_server", "save", "deny"]
-    assert decisions == sorted(decisions, key=order.index)
-    assert (decisions[0], decisions[-1]) == ("once", "deny")
-    assert len(set(titles)) == len(titles) == len(decisions)
-    assert all(titles)
+    with all_hold() as case:
+        for (route, tool), question in questions.items():
+            field = question.asked.schema["properties"]["decision"]
+            titled = {"type", "title"} | ({"oneOf"} if route.revision >= "2025-11-25" else {"enum", "enumNames"})
+            decisions, titles = question.asked.decisions, question.asked.titles
+            with case((str(route), tool)):
+                assert set(field) == titled
+                assert decisions == sorted(decisions, key=order.index)
+                assert (decisions[0], decisions[-1]) == ("once", "deny")
+                assert len(set(titles)) == len(titles) == len(decisions)
+                assert all(titles)
 
 
 @pytest.mark.requirement("consent.form")
-@by_action()
-@by_route(ROUTES)
-def test_the_question_begins_with_what_will_happen_and_shows_it(
-    route: Route, action: Action, servers: Servers, place: Path
-) -> None:
+def test_the_question_begins_with_what_will_happen_and_shows_it(questions: Questions) -> None:
     shown = {"edit": "+more last", "write_file": "+text", "run_shell_command": "mktemp made.XXXXXX"}
-    with servers.client(route) as client:
-        call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        call.answer(asked, REFUSALS["deny"])
-        assert call.done().code == "execution_denied"
-    assert asked.message.splitlines()[0]
-    assert shown[action.tool] in asked.message
-    assert place.name in asked.message
+    with all_hold() as case:
+        for (route, tool), question in questions.items():
+            message = question.asked.message
+            with case((str(route), tool)):
+                assert message.splitlines()[0]
+                assert shown[tool] in message
+                assert question.place.name in message
 
 
 SAMPLED = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "accept"}}
 ROOTED: dict[str, Any] = {"roots": []}
 
 
-@pytest.mark.requirement("consent.titles")
-@pytest.mark.parametrize("reply", [{"action": "accept"}, {"action": "accept", "content": {}}, ONCE], ids=str)
-@by_action()
-@by_route(NETWORK_ROUTES)
-def test_a_simple_question_has_no_fields_and_accepting_it_counts_once(
-    route: Route, action: Action, reply: Any, servers: Servers, place: Path
-) -> None:
-    with servers.client(route, SIMPLE) as client:
-        before = snapshot(place)
-        call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        assert asked.schema == {"type": "object", "properties": {}}
-        assert snapshot(place) == before
-        call.answer(asked, reply)
-        assert call.done().code is None
-        assert action.times(place) == 1
-        other = servers.place()
-        untouched = snapshot(other)
-        again = client.call(action.tool, action.arguments(other))
-        again.answer(again.asked(), REFUSALS["decline"])
-        assert again.done().code == "execution_denied"
-        assert snapshot(other) == untouched
+YES: dict[str, Any] = {"no content": {"action": "accept"}, "no fields": accepted(), "a decision": ONCE}
+
+NO: dict[str, Any] = {
+    "decline": REFUSALS["decline"],
+    "cancel": REFUSALS["cancel"],
+    "no action": {"content": {}},
+    "nothing": {},
+    "what a model says": SAMPLED,
+    "folders": ROOTED,
+}
 
 
 @pytest.mark.requirement("consent.titles")
-@pytest.mark.parametrize(
-    "reply",
-    [REFUSALS["decline"], REFUSALS["cancel"], {"content": {}}, {}, SAMPLED, ROOTED],
-    ids=str,
-)
-@by_action()
 @by_route(NETWORK_ROUTES)
-def test_a_simple_question_that_is_not_accepted_is_refused(
-    route: Route, action: Action, reply: Any, servers: Servers, place: Path
-) -> None:
-    with servers.client(route, SIMPLE) as client:
-        before = snapshot(place)
-        call = client.call(action.tool, action.arguments(place))
-        call.answer(call.asked(), reply)
-        assert call.done().code == "execution_denied"
-        assert client.is_served()
-        assert snapshot(place) == before
+def test_a_simple_question_has_no_fields_and_accepting_it_counts_once(route: Route, servers: Servers) -> None:
+    with servers.client(route, SIMPLE) as client, all_hold() as case:
+        for action, (name, reply) in zip(cycle(ACTIONS), YES.items(), strict=False):
+            place, other = servers.place(), servers.place()
+            with case(f"{name}, to {action}"):
+                before, untouched = snapshot(place), snapshot(other)
+                call = client.call(action.tool, action.arguments(place))
+                asked = call.asked()
+                assert asked.schema == {"type": "object", "properties": {}}
+                assert snapshot(place) == before
+                call.answer(asked, reply)
+                assert call.done().code is None
+                assert action.times(place) == 1
+                again = client.call(action.tool, action.arguments(other))
+                again.answer(again.asked(), REFUSALS["decline"])
+                assert again.done().code == "execution_denied"
+                assert snapshot(other) == untouched
+            servers.remember(place)
+
+
+@pytest.mark.requirement("consent.titles")
+@by_route(NETWORK_ROUTES)
+def test_a_simple_question_that_is_not_accepted_is_refused(route: Route, servers: Servers) -> None:
+    with servers.client(route, SIMPLE) as client, all_hold() as case:
+        for action, (name, reply) in zip(cycle(ACTIONS), NO.items(), strict=False):
+            with case(f"{name}, to {action}"):
+                place = servers.place()
+                before = snapshot(place)
+                call = client.call(action.tool, action.arguments(place))
+                call.answer(call.asked(), reply)
+                assert call.done().code == "execution_denied"
+                assert client.is_served()
+                assert snapshot(place) == before
 
 
 @pytest.mark.requirement("consent.form")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, NOTES, Action, by_action, snapshot
+from tests.cases import all_hold
+from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, NOTES, Action, snapshot
 from tests.interaction.consent.answers import ALWAYS, ONCE, REFUSALS
 from tests.interaction.consent.routes import (
     HANDSHAKE_ROUTES,
@@ -19,6 +21,7 @@ from tests.interaction.consent.routes import (
     ROUTES,
     Route,
     by_route,
+    by_route_and_action,
 )
 from tests.interaction.consent.servers import HASTY, HASTY_SECONDS, Servers
 from tests.interaction.raw_clients import Asked, Call, HttpWire, RawClient, reach, stdio_server, wait_until_past
@@ -37,8 +40,7 @@ def deny(client: RawClient, call: Call, asked: Asked) -> None:
 
 
 @pytest.mark.requirement("consent.changed")
-@by_action()
-@by_route(HANDSHAKE_ROUTES)
+@by_route_and_action(HANDSHAKE_ROUTES)
 def test_a_live_question_ends_with_the_time_limit_and_a_later_answer_is_nothing(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
@@ -60,8 +62,7 @@ def test_a_live_question_ends_with_the_time_limit_and_a_later_answer_is_nothing(
 
 
 @pytest.mark.requirement("consent.changed")
-@by_action()
-@by_route(MODERN_ROUTES)
+@by_route_and_action(MODERN_ROUTES)
 def test_a_sealed_answer_after_the_time_limit_asks_again(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
@@ -78,8 +79,7 @@ def test_a_sealed_answer_after_the_time_limit_asks_again(
 
 
 @pytest.mark.requirement("consent.bound")
-@by_action()
-@by_route(MODERN_ROUTES)
+@by_route_and_action(MODERN_ROUTES)
 def test_a_call_that_comes_again_without_an_answer_asks_again(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
@@ -95,8 +95,7 @@ def test_a_call_that_comes_again_without_an_answer_asks_again(
 
 
 @pytest.mark.requirement("consent.bound")
-@by_action()
-@by_route(ROUTES)
+@by_route_and_action(ROUTES)
 def test_a_refusal_cannot_be_taken_back(route: Route, action: Action, servers: Servers, place: Path) -> None:
     with servers.client(route) as client:
         before = snapshot(place)
@@ -114,8 +113,7 @@ def test_a_refusal_cannot_be_taken_back(route: Route, action: Action, servers: S
 
 
 @pytest.mark.requirement("consent.bound")
-@by_action()
-@by_route(HANDSHAKE_ROUTES)
+@by_route_and_action(HANDSHAKE_ROUTES)
 def test_a_second_answer_to_a_live_question_is_nothing(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
@@ -157,8 +155,7 @@ def test_a_sealed_answer_counts_once_though_everything_is_as_it_was(
 
 
 @pytest.mark.requirement("consent.bound")
-@by_action()
-@by_route(HANDSHAKE_ROUTES)
+@by_route_and_action(HANDSHAKE_ROUTES)
 def test_an_answer_to_a_question_that_was_not_asked_is_nothing(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
@@ -176,8 +173,7 @@ def test_an_answer_to_a_question_that_was_not_asked_is_nothing(
 
 
 @pytest.mark.requirement("consent.bound")
-@by_action()
-@by_route(route for route in NETWORK_ROUTES if not route.is_modern)
+@by_route_and_action(route for route in NETWORK_ROUTES if not route.is_modern)
 def test_another_client_cannot_answer_a_live_question(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
@@ -193,28 +189,27 @@ def test_another_client_cannot_answer_a_live_question(
 
 
 @pytest.mark.requirement("consent.bound")
-@pytest.mark.parametrize("forgery", ["no state", "empty state", "nonsense", "tampered", "unknown key"])
-@by_action()
 @by_route(MODERN_ROUTES)
-def test_an_answer_without_its_own_seal_asks_again(
-    route: Route, action: Action, forgery: str, servers: Servers, place: Path
-) -> None:
-    with servers.client(route) as client:
-        before = snapshot(place)
-        call = client.call(action.tool, action.arguments(place))
-        asked = call.asked()
-        assert asked.state is not None
-        tampered = asked.state[:-6] + ("A" if asked.state[-6] != "A" else "B") + asked.state[-5:]
-        state = {"no state": None, "empty state": "", "nonsense": "v1.nonsense", "tampered": tampered}
-        key = "somebody" if forgery == "unknown key" else asked.identity
-        call.retry({key: ONCE}, state.get(forgery, asked.state))
-        assert call.asked().message == asked.message
-        still_served(client, place, before)
+def test_an_answer_without_its_own_seal_asks_again(route: Route, servers: Servers) -> None:
+    forgeries = ("no state", "empty state", "nonsense", "tampered", "unknown key")
+    with servers.client(route) as client, all_hold() as case:
+        for action, forgery in zip(cycle(ACTIONS), forgeries, strict=False):
+            with case(f"{forgery}, to {action}"):
+                place = servers.place()
+                before = snapshot(place)
+                call = client.call(action.tool, action.arguments(place))
+                asked = call.asked()
+                assert asked.state is not None
+                tampered = asked.state[:-6] + ("A" if asked.state[-6] != "A" else "B") + asked.state[-5:]
+                state = {"no state": None, "empty state": "", "nonsense": "v1.nonsense", "tampered": tampered}
+                key = "somebody" if forgery == "unknown key" else asked.identity
+                call.retry({key: ONCE}, state.get(forgery, asked.state))
+                assert call.asked().message == asked.message
+                still_served(client, place, before)
 
 
 @pytest.mark.requirement("consent.bound")
-@by_action()
-@by_route(MODERN_ROUTES)
+@by_route_and_action(MODERN_ROUTES)
 def test_the_answer_to_one_call_is_none_to_another(route: Route, action: Action, servers: Servers, place: Path) -> None:
     with servers.client(route) as client:
         other = servers.place()
@@ -229,8 +224,7 @@ def test_the_answer_to_one_call_is_none_to_another(route: Route, action: Action,
 
 
 @pytest.mark.requirement("consent.bound")
-@by_action()
-@by_route(HANDSHAKE_ROUTES)
+@by_route_and_action(HANDSHAKE_ROUTES)
 def test_of_two_open_questions_each_answer_lets_its_own_call_go_on(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
@@ -252,8 +246,7 @@ def test_of_two_open_questions_each_answer_lets_its_own_call_go_on(
 
 
 @pytest.mark.requirement("consent.changed")
-@by_action(CHANGES)
-@by_route(ROUTES)
+@by_route_and_action(ROUTES, CHANGES)
 def test_a_file_that_changes_while_the_question_is_open_is_left_alone(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:
@@ -278,8 +271,7 @@ def test_a_file_that_changes_while_the_question_is_open_is_left_alone(
 
 
 @pytest.mark.requirement("consent.changed")
-@by_action()
-@by_route(NETWORK_ROUTES)
+@by_route_and_action(NETWORK_ROUTES)
 def test_a_client_that_goes_away_has_not_agreed(route: Route, action: Action, servers: Servers, place: Path) -> None:
     before = snapshot(place)
     with servers.client(route, HASTY) as client:
@@ -291,8 +283,7 @@ def test_a_client_that_goes_away_has_not_agreed(route: Route, action: Action, se
 
 
 @pytest.mark.requirement("consent.changed")
-@by_action()
-@by_route(route for route in HANDSHAKE_ROUTES if route.transport == "http")
+@by_route_and_action(route for route in HANDSHAKE_ROUTES if route.transport == "http")
 def test_a_session_that_is_ended_while_its_question_is_open_has_not_agreed(
     route: Route, action: Action, servers: Servers, place: Path
 ) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cases import all_hold
 from tests.harness import stdio_upstream
 from tests.interaction.consent.answers import (
     ALWAYS,
@@ -15,7 +15,7 @@ from tests.interaction.consent.answers import (
     REFUSALS,
     accepted,
 )
-from tests.interaction.consent.routes import NETWORK_ROUTES, Route, by_route
+from tests.interaction.consent.routes import NETWORK_ROUTES, Route, by_route, spread
 from tests.interaction.consent.servers import Servers, Setup, settings_environment
 from tests.interaction.raw_clients import Asked, Done, RawClient, introduced, stdio_server
 
@@ -63,20 +63,24 @@ def test_a_call_of_an_upstream_shows_its_arguments_and_is_sent_after_consent(
 
 
 @pytest.mark.requirement("consent.upstream")
-@pytest.mark.parametrize("reply", list(NO_CONSENT.values()), ids=list(NO_CONSENT))
 @each_way
 @by_route(NETWORK_ROUTES)
-def test_nothing_is_sent_to_an_upstream_without_consent(
-    through: bool, route: Route, reply: Any, servers: Servers
-) -> None:
-    with servers.client(route, UPSTREAM, calls_through=through) as client:
-        # Had this been sent, the upstream would have ended itself.
-        call = client.call("demo__die", {})
-        call.answer(call.asked(), reply)
-        assert call.done().code == "execution_denied"
-        call = client.call("demo__echo", {"text": "alive"})
-        call.answer(call.asked(), ONCE)
-        assert call.done() == Done("alive", None)
+def test_nothing_is_sent_to_an_upstream_without_consent(through: bool, route: Route, servers: Servers) -> None:
+    tried = [
+        (name, reply)
+        for number, (name, reply, _) in enumerate(spread(NO_CONSENT, route, ("http", "sse")))
+        if number % 2 == through
+    ]
+    with servers.client(route, UPSTREAM, calls_through=through) as client, all_hold() as case:
+        for name, reply in tried:
+            with case(name):
+                # Had this been sent, the upstream would have ended itself.
+                call = client.call("demo__die", {})
+                call.answer(call.asked(), reply)
+                assert call.done().code == "execution_denied"
+                call = client.call("demo__echo", {"text": "alive"})
+                call.answer(call.asked(), ONCE)
+                assert call.done() == Done("alive", None)
 
 
 @pytest.mark.requirement("consent.upstream")

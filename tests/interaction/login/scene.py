@@ -203,7 +203,7 @@ class Scene:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of commands, whose browser has a person."""
-        browser = f"{sys.executable} {BROWSER} {self._tabs} %s"
+        browser = " ".join([sys.executable, *forked([str(BROWSER), str(self._tabs), "%s"])])
         return {**os.environ, "BROWSER": browser, "DISPLAY": ":0", **self.variables}
 
     def command(self, *arguments: str) -> list[str]:

@@ -383,7 +383,7 @@ def listing(name: str, *, entry: Json | None = None, **orders: Any) -> Json:
         orders: As `listing_upstream.py` takes them.
     """
     peer = str(PEERS / "listing_upstream.py")
-    return {"command": sys.executable, "args": [peer, json.dumps({"name": name, **orders})], **(entry or {})}
+    return {"command": sys.executable, "args": ["-S", peer, json.dumps({"name": name, **orders})], **(entry or {})}
 
 
 def having(*uris: str) -> list[Json]:
@@ -402,12 +402,17 @@ def scripted(name: str, era: str = "handshake", *, entry: Json | None = None, **
     """
     told = json.dumps({"name": name, "era": era, **orders})
     peer = str(PEERS / "scripted_upstream.py")
-    return {"command": sys.executable, "args": [peer, told], "trust": True, **(entry or {})}
+    return {"command": sys.executable, "args": ["-S", peer, told], "trust": True, **(entry or {})}
 
 
 @contextmanager
 def scripted_over_http(name: str, era: str, **orders: Any) -> Generator[Json]:
     """The same over HTTP; an entry as long as this lasts."""
-    command = [sys.executable, str(PEERS / "scripted_upstream.py"), json.dumps({"name": name, "era": era, **orders})]
+    command = [
+        sys.executable,
+        "-S",
+        str(PEERS / "scripted_upstream.py"),
+        json.dumps({"name": name, "era": era, **orders}),
+    ]
     with background_server([*command, "http"], r"port (\d+)") as port:
         yield {"httpUrl": f"http://127.0.0.1:{port}/mcp", "trust": True}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.background_servers import background_server
+from tests.fork_server import forked
 from tests.harness import PEERS
 from tests.interaction.relay.clients import Way
 
@@ -30,7 +31,7 @@ _ROOMS = itertools.count(1)
 @pytest.fixture(scope="session")
 def upstream_port() -> Generator[str]:
     """The port of the rooms."""
-    command = [sys.executable, "-W", "error", str(PEERS / "asking_upstream.py"), "http"]
+    command = [sys.executable, *forked([str(PEERS / "asking_upstream.py"), "http"])]
     with background_server(command, r"port (\d+)") as port:
         yield port
 

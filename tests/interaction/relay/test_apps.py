@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, having, listing, proxied, scripted
 from tests.interaction.relay.eras import by_era, by_eras
@@ -220,7 +221,7 @@ async def test_apps_of_two_servers_behind_another_one_like_this_open_and_call(er
     inner.mkdir()
     servers = {name: app_server(name, era, shown("show"), shown(f"my__{name}")) for name in ("a", "b")}
     config = write_config(inner, {"tools": {"builtIn": False}, "mcpServers": servers})
-    between = {"command": sys.executable, "args": server_arguments(None, config), "trust": True}
+    between = {"command": sys.executable, "args": forked(server_arguments(None, config)), "trust": True}
     async with proxied(tmp_path, {"p": between}, era, capabilities={}) as client:
         for name in ("a", "b"):
             assert (await opened(client, f"p__{name}__show"))["text"] == name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from server.upstreams.wire.own_meta import CHAIN_KEY, MOST_HOPS, THIS_SERVER, listed_for
 from tests.background_servers import background_server
+from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import (
     PROGRESS,
@@ -26,8 +27,9 @@ from tests.interaction.relay.clients import (
     until_there,
 )
 from tests.interaction.relay.echoes import check_echo
-from tests.interaction.relay.eras import by_era, by_eras
+from tests.interaction.relay.eras import by_eras
 from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING
+from tests.interaction.test_lifecycle import by_itself
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +44,7 @@ def inner(upstream_port: str, tmp_path_factory: pytest.TempPathFactory) -> Gener
         for era in ("handshake", "modern")
     }
     config = write_config(tmp_path_factory.mktemp("inner"), {"tools": {"builtIn": False}, "mcpServers": servers})
-    command = [sys.executable, *server_arguments(None, config, "--transport", "http", "--port", "0")]
+    command = [sys.executable, *forked(server_arguments(None, config, "--transport", "http", "--port", "0"))]
     with background_server(command, SERVING) as url:
         yield url
 
@@ -128,18 +130,19 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def ring_member(folder: Path, port: int, others: dict[str, int], upstreams: Json) -> Any:
+def ring_member(
+    folder: Path, port: int, others: dict[str, int], upstreams: Json, start: Callable[[list[str]], list[str]] = forked
+) -> Any:
     """A server on a port of its own choice whose upstreams are others like it."""
     servers = {alias: entry_of(f"http://127.0.0.1:{other}") for alias, other in others.items()}
     folder.mkdir()
     config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": {**servers, **upstreams}})
-    command = [sys.executable, *server_arguments(None, config, "--transport", "http", "--port", str(port))]
+    command = [sys.executable, *start(server_arguments(None, config, "--transport", "http", "--port", str(port)))]
     return background_server(command, SERVING)
 
 
 @pytest.mark.requirement("relay.ring")
-@by_era
-async def test_two_servers_that_stand_behind_each_other_settle(era: str, upstream_port: str, tmp_path: Path) -> None:
+async def test_two_servers_that_stand_behind_each_other_settle(upstream_port: str, tmp_path: Path) -> None:
     one, two = free_port(), free_port()
 
     def plain(room: str) -> Json:
@@ -147,11 +150,12 @@ async def test_two_servers_that_stand_behind_each_other_settle(era: str, upstrea
 
     with (
         ring_member(tmp_path / "one", one, {"two": two}, plain("x")) as first,
-        ring_member(tmp_path / "two", two, {"one": one}, plain("y")) as second,
+        # By itself: all that are forked have the same number.
+        ring_member(tmp_path / "two", two, {"one": one}, plain("y"), start=by_itself) as second,
     ):
         async with (
-            client_on(http_transport(f"{first}/mcp"), era, {}) as client,
-            client_on(http_transport(f"{second}/mcp"), era, {}) as other,
+            client_on(http_transport(f"{first}/mcp"), "handshake", {}) as client,
+            client_on(http_transport(f"{second}/mcp"), "modern", {}) as other,
         ):
             await until_listed(client, "x__echo", "two__y__echo")
             await until_listed(other, "y__echo", "one__x__echo")

@@ -23,7 +23,7 @@ WATCHED: Json = {"uri": URI}
 
 def noting(era: str, *keeps: str) -> Json:
     """An upstream that keeps requests of these methods."""
-    return {"command": sys.executable, "args": [str(PEERS / "noting_upstream.py"), era, *keeps], "trust": True}
+    return {"command": sys.executable, "args": ["-S", str(PEERS / "noting_upstream.py"), era, *keeps], "trust": True}
 
 
 async def is_noted(client: WireClient) -> None:

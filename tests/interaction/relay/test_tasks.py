@@ -65,7 +65,7 @@ by_client = pytest.mark.parametrize("era", ERAS)
 
 @pytest.fixture(scope="session")
 def task_port() -> Generator[str]:
-    with background_server([sys.executable, "-W", "error", PEER, "http"], r"port (\d+)") as port:
+    with background_server([sys.executable, *forked([PEER, "http"])], r"port (\d+)") as port:
         yield port
 
 
@@ -846,7 +846,7 @@ async def test_tasks_cross_two_proxies(way: str, entries: dict[str, Json], tmp_p
     inner = tmp_path / "inner"
     inner.mkdir()
     config = write_config(inner, {"tools": {"builtIn": False}, "mcpServers": {"up": entries[way]}})
-    command = [sys.executable, *server_arguments(None, config, "--transport", "http", "--port", "0")]
+    command = [sys.executable, *forked(server_arguments(None, config, "--transport", "http", "--port", "0"))]
     with background_server(command, SERVING) as url:
         between: Json = {"httpUrl": f"{url}/mcp", "type": "http", "trust": True, "prefix": "none"}
         async with knowing(tmp_path, between, answer=accepting()) as client:

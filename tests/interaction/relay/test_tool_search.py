@@ -150,14 +150,15 @@ async def test_auto_searches_in_large_lists_for_clients_that_keep_no_tools_back_
 
 
 @pytest.mark.requirement("search.size")
-@by_era
-async def test_527_tools_of_70_servers_cost_no_more_than_1500_tokens(era: str, tmp_path: Path) -> None:
+async def test_527_tools_of_70_servers_cost_no_more_than_1500_tokens(tmp_path: Path) -> None:
     about = "Does this, that and the other for everybody who asks for it. " * 9
     many = [tool(f"do_{number}", "x" * 400) for number in range(527)]
     shops = {f"shop{part}": shop(*many[part::4], description=about) for part in range(4)}
     nowhere = {"httpUrl": "http://127.0.0.1:9/mcp", "description": about}
     servers = {**shops, **{f"server{number}": nowhere for number in range(66)}}
-    async with proxied(tmp_path, servers, era, settings={"proxy": {"search": "on", "firstListWait": 60_000}}) as client:
+    async with proxied(
+        tmp_path, servers, "modern", settings={"proxy": {"search": "on", "firstListWait": 60_000}}
+    ) as client:
         tools = await client.listed("tools")
         assert set(tools) == OURS
         for part in range(4):

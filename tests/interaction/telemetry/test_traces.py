@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,6 +33,7 @@ from server.settings import load_settings
 from server.telemetry.observation import Observation
 from server.telemetry.open_telemetry import Telemetry
 from server.telemetry.operation import BUCKETS, MOST_NAMES, OTHER, Names, Operation
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, PEERS, own_state, server_arguments, speaking, stdio_upstream, write_config
 from tests.interaction.raw_clients import http_server
 from tests.waiting import CEILING, until
@@ -80,10 +81,15 @@ def collector() -> Generator[tuple[str, list[Any]]]:
 async def test_a_call_through_us_is_one_trace_of_three_processes(root: Path, tmp_path: Path, revision: str) -> None:
     with collector() as (url, spans):
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_METRICS_EXPORTER": "none"}
-        entry = {"command": sys.executable, "args": [str(PEERS / "traced_upstream.py")], "env": otel, "trust": True}
+        entry = {
+            "command": sys.executable,
+            "args": forked([str(PEERS / "traced_upstream.py")]),
+            "env": otel,
+            "trust": True,
+        }
         config = write_config(tmp_path, {"mcpServers": {"sums": entry}})
         parameters = StdioServerParameters(
-            command=sys.executable, args=server_arguments(root, config), env={**own_state(), **otel}
+            command=sys.executable, args=forked(server_arguments(root, config)), env={**own_state(), **otel}
         )
         async with speaking(revision, stdio_client(parameters)) as client:
             await client.list_tools()
@@ -108,11 +114,16 @@ async def test_a_call_through_us_is_one_trace_of_three_processes(root: Path, tmp
 async def test_where_no_span_is_sent_the_context_of_the_client_reaches_the_upstream(root: Path, tmp_path: Path) -> None:
     with collector() as (url, spans):
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_METRICS_EXPORTER": "none"}
-        entry = {"command": sys.executable, "args": [str(PEERS / "traced_upstream.py")], "env": otel, "trust": True}
+        entry = {
+            "command": sys.executable,
+            "args": forked([str(PEERS / "traced_upstream.py")]),
+            "env": otel,
+            "trust": True,
+        }
         config = write_config(tmp_path, {"mcpServers": {"sums": entry}})
         measured = {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": url}
         parameters = StdioServerParameters(
-            command=sys.executable, args=server_arguments(root, config), env={**own_state(), **measured}
+            command=sys.executable, args=forked(server_arguments(root, config)), env={**own_state(), **measured}
         )
         async with speaking(HANDSHAKE, stdio_client(parameters)) as client:
             await client.list_tools()
@@ -311,11 +322,18 @@ class _Context:
     request_id = 1
 
 
-def started(root: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """A server with further variables that a client has shaken hands with, with the imports that it made."""
+def importing(arguments: list[str]) -> list[str]:
+    """The same arguments, for an interpreter of its own that tells its imports."""
+    return ["-X", "importtime", *arguments]
+
+
+def started(
+    root: Path, environ: Mapping[str, str], start: Callable[[list[str]], list[str]] = forked
+) -> subprocess.CompletedProcess[str]:
+    """A server with further variables that a client has shaken hands with."""
     about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}) + "\n"
-    command = [sys.executable, "-X", "importtime", *server_arguments(root, None)]
+    command = [sys.executable, *start(server_arguments(root, None))]
     env = {**own_state(), **environ}
     return subprocess.run(command, input=line, capture_output=True, encoding="utf-8", timeout=100, check=True, env=env)
 
@@ -330,7 +348,7 @@ ON = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none"}
     ids=["not asked for", "disabled", "asked for no metrics"],
 )
 async def test_where_nobody_asks_for_telemetry_nothing_of_it_is_imported(root: Path, environ: dict[str, str]) -> None:
-    done = started(root, **environ)
+    done = started(root, environ, importing)
     assert "server.app" in done.stderr
     assert not re.search(
         r"\| +(server\.telemetry|server\.rate|server\.call_limits|opentelemetry\.(sdk|metrics))", done.stderr
@@ -339,7 +357,7 @@ async def test_where_nobody_asks_for_telemetry_nothing_of_it_is_imported(root: P
 
 @pytest.mark.requirement("telemetry.off")
 async def test_spans_for_the_console_go_to_standard_error(root: Path) -> None:
-    done = started(root, **ON)
+    done = started(root, ON)
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
     assert '"mcp.method.name": "initialize"' in done.stderr
 
@@ -384,7 +402,7 @@ def test_a_missing_extra_is_told_in_a_sentence_and_the_server_works(root: Path) 
     ids=["what there is not", "no number", "an unknown exporter", "nobody listens"],
 )
 def test_variables_that_do_no_good_stop_no_server(root: Path, environ: dict[str, str], said: str) -> None:
-    done = started(root, **environ)
+    done = started(root, environ)
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
     assert said in done.stderr
     assert "Traceback" not in done.stderr
