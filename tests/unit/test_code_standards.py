@@ -55,11 +55,12 @@ DISK_MODULES = {
     "ignore_files.py",
     "child_process.py",
     "workspace.py",
+    "remembered.py",
     "change/journal.py",
     "change/writer.py",
 }
 """The opener and the writer; the journal, which lies in no root; ignore files, which may stand above one; processes and
-the program they run."""
+the program they run; the stamps by which a change is seen."""
 
 EMPTY_NAMES = re.compile(r"(?i)(^|_)(utils?|helpers?|common|misc|manager)(_|$)")
 """Names that do not say what a thing is."""

@@ -62,7 +62,10 @@ _READING = _by_program({
     "unzip": r"-[a-z]*[lpZt].*",
     "sed": r"(?!(.*\ )?(-[nErsuz]*i|--in-place)).*",
     "find": r"(?!(.*\ )?-(delete|fprint|fls)).*",
-    # What changes nothing but what lies in `/tmp`, which every view can write
+})  # fmt: skip
+
+# Programs that change nothing but what lies in `/tmp` where their arguments fit
+_IN_SCRATCH = _by_program({
     "mkdir rmdir touch rm mv tee": r"(-\S+\ )*/tmp/\S+(\ /tmp/\S+)*",
     "mktemp": r"(-\S+\ ?)*(/tmp/\S+)?",
     "cp": r".*\ /tmp(/\S*)?",
@@ -113,6 +116,11 @@ def is_reader(words: Words) -> bool:
         return False
     # What `find` and `xargs` run
     return all(map(is_reader, islice(programs_behind(words, loosely=True), 1, None)))
+
+
+def changes_scratch_alone(words: Words) -> bool:
+    """Whether a simple command changes only what lies in `/tmp`, which every view can write."""
+    return _fits(_IN_SCRATCH, *_called(words))
 
 
 def needs_network(words: Words) -> bool:

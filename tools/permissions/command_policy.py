@@ -28,6 +28,7 @@ from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.permissions import tool_names
 from tools.permissions.command_lists import (
     changes_by_git_alone,
+    changes_scratch_alone,
     first_words,
     is_on_short_list,
     is_reader,
@@ -410,8 +411,15 @@ class _CommandPolicy:
 
     @cached_property
     def _all_read(self) -> bool:
-        """Whether none of its commands changes anything, wherever their output goes."""
-        return not self._text.doubt and all(is_reader(each.words) for each in self._text.commands)
+        """Whether none of its commands changes anything but in `/tmp`, wherever their output goes."""
+        return not self._text.doubt and all(
+            is_reader(each.words) or (self._is_held and self._changes_scratch_alone(each.words))
+            for each in self._text.commands
+        )
+
+    def _changes_scratch_alone(self, words: Words) -> bool:
+        # A workspace may lie in `/tmp`, too.
+        return changes_scratch_alone(words) and not any(is_inside(word, self._roots) for word in words if word)
 
     @cached_property
     def _is_reading(self) -> bool:

@@ -226,7 +226,7 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
         ),
         ("cat: /home/me/x: No such file or directory", WORKING, HOST, None),
         ("cat: here: No such file or directory", READING, HOST, None),
-        ("cat: .env: Permission denied", READING, HOST, "asked about where the command's own words name its path"),
+        ("cat: .env: Permission denied", READING, HOST, "write its path in the command"),
         ("connect: Connection refused", READING, OWN, "reached only if this command listens on it"),
         (
             "connect: Connection refused",

@@ -83,6 +83,7 @@ grep x ../notes/todo.txt                        | ?r+ ?r+ ?r+ ?r+ w n
 cat ../notes/absent.txt                         | r   r   r   r   w n
 mkdir -p /tmp/x && touch /tmp/x/a && mktemp     | r   r   r   r   w n
 cp -r src /tmp/ && rm -rf /tmp/src              | r   r   r   r   w n
+touch /tmp/.vscode/tasks.json                   | ?r  ?r  ?r  ?r  ?w n
 rm -rf /tmp/src src                             | X   ?w  ?w  w   w n
 cp /tmp/a.py src/                               | X   ?w  ?w  w   w n
 [ "$(ls | wc -l)" -gt 0 ] && echo some          | r   r   r   r   w n

@@ -204,7 +204,7 @@ def test_the_folder_itself_hidden_or_gone_is_a_problem(root: Path, home: Path) -
     workspace, rules = Workspace([str(root)]), rules_of(home, deny=("Read(.env)",))
     root.rmdir()
     found = HiddenFileLookout().look(workspace, rules)
-    assert found.problem == f"the workspace folder {root} is not there any more"
+    assert found.problem == f"the workspace folder {root} no longer exists"
     assert found.problem_of_deny
 
 
