@@ -10,7 +10,7 @@ sys.path.append(os.path.join(os.path.dirname(os.__file__), "lib-dynload"))  # `-
 import _socket  # `socket` takes as long as all the rest
 
 address, state, *arguments = sys.argv[1:]
-variables = {"XDG_STATE_HOME": state, **os.environ}
+variables = {**({"XDG_STATE_HOME": state} if state else {}), **os.environ}
 texts = [os.getcwd(), str(len(arguments)), *arguments, *(f"{name}={value}" for name, value in variables.items())]
 request = b"".join(os.fsencode(text) + b"\0" for text in texts) + b"\0"
 server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -25,6 +25,7 @@ for number in (0, 1, 2):
     os.dup2(nothing, number)
 code = int(server.recv(16) or b"1")
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
+    if -code != signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
 os._exit(code)
