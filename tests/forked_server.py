@@ -20,6 +20,8 @@ sent = server.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, strea
 server.sendall(request[sent:])
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(number, lambda number, _: server.sendall(bytes((number,))))
+# Killed itself, it would be gone before the server is; this way it ends with it.
+signal.signal(signal.SIGUSR1, lambda *_: server.sendall(bytes((signal.SIGKILL,))))
 nothing = os.open(os.devnull, os.O_RDWR)
 for number in (0, 1, 2):
     os.dup2(nothing, number)
