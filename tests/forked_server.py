@@ -18,10 +18,10 @@ server.connect(address)
 streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
 sent = server.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 server.sendall(request[sent:])
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, lambda number, _: server.sendall(bytes((number,))))
-# Killed itself, it would be gone before the server is; this way it ends with it.
-signal.signal(signal.SIGUSR1, lambda *_: server.sendall(bytes((signal.SIGKILL,))))
+# Killed itself, it would be gone before the server is; by SIGUSR1 the server is killed, and it ends with it.
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+    sent = signal.SIGKILL if number == signal.SIGUSR1 else number
+    signal.signal(number, lambda _number, _frame, sent=sent: server.sendall(bytes((sent,))))
 nothing = os.open(os.devnull, os.O_RDWR)
 for number in (0, 1, 2):
     os.dup2(nothing, number)
