@@ -6,6 +6,9 @@ that runs the command as the launcher would. Signals go on to that child, its ex
 when the program is. How the launcher starts is not tested this way: `packaging/`, one test at a terminal, and
 everything that looks at processes, memory or the time until something happens use the real one, and so does what tells
 one server from another by what each makes up when it is imported.
+
+A command that starts a server itself, as `call` and `install` do, is forked with a stand-in for the launcher, which has
+that server forked too.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from pydantic import BaseModel
 
 import server
 import tools
+from server.console import call, install
 from server.settings import load_settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,8 +48,10 @@ MAX_REQUEST = 1 << 20
 """Bytes of one request: mostly its environment."""
 END_SECONDS = 10.0
 """How long the waiting process may take to end its children."""
-KEPT = ("XDG_RUNTIME_DIR", "SSL_CERT_DIR")
+KEPT = ("XDG_RUNTIME_DIR",)
 """Variables of the waiting process that count where a child is given none, as in `forked`."""
+READ = ("SSL_CERT_DIR",)
+"""The same for servers alone: other commands may tell which variables there are."""
 
 
 def forked(arguments: list[str]) -> list[str]:
@@ -175,7 +181,8 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
     """Be the program that was asked for."""
     os.setsid()
     os.chdir(folder)
-    kept = {name: value for name, value in os.environ.items() if name in KEPT}
+    wanted = (*KEPT, *(READ if "serve" in arguments else ()))
+    kept = {name: value for name, value in os.environ.items() if name in wanted}
     os.environ.clear()
     os.environ.update(kept | {name: value for name, _, value in (variable.partition("=") for variable in variables)})
     sys.argv = arguments
@@ -199,6 +206,17 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
         os._exit(code)
 
 
+def _stand_in(address: str) -> Path:
+    """A launcher that has the waiting process fork what it would start, and the script of an installation beside it."""
+    launcher = Path(address).with_name(LAUNCHER.name)
+    given = [address, "", str(LAUNCHER)]
+    code = f"import sys\nsys.argv[1:1] = {given}\nexec(compile(open({str(PROGRAM)!r}).read(), sys.argv[0], 'exec'))\n"
+    launcher.write_text(f"#!{sys.executable} -IS\n{code}", encoding="utf-8")
+    launcher.chmod(0o700)
+    launcher.with_name("coretools-mcp").symlink_to(launcher)
+    return launcher
+
+
 async def _nothing() -> None:
     """What is run to have an event loop's modules."""
 
@@ -212,6 +230,9 @@ def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 def main() -> None:
     """Import and build what servers need at their start or later, and wait."""
+    launcher = _stand_in(sys.argv[1])
+    call.LAUNCHER = launcher
+    install.lasting_command.__defaults__ = (sys.prefix, str(launcher))  # beside its interpreter it looks for the script
     for package in (server, tools):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(".__main__"):

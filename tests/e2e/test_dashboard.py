@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import stat
 import sys
@@ -25,7 +24,7 @@ from axe_playwright_python.base import AxeResults
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from server.app import App
 from server.dashboard import sections
@@ -36,6 +35,7 @@ from server.settings.files import LOCK_NAME
 from server.settings.load import why_no_dashboard
 from server.upstreams.catalog.tools import DiscoveredMCPTool, ToolRecord
 from server.upstreams.lock_file import lock_text, parse_lock
+from tests.chromium import chromium_browser
 from tests.harness import HANDSHAKE, LAUNCHER, MODERN, speaking, stdio_upstream, write_config
 from tests.running_servers import ask, runtime_folder, served, status_of
 from tests.unit.test_large_lists import turns_during
@@ -48,7 +48,6 @@ pytestmark = pytest.mark.anyio
 if sys.platform == "win32":
     pytest.skip("not run: there is no control socket on Windows", allow_module_level=True)
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 ASKS_AT_PAGE: dict[str, object] = {"confirmation": {"whenUnavailable": "page"}}
 
 
@@ -114,20 +113,29 @@ async def client_and_browser(
         yield client, browser
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """As everywhere, but of the whole module, so that the browser lives in the event loop of all its tests."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def chromium(anyio_backend: str) -> AsyncGenerator[Browser]:
+    """The browser of this module."""
+    del anyio_backend
+    async with chromium_browser() as started:
+        yield started
+
+
 @asynccontextmanager
-async def browsed_later(**options: Any) -> AsyncGenerator[Callable[[str], Awaitable[Page]]]:
+async def browsed_later(chromium: Browser, **options: Any) -> AsyncGenerator[Callable[[str], Awaitable[Page]]]:
     """What opens a page of Chromium by a link; it fails where anything leaves this machine."""
-    if CHROMIUM is None:
-        pytest.skip("not run: there is no Chromium")
     foreign: list[str] = []
     problems: list[str] = []
-    async with async_playwright() as playwright:
-        # Without its sandbox, which containers do not allow: it sees pages of ours alone.
-        switches = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=switches)
+    async with AsyncExitStack() as contexts:
 
         async def browse(link: str) -> Page:
-            page = await (await browser.new_context(**options)).new_page()
+            page = await (await contexts.enter_async_context(await chromium.new_context(**options))).new_page()
             origin = origin_of(parts_of(link)[0])
             page.on("request", lambda request: None if request.url.startswith(origin) else foreign.append(request.url))
             page.on("console", lambda message: problems.append(message.text) if "Policy" in message.text else None)
@@ -139,15 +147,14 @@ async def browsed_later(**options: Any) -> AsyncGenerator[Callable[[str], Awaita
             return page
 
         yield browse
-        await browser.close()
     assert foreign == []
     assert problems == []
 
 
 @asynccontextmanager
-async def browsed(link: str, **options: Any) -> AsyncGenerator[Page]:
+async def browsed(chromium: Browser, link: str, **options: Any) -> AsyncGenerator[Page]:
     """The page of a link."""
-    async with browsed_later(**options) as browse:
+    async with browsed_later(chromium, **options) as browse:
         yield await browse(link)
 
 
@@ -174,11 +181,11 @@ def text_of(result: types.CallToolResult) -> str:
 @pytest.mark.requirement("dashboard.answers")
 @pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
 async def test_an_edit_of_a_client_that_cannot_ask_is_allowed_by_keyboard_at_the_page(
-    runtime: Path, root: Path, revision: str
+    runtime: Path, root: Path, chromium: Browser, revision: str
 ) -> None:
     async with (
         served(runtime, root, revision=revision, settings=ASKS_AT_PAGE) as client,
-        browsed(await link_of(runtime, root)) as page,
+        browsed(chromium, await link_of(runtime, root)) as page,
         asking(client, "edit", EDIT) as results,
     ):
         await expect(page).to_have_title(re.compile(r"^\(1\)"))
@@ -195,10 +202,12 @@ async def test_an_edit_of_a_client_that_cannot_ask_is_allowed_by_keyboard_at_the
 
 
 @pytest.mark.requirement("dashboard.answers")
-async def test_a_denial_with_its_reason_reaches_the_model_without_any_script(runtime: Path, root: Path) -> None:
+async def test_a_denial_with_its_reason_reaches_the_model_without_any_script(
+    runtime: Path, root: Path, chromium: Browser
+) -> None:
     async with (
         served(runtime, root, settings=ASKS_AT_PAGE) as client,
-        browsed(await link_of(runtime, root), java_script_enabled=False) as page,
+        browsed(chromium, await link_of(runtime, root), java_script_enabled=False) as page,
         asking(client, "edit", EDIT) as results,
     ):
         with anyio.fail_after(CEILING):
@@ -415,7 +424,9 @@ async def test_a_link_signs_one_browser_in_once(runtime: Path, root: Path) -> No
 
 
 @pytest.mark.requirement("dashboard.sign-in")
-async def test_another_server_of_this_machine_is_sent_no_cookie_of_the_dashboard(runtime: Path, root: Path) -> None:
+async def test_another_server_of_this_machine_is_sent_no_cookie_of_the_dashboard(
+    runtime: Path, root: Path, chromium: Browser
+) -> None:
     heads: list[bytes] = []
 
     async def answer(stream: SocketStream) -> None:
@@ -425,7 +436,7 @@ async def test_another_server_of_this_machine_is_sent_no_cookie_of_the_dashboard
 
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(served(runtime, root))
-        browse = await stack.enter_async_context(browsed_later())
+        browse = await stack.enter_async_context(browsed_later(chromium))
         page = await browse(await link_of(runtime, root))
         listener = await stack.enter_async_context(await anyio.create_tcp_listener(local_host="127.0.0.1"))
         group = await stack.enter_async_context(anyio.create_task_group())
@@ -459,7 +470,7 @@ def test_codes_and_browsers_are_bounded_and_codes_end() -> None:
 @pytest.mark.requirement("dashboard.pages")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_anybody(
-    runtime: Path, root: Path, theme: str
+    runtime: Path, root: Path, chromium: Browser, theme: str
 ) -> None:
     hostile = (
         "<script>document.title='owned'</script><img src=http://evil.example/x onerror=alert(1) hx-post=/x>\u202egnp"
@@ -472,7 +483,9 @@ async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_
     }
     async with (
         served(runtime, root, settings=settings) as client,
-        browsed(await link_of(runtime, root), color_scheme=theme, viewport={"width": 360, "height": 700}) as page,
+        browsed(
+            chromium, await link_of(runtime, root), color_scheme=theme, viewport={"width": 360, "height": 700}
+        ) as page,
     ):
         origin = page.url
         await client.call_tool("read_file", {"absolute_path": hostile})
@@ -514,11 +527,13 @@ async def test_a_look_at_what_is_remembered_counts_as_nothing_that_the_client_ha
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(runtime: Path, root: Path) -> None:
+async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(
+    runtime: Path, root: Path, chromium: Browser
+) -> None:
     settings: dict[str, object] = {"mcpServers": {"good": stdio_upstream()}}
     async with (
         served(runtime, root, settings=settings) as client,
-        browsed(await link_of(runtime, root)) as page,
+        browsed(chromium, await link_of(runtime, root)) as page,
     ):
         origin = page.url
 
@@ -550,10 +565,12 @@ async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(runt
 
 
 @pytest.mark.requirement("dashboard.answers")
-async def test_enter_in_the_reason_denies_and_the_next_question_comes_by_itself(runtime: Path, root: Path) -> None:
+async def test_enter_in_the_reason_denies_and_the_next_question_comes_by_itself(
+    runtime: Path, root: Path, chromium: Browser
+) -> None:
     async with (
         served(runtime, root, settings=ASKS_AT_PAGE) as client,
-        browsed(await link_of(runtime, root)) as page,
+        browsed(chromium, await link_of(runtime, root)) as page,
     ):
         for _ in range(2):
             async with asking(client, "edit", EDIT) as results:
@@ -565,10 +582,12 @@ async def test_enter_in_the_reason_denies_and_the_next_question_comes_by_itself(
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_what_a_person_writes_and_where_they_are_stays_while_the_page_follows(runtime: Path, root: Path) -> None:
+async def test_what_a_person_writes_and_where_they_are_stays_while_the_page_follows(
+    runtime: Path, root: Path, chromium: Browser
+) -> None:
     async with (
         served(runtime, root, settings=ASKS_AT_PAGE) as client,
-        browsed(await link_of(runtime, root)) as page,
+        browsed(chromium, await link_of(runtime, root)) as page,
         asking(client, "edit", EDIT),
     ):
         await page.get_by_label("Reason").fill("because")
@@ -600,11 +619,11 @@ async def seconds_left(browser: httpx.AsyncClient) -> int:
 
 @pytest.mark.requirement("dashboard.following")
 async def test_the_time_of_a_question_goes_on_in_a_page_that_stands_still_and_is_made_longer_in_every_page(
-    runtime: Path, root: Path
+    runtime: Path, root: Path, chromium: Browser
 ) -> None:
     async with (
         client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser),
-        browsed(await link_of(runtime, root)) as page,
+        browsed(chromium, await link_of(runtime, root)) as page,
         asking(client, "edit", EDIT),
     ):
         path, _ = await question_on(browser)
@@ -625,9 +644,11 @@ async def test_the_time_of_a_question_goes_on_in_a_page_that_stands_still_and_is
 
 
 @pytest.mark.requirement("dashboard.following")
-async def test_a_page_whose_server_does_not_answer_says_so_and_goes_on_when_it_does(runtime: Path, root: Path) -> None:
+async def test_a_page_whose_server_does_not_answer_says_so_and_goes_on_when_it_does(
+    runtime: Path, root: Path, chromium: Browser
+) -> None:
     alert = "The server does not answer"
-    async with browsed_later() as browse:
+    async with browsed_later(chromium) as browse:
         async with served(runtime, root, settings=ASKS_AT_PAGE) as client:
             page = await browse(await link_of(runtime, root))
             await page.context.set_offline(True)
@@ -642,11 +663,11 @@ async def test_a_page_whose_server_does_not_answer_says_so_and_goes_on_when_it_d
 
 @pytest.mark.requirement("dashboard.following")
 async def test_one_page_too_many_says_so_and_is_updated_less_often_until_others_are_closed(
-    runtime: Path, root: Path
+    runtime: Path, root: Path, chromium: Browser
 ) -> None:
     async with (
         client_and_browser(runtime, root) as (client, browser),
-        browsed_later() as browse,
+        browsed_later(chromium) as browse,
         AsyncExitStack() as others,
     ):
         for _ in range(MAX_STREAMS):
@@ -663,11 +684,11 @@ async def test_one_page_too_many_says_so_and_is_updated_less_often_until_others_
 
 @pytest.mark.requirement("dashboard.following")
 async def test_what_a_person_reads_is_updated_under_them_and_what_is_gone_is_called_what_it_was(
-    runtime: Path, root: Path
+    runtime: Path, root: Path, chromium: Browser
 ) -> None:
     async with (
         served(runtime, root) as client,
-        browsed(await link_of(runtime, root)) as page,
+        browsed(chromium, await link_of(runtime, root)) as page,
     ):
         todo = {"id": "1", "content": "first", "status": "pending"}
         await client.call_tool("todo_write", {"todos": [todo]})
@@ -683,10 +704,12 @@ async def test_what_a_person_reads_is_updated_under_them_and_what_is_gone_is_cal
 
 
 @pytest.mark.requirement("dashboard.following")
-async def test_pages_follow_changed_settings_and_what_is_wrong_with_them(runtime: Path, root: Path) -> None:
+async def test_pages_follow_changed_settings_and_what_is_wrong_with_them(
+    runtime: Path, root: Path, chromium: Browser
+) -> None:
     async with (
         served(runtime, root),
-        browsed(await link_of(runtime, root)) as page,
+        browsed(chromium, await link_of(runtime, root)) as page,
     ):
         tools = await page.context.new_page()
         await tools.goto(f"{page.url}tools?q=glob")
@@ -748,11 +771,13 @@ async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_throug
 
 
 @pytest.mark.requirement("dashboard.undo")
-async def test_changes_are_undone_at_the_page_and_those_that_moved_on_are_not(runtime: Path, root: Path) -> None:
+async def test_changes_are_undone_at_the_page_and_those_that_moved_on_are_not(
+    runtime: Path, root: Path, chromium: Browser
+) -> None:
     settings = {"approvalMode": "auto-edit"}
     async with (
         served(runtime, root, settings=settings) as client,
-        browsed(await link_of(runtime, root)) as page,
+        browsed(chromium, await link_of(runtime, root)) as page,
     ):
         await client.call_tool("edit", EDIT)
         await client.call_tool("write_file", {"file_path": "new.txt", "content": "new\n"})
@@ -894,13 +919,15 @@ async def test_a_process_that_is_no_server_is_told_with_those_that_are(tmp_path:
 
 
 @pytest.mark.requirement("lock.states")
-async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(runtime: Path, root: Path) -> None:
+async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
+    runtime: Path, root: Path, chromium: Browser
+) -> None:
     lock = root.parent / LOCK_NAME
     lock.write_bytes(lock_text({}))
     settings: dict[str, object] = {"mcpServers": {"good": stdio_upstream()}}
     async with (
         served(runtime, root, settings=settings) as client,
-        browsed(await link_of(runtime, root)) as page,
+        browsed(chromium, await link_of(runtime, root)) as page,
     ):
         (server,) = (await status_of(runtime, root))["servers"]
         assert server["approval"].keys() == {"new"}

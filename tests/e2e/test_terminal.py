@@ -113,7 +113,7 @@ def test_always_is_offered_where_it_can_be_saved_and_nowhere_for_the_session_alo
     settings.write_text("{}")
     call = ("call", "write_file", "file_path=new.txt", "content=x", "--workspace", str(root))
     environ = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": ""}
-    code, seen = at_terminal([*STARTED, *call], answers=[(b"[y/a/n]", b"a")], environ=environ)
+    code, seen = at_terminal(command_line(*call), answers=[(b"[y/a/n]", b"a")], environ=environ)
     assert code == 0, seen
     assert "a  Always allow edits in" in seen
     assert "in this session" not in seen
@@ -136,7 +136,7 @@ async def test_the_log_waits_for_an_answer(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.requirement("cli.question")
 def test_a_command_is_shown_as_it_is_with_what_hides_in_it_visible(root: Path) -> None:
     command = "command=echo '[red]x[/red]' \x1b[2J\u202e; touch made"
-    code, seen = at_terminal([*STARTED, "call", "run_shell_command", command, "--workspace", str(root)], DENIES)
+    code, seen = at_terminal(command_line("call", "run_shell_command", command, "--workspace", str(root)), DENIES)
     assert code == 77, seen
     assert "[red]x[/red]" in seen
     assert "␛[2J<U+202E>; touch made" in seen
@@ -444,7 +444,8 @@ def test_ctrl_c_ends_every_command_at_once(command: tuple[str, ...], root: Path,
     options = ("--config", str(write_config(tmp_path, hung)), "--workspace", str(root))
     words = ("trust", str(root)) if command[0] == "trust" else (*command, *options)
     asked = {"tools": b"waiting for hung", "doctor": b"checking server hung", "trust": b"[y/N]"}[command[0]]
-    code, seen = at_terminal([*STARTED, *words], answers=[(asked, b"\x03")])
+    started = [*STARTED, *words] if command[0] == "tools" else command_line(*words)
+    code, seen = at_terminal(started, answers=[(asked, b"\x03")])
     assert code == 130, seen
     assert seen.replace("\r", "\n").rstrip().splitlines()[-1].endswith("coretools-mcp: interrupted")
     assert "Traceback" not in seen

@@ -123,10 +123,14 @@ def test_a_question_that_is_open_when_the_input_ends_is_a_refusal(root: Path) ->
 
 
 @pytest.mark.requirement("stdio.end")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_server_cleanly(number: signal.Signals, root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "start"), [(signal.SIGTERM, by_itself), (signal.SIGINT, forked)], ids=["SIGTERM", "SIGINT"]
+)
+def test_a_signal_ends_the_server_cleanly(
+    number: signal.Signals, start: Callable[[list[str]], list[str]], root: Path, tmp_path: Path
+) -> None:
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream(trust=True)}})
-    with running(root, config, start=by_itself) as server:
+    with running(root, config, start=start) as server:
         server.send(INITIALIZE, INITIALIZED, call(1, "demo__echo", text="up"))
         while server.answer().get("id") != 1:
             pass
@@ -248,7 +252,7 @@ def test_input_from_a_file_is_served_too(root: Path, tmp_path: Path) -> None:
     ]
     requests.write_text("\n".join(lines) + "\n")
     with requests.open("rb") as stdin:
-        command = [sys.executable, *server_arguments(root, None)]
+        command = [sys.executable, *forked(server_arguments(root, None))]
         done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=20, check=True)
     assert json.loads(done.stdout.splitlines()[0])["id"] == 0
 
@@ -368,11 +372,15 @@ def read_until(stream: IO[bytes], pattern: bytes) -> re.Match[bytes]:
 
 
 @pytest.mark.requirement("stdio.end")
-@pytest.mark.parametrize(("transport", "signals"), [("stdio", 2), ("http", 1)])
-def test_no_upstream_is_left_after_a_signal_or_two(transport: str, signals: int, root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("transport", "signals", "start"), [("stdio", 2, by_itself), ("http", 1, forked)], ids=["stdio", "http"]
+)
+def test_no_upstream_is_left_after_a_signal_or_two(
+    transport: str, signals: int, start: Callable[[list[str]], list[str]], root: Path, tmp_path: Path
+) -> None:
     config = write_config(tmp_path, {"mcpServers": {"stubborn": STUBBORN}, "log": {"level": "info"}})
     options = ("--transport", "http", "--port", "0") if transport == "http" else ()
-    with running(root, config, *options, start=by_itself) as server:
+    with running(root, config, *options, start=start) as server:
         if transport == "stdio":
             server.send(INITIALIZE, INITIALIZED)
         pid = int(read_until(server.stderr, rb"stubborn process (\d+)").group(1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -28,7 +29,7 @@ from tests.background_servers import background_server
 from tests.conformance.fetch import AUTHORIZATION_SERVER_FOLDER
 from tests.conformance.login_client import free_port
 from tests.fork_server import forked
-from tests.harness import LAUNCHER, MODERN, PEERS, command_line, server_arguments, speaking, write_config
+from tests.harness import MODERN, PEERS, command_line, server_arguments, speaking, write_config
 from tests.waiting import CEILING
 
 BROWSER = Path(__file__).resolve().parents[2] / "browser_person.py"
@@ -212,8 +213,8 @@ class Scene:
 
     @asynccontextmanager
     async def killed(self, *arguments: str) -> AsyncGenerator[None]:
-        """Run a command of ours in a process of its own, which is killed at the end. One that serves has a client."""
-        command = [sys.executable, "-P", str(LAUNCHER), *arguments, "--config", str(self.config)]
+        """Run a command of ours, which is killed at the end. One that serves has a client."""
+        command = self.command(*arguments)
         async with await anyio.open_process(command, env=self.environment, cwd=self._folder) as process:
             assert process.stdin is not None
             params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -222,8 +223,8 @@ class Scene:
                 await process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
             yield
             assert process.returncode is None
-            process.kill()
-            await process.wait()
+            process.send_signal(signal.SIGUSR1)
+            assert await process.wait() == -signal.SIGKILL
 
     async def run(self, *arguments: str) -> CompletedProcess[str]:
         """Run a command of ours to its end."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,33 +12,41 @@ import mcp_types as types
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from axe_playwright_python.base import AxeResults
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page
 
+from tests.chromium import chromium_browser
 from tests.interaction.login.pages import Shown, called, served, told
 from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene, text_of
 from tests.interaction.network.test_access_tokens import RESOURCE, signed
 from tests.scripted_issuer import scripted_issuer
 from tests.waiting import until
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(CHROMIUM is None, reason="not run: there is no Chromium"),
-]
+pytestmark = pytest.mark.anyio
 
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "java_script_enabled": False}
 ENDS = "**/oauth/callback?*"
 
 
-@asynccontextmanager
-async def chromium() -> AsyncGenerator[Browser]:
-    """The browser, with nobody's cookies."""
-    async with async_playwright() as playwright:
-        # Without its sandbox, which containers do not allow: it sees pages of ours alone.
-        switches = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=switches)
-        yield browser
-        await browser.close()
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """As everywhere, but of the whole module, so that the browser lives in the event loop of all its tests."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def chromium(anyio_backend: str) -> AsyncGenerator[Browser]:
+    """The browser of this module."""
+    del anyio_backend
+    async with chromium_browser() as started:
+        yield started
+
+
+@pytest.fixture
+async def browser(chromium: Browser) -> AsyncGenerator[Browser]:
+    """The same with nobody's cookies, whose windows are closed after the test."""
+    yield chromium
+    for context in chromium.contexts:
+        await context.close()
 
 
 async def page_of(browser: Browser, link: str, **options: Any) -> Page:
@@ -58,9 +64,9 @@ async def width_of(page: Page) -> int:
 @pytest.mark.requirement("login.connect")
 @pytest.mark.parametrize("revision", ERAS)
 async def test_on_a_phone_without_script_a_person_logs_in_by_one_button_and_the_call_goes_on(
-    revision: str, scene: Scene, tmp_path: Path
+    revision: str, scene: Scene, tmp_path: Path, browser: Browser
 ) -> None:
-    async with served(scene, tmp_path) as ours, chromium() as browser:
+    async with served(scene, tmp_path) as ours:
         person, results = Shown(), list[types.CallToolResult]()
         page = await page_of(browser, f"{ours.base}/healthz", **PHONE)
         client = await ours.client("ada", revision, elicitation_callback=person.look)
@@ -78,8 +84,10 @@ async def test_on_a_phone_without_script_a_person_logs_in_by_one_button_and_the_
 
 
 @pytest.mark.requirement("login.connect-eyes")
-async def test_the_page_is_readable_on_a_phone_in_the_dark_and_by_a_screen_reader(scene: Scene, tmp_path: Path) -> None:
-    async with served(scene, tmp_path) as ours, chromium() as browser:
+async def test_the_page_is_readable_on_a_phone_in_the_dark_and_by_a_screen_reader(
+    scene: Scene, tmp_path: Path, browser: Browser
+) -> None:
+    async with served(scene, tmp_path) as ours:
         link = await told(scene, await ours.client("ada", HANDSHAKE))
         for address in (link, f"{link}x"):
             colors: list[str] = []
@@ -109,7 +117,7 @@ async def test_the_page_is_readable_on_a_phone_in_the_dark_and_by_a_screen_reade
 
 @pytest.mark.requirement("login.connect-eyes")
 async def test_somebody_of_an_issuer_is_named_as_people_know_them_and_as_nobody_else_is_called(
-    scene: Scene, tmp_path: Path
+    scene: Scene, tmp_path: Path, browser: Browser
 ) -> None:
     subject = "00u1<b>x</b>" + "z" * 200
     known = (
@@ -125,7 +133,7 @@ async def test_somebody_of_an_issuer_is_named_as_people_know_them_and_as_nobody_
     with scripted_issuer() as company:
         company.said["/.well-known/oauth-authorization-server"]["issuer"] = company.base
         trusted = {"issuer": company.base, "resource": RESOURCE}
-        async with served(scene, tmp_path, http={"oauth": trusted}) as ours, chromium() as browser:
+        async with served(scene, tmp_path, http={"oauth": trusted}) as ours:
             for number, (claims, name) in enumerate(known):
                 said = {"sub": f"{subject}{number}", "scope": "read upstream:*", **claims}
                 client = await ours.client_with(signed(company.base, said), HANDSHAKE)
@@ -138,8 +146,10 @@ async def test_somebody_of_an_issuer_is_named_as_people_know_them_and_as_nobody_
 
 
 @pytest.mark.requirement("login.connect-link")
-async def test_a_page_elsewhere_can_neither_frame_the_page_nor_press_its_button(scene: Scene, tmp_path: Path) -> None:
-    async with served(scene, tmp_path) as ours, chromium() as browser:
+async def test_a_page_elsewhere_can_neither_frame_the_page_nor_press_its_button(
+    scene: Scene, tmp_path: Path, browser: Browser
+) -> None:
+    async with served(scene, tmp_path) as ours:
         link = await told(scene, await ours.client("ada", HANDSHAKE))
         page = await page_of(browser, link)  # it has the cookie
         hostile = f'<iframe src="{link}"></iframe><form method="post" action="{link}"><button>Win</button></form>'
@@ -158,8 +168,8 @@ async def test_a_page_elsewhere_can_neither_frame_the_page_nor_press_its_button(
 
 
 @pytest.mark.requirement("login.connect-anew")
-async def test_a_login_ends_with_its_server_in_the_settings(scene: Scene, tmp_path: Path) -> None:
-    async with served(scene, tmp_path) as ours, chromium() as browser:
+async def test_a_login_ends_with_its_server_in_the_settings(scene: Scene, tmp_path: Path, browser: Browser) -> None:
+    async with served(scene, tmp_path) as ours:
         link = await told(scene, await ours.client("ada", HANDSHAKE))
         page = await page_of(browser, link)
         before = scene.server.grants("authorization_code")

@@ -7,6 +7,7 @@ import time
 import anyio
 import pytest
 
+from tests.harness import MODERN
 from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LIFE, Scene, text_of
 from tests.interaction.raw_clients import wait_until_past
 
@@ -86,8 +87,7 @@ async def test_a_login_outlasts_an_authorization_server_that_answers_with_a_page
 
 
 @pytest.mark.requirement("login.ended")
-@pytest.mark.parametrize("forgotten", ["Grant", "Client"])
-@pytest.mark.parametrize("revision", ERAS)
+@pytest.mark.parametrize(("revision", "forgotten"), [(HANDSHAKE, "Grant"), (MODERN, "Client")])
 async def test_a_login_that_was_ended_there_wants_a_person_and_the_next_one_works(
     revision: str, forgotten: str, scene: Scene
 ) -> None:

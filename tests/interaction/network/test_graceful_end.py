@@ -15,6 +15,7 @@ import anyio
 import pytest
 from mcp_types import CONNECTION_CLOSED
 
+from tests.fork_server import forked
 from tests.harness import LAUNCHER, ROOT, server_arguments, write_config
 from tests.interaction.network.test_ended_requests import began, begin, session, tell, waiting
 from tests.interaction.network.wires import (
@@ -28,6 +29,7 @@ from tests.interaction.network.wires import (
     request,
 )
 from tests.interaction.test_conversation import UNASKED
+from tests.interaction.test_lifecycle import by_itself
 from tests.processes import children_of, until_ended
 from tests.waiting import CEILING
 
@@ -40,12 +42,16 @@ pytestmark = [
 
 @contextmanager
 def running(
-    root: Path, config: Path, transport: str, script: Path = LAUNCHER
+    root: Path,
+    config: Path,
+    transport: str,
+    script: Path = LAUNCHER,
+    start: Callable[[list[str]], list[str]] = forked,
 ) -> Generator[tuple[subprocess.Popen[bytes], str]]:
     """A server, and its address."""
     arguments = server_arguments(root, config, "--transport", transport, "--port", "0")
     arguments[arguments.index(str(LAUNCHER))] = str(script)
-    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, *start(arguments)], stderr=subprocess.PIPE)
     assert process.stderr is not None
     try:
         line = process.stderr.readline().decode()
@@ -62,7 +68,8 @@ async def test_open_streams_and_calls_that_take_long_do_not_keep_it(transport: s
     places = {name: root / name for name in ("session", "lone", "sse")}
     for folder in places.values():
         folder.mkdir()
-    with running(root, write_config(tmp_path, UNASKED), transport) as (process, url):
+    start = by_itself if transport == "http" else forked  # what it has started is looked for beneath its own process
+    with running(root, write_config(tmp_path, UNASKED), transport, start=start) as (process, url):
         async with connection(url) as stream, connection(url) as wire, connection(url) as calling:
             events = stream.events(await stream.ask("GET", "/sse", {}))
             _, endpoint = await anext(events)

@@ -1,0 +1,25 @@
+"""A Chromium without a window, which starting takes two seconds of work: the tests of a module share one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from playwright.async_api import Browser, async_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@asynccontextmanager
+async def chromium_browser() -> AsyncGenerator[Browser]:
+    """Start it; each test opens contexts of its own in it, which have nobody's cookies, and closes them."""
+    if CHROMIUM is None:
+        pytest.skip("not run: there is no Chromium")
+    async with async_playwright() as playwright:
+        # Without its sandbox, which containers do not allow: it sees pages of ours alone.
+        switches = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=switches)
+        yield browser
+        await browser.close()
