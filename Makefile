@@ -29,7 +29,8 @@ help:
 demo: $(PRODUCT)
 	@$(PY) -P docs/demo/run.py
 
-# As many workers as cores, of which a container may not have all. `worksteal` gives each worker neighbours, which share servers.
+# As many workers as cores, up to four: a container may not have all that it sees. `worksteal` gives each worker
+# neighbours, which share servers.
 # A backend that cannot start here shows up as a skipped test whose reason begins with "not run:"; so do the tests of
 # the conformance suite where the registries it comes from cannot be reached.
 test: $(INSTALLED)

@@ -444,8 +444,7 @@ def test_ctrl_c_ends_every_command_at_once(command: tuple[str, ...], root: Path,
     options = ("--config", str(write_config(tmp_path, hung)), "--workspace", str(root))
     words = ("trust", str(root)) if command[0] == "trust" else (*command, *options)
     asked = {"tools": b"waiting for hung", "doctor": b"checking server hung", "trust": b"[y/N]"}[command[0]]
-    started = [*STARTED, *words] if command[0] == "tools" else command_line(*words)
-    code, seen = at_terminal(started, answers=[(asked, b"\x03")])
+    code, seen = at_terminal([*STARTED, *words], answers=[(asked, b"\x03")])
     assert code == 130, seen
     assert seen.replace("\r", "\n").rstrip().splitlines()[-1].endswith("coretools-mcp: interrupted")
     assert "Traceback" not in seen

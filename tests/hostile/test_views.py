@@ -543,7 +543,7 @@ async def test_the_system_and_links_are_never_opened(place: Place, path: str) ->
     if path == "home-link":
         (place.base / "link").symlink_to("home")
         path = str(place.base / "link")
-    with pytest.raises(ToolError, match="never opened to a command"):
+    with pytest.raises(ToolError, match="never made writable for a command"):
         await place.run("true", replace(WORKING, writable=(path,)))
 
 
