@@ -29,7 +29,7 @@ FORM_ROUTES = [route for route in ROUTES if route.has_forms]
 
 ENDS_OF_ERAS = ("2024-11-05", "2025-11-25", "2026-07-28")
 CHEAP_ROUTES = [route for route in ROUTES if route.is_network or route.revision in ENDS_OF_ERAS]
-"""Fewer of those where each client needs a server of its own: for tests whose servers start others behind them."""
+"""Fewer of those where each client needs a server of its own."""
 
 
 def by_route(routes: Iterable[Route]) -> Any:

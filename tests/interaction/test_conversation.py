@@ -13,8 +13,8 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.harness import MODERN, Route
-from tests.interaction.serving import CHEAP_ROUTES, FORM_ROUTES, Connect, by_route
+from tests.harness import MODERN, ROUTES, Route
+from tests.interaction.serving import FORM_ROUTES, Connect, by_route
 from tests.processes import until_ended
 from tests.waiting import CEILING
 
@@ -56,6 +56,7 @@ async def introduced(client: Client) -> tuple[types.ServerCapabilities, str | No
 
 
 @pytest.mark.requirement("mission.transports")
+@by_route(ROUTES)
 async def test_a_client_is_told_what_there_is_lists_and_calls(connect: Connect, route: Route, place: Path) -> None:
     (place / "notes.txt").write_text("the notes\n")
     async with connect() as client:
@@ -131,6 +132,7 @@ async def test_the_command_of_a_cancelled_call_is_ended(connect: Connect, place:
 
 
 @pytest.mark.requirement("mission.confirmation")
+@by_route(ROUTES)
 async def test_a_change_happens_with_consent_and_without_it_does_not(
     connect: Connect, route: Route, place: Path
 ) -> None:
@@ -156,7 +158,6 @@ async def test_a_change_happens_with_consent_and_without_it_does_not(
 
 
 @pytest.mark.requirement("mission.confirmation")
-@by_route(CHEAP_ROUTES)
 @pytest.mark.parametrize("setting", ["client", "deny", None])
 async def test_without_elicitation_the_setting_decides_and_its_default_is_by_transport(
     setting: str | None, connect: Connect, route: Route, place: Path

@@ -27,7 +27,6 @@ def text_of(result: types.CallToolResult) -> str:
 
 
 @pytest.mark.requirement("contract.declared")
-@by_route(CHEAP_ROUTES)
 async def test_annotations_are_exact(connect: Connect) -> None:
     async with connect() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -60,7 +59,6 @@ async def test_annotations_are_exact(connect: Connect) -> None:
 
 
 @pytest.mark.requirement("protocol.unknown_tool")
-@by_route(CHEAP_ROUTES)
 async def test_legacy_names_are_called_but_not_listed(connect: Connect, place: Path) -> None:
     (place / "a.txt").write_text("needle\n")
     async with connect() as client:
@@ -71,7 +69,6 @@ async def test_legacy_names_are_called_but_not_listed(connect: Connect, place: P
 
 
 @pytest.mark.requirement("protocol.progress")
-@by_route(CHEAP_ROUTES)
 async def test_the_first_progress_message_says_what_the_call_does(connect: Connect, place: Path) -> None:
     messages: list[str | None] = []
 
@@ -88,7 +85,6 @@ async def test_the_first_progress_message_says_what_the_call_does(connect: Conne
 
 
 @pytest.mark.requirement("upstream.results")
-@by_route(CHEAP_ROUTES)
 async def test_progress_of_an_upstream_reaches_the_client_in_order(connect: Connect) -> None:
     messages: list[str | None] = []
     has_heard = anyio.Event()
@@ -110,7 +106,6 @@ async def test_progress_of_an_upstream_reaches_the_client_in_order(connect: Conn
 
 
 @pytest.mark.requirement("upstream.results")
-@by_route(CHEAP_ROUTES)
 async def test_results_of_an_upstream_arrive_as_they_were_sent(connect: Connect) -> None:
     async with connect(DEMO) as client:
         structured = await client.call_tool("demo__structured", {})
@@ -127,7 +122,6 @@ async def test_results_of_an_upstream_arrive_as_they_were_sent(connect: Connect)
 
 
 @pytest.mark.requirement("proxy.names")
-@by_route(CHEAP_ROUTES)
 async def test_odd_names_of_an_upstream_are_published_in_the_allowed_set_and_can_be_called(connect: Connect) -> None:
     async with connect(DEMO) as client:
         names = [tool.name for tool in (await client.list_tools()).tools if tool.name.startswith("demo__odd")]
@@ -257,7 +251,6 @@ async def test_intersect_narrows_the_operators_folders_to_the_clients_roots(root
 
 
 @pytest.mark.requirement("modes")
-@by_route(CHEAP_ROUTES)
 @pytest.mark.parametrize(("mode", "is_error"), [("plan", True), ("default", True), ("auto-edit", False)])
 async def test_the_approval_mode_decides_where_nobody_is_asked(
     mode: str, is_error: bool, connect: Connect, place: Path
@@ -270,7 +263,6 @@ async def test_the_approval_mode_decides_where_nobody_is_asked(
 
 
 @pytest.mark.requirement("cancellation")
-@by_route(CHEAP_ROUTES)
 async def test_a_cancelled_call_ends_and_the_connection_goes_on(connect: Connect) -> None:
     async with connect(DEMO) as client:
         await client.call_tool("demo__echo", {"text": "up"})

@@ -12,14 +12,13 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, PEERS, connected, listening, sdk_upstream, stdio_upstream, write_config
-from tests.interaction.serving import CHEAP_ROUTES, Connect, by_route
+from tests.interaction.serving import Connect
 from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("mission.proxy")
-@by_route(CHEAP_ROUTES)
 async def test_tools_of_the_same_name_are_told_apart_by_the_alias_of_their_server(connect: Connect) -> None:
     servers = {
         "one": stdio_upstream(trust=True, env={"MARK_OF_ONE": "1"}),
