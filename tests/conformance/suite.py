@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +55,12 @@ def failures(url: str, revision: str, results: Path) -> dict[str, list[str]]:
     return _failures(wanted, results, "--url", url, "--requirements", revision)
 
 
-def failures_of_scenario(url: str, scenario: str, results: Path, *options: str) -> dict[str, list[str]]:
-    """Run one scenario that is in no set of requirements; what it returns is as for `failures`."""
-    return _failures([scenario], results, "--url", url, "--scenario", scenario, *options)
+def failures_of_extensions(url: str, wanted: Sequence[str], results: Path) -> dict[str, list[str]]:
+    """Run the scenarios of extensions, which no revision requires; what it returns is as for `failures`.
+
+    They are in the suite's set `pending`, which is run whole: its start costs more than the others in it.
+    """
+    return _failures(wanted, results, "--url", url, "--suite", "pending")
 
 
 def _failures(wanted: Sequence[str], results: Path, *options: str) -> dict[str, list[str]]:
@@ -83,26 +85,11 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-TASKS = (
+TASKS = tuple(f"tasks-{name}" for name in (
     "lifecycle", "capability-negotiation", "wire-fields", "request-state-removal", "mrtr-input", "request-headers",
     "dispatch-and-envelope", "status-notifications", "required-task-error", "mrtr-composition",
-)  # fmt: skip
-"""The scenarios of the tasks extension, which no revision requires."""
-
-
-def failures_of_tasks(url: str, results: Path) -> dict[str, list[str]]:
-    """Run the scenarios of the tasks extension against a server, two at a time: they mostly wait.
-
-    Returns:
-        The scenarios that were not passed, with the reasons of each.
-    """
-
-    def run(name: str) -> dict[str, list[str]]:
-        return failures_of_scenario(url, f"tasks-{name}", results / name)
-
-    with ThreadPoolExecutor(2) as threads:
-        found = threads.map(run, TASKS)
-        return {name: reasons for each in found for name, reasons in each.items()}
+))  # fmt: skip
+"""The scenarios of the tasks extension."""
 
 
 LOGIN_SUITES = {

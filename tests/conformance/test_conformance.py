@@ -15,8 +15,7 @@ from tests.conformance.fetch import SERVER_FOLDER, is_fetched
 from tests.conformance.suite import (
     TASKS,
     failures,
-    failures_of_scenario,
-    failures_of_tasks,
+    failures_of_extensions,
     reasons_of_logins,
     scored_scenarios,
 )
@@ -103,28 +102,17 @@ def test_an_upstream_over_stdio_passes_behind_the_proxy_what_it_passes_alone(
 
 SKILLS = ("sep-2640-skills-enumeration", "sep-2640-skills-manifest", "sep-2640-skills-directory")
 
-NOT_PASSED = {
-    "2025-11-25": {
-        "sep-2640-skills-list-cache-attributes",
-        "sep-2640-skills-get-cache-attributes",
-        "sep-2640-meta-prefix",
-    },
-    "2026-07-28": {"sep-2640-meta-prefix"},
-}
-"""What the suite leaves out in a revision that has no such attributes; and its warning that the key by which `_meta` of
-every listed item names its server has no dot."""
+NOT_PASSED = {"sep-2640-meta-prefix"}
+"""The suite warns that the key by which `_meta` of every listed item names its server has no dot."""
 
 
 @pytest.mark.requirement("skills.conformance")
-@pytest.mark.parametrize(("revision", "era"), [("2025-11-25", "handshake"), ("2026-07-28", "modern")])
-def test_a_server_of_skills_passes_its_scenarios_behind_the_proxy(
-    revision: str, era: str, root: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+def test_a_server_of_skills_passes_its_scenarios_behind_the_proxy(era: str, root: Path, tmp_path: Path) -> None:
     with _proxy(root, tmp_path, skill_server("fixture", era, "sew", "knit")) as url:
-        for scenario in SKILLS:
-            found = failures_of_scenario(url, scenario, tmp_path / scenario, "--spec-version", revision, "--force")
-            reasons = {reason for told in found.values() for reason in told}
-            assert {reason.partition(":")[0] for reason in reasons} <= NOT_PASSED[revision], reasons
+        found = failures_of_extensions(url, SKILLS, tmp_path / "results")
+    reasons = {reason.partition(":")[0] for told in found.values() for reason in told}
+    assert reasons <= NOT_PASSED, _told(found)
 
 
 TASK_UPSTREAM = str(PEERS / "task_upstream.py")
@@ -145,7 +133,7 @@ def test_an_upstream_with_tasks_passes_every_scenario_of_tasks_behind_the_proxy(
             port = stack.enter_context(background_server([sys.executable, TASK_UPSTREAM, "http"], r"port (\d+)"))
             upstream = {"httpUrl": f"http://127.0.0.1:{port}/mcp"}
         url = stack.enter_context(_proxy(root, tmp_path, upstream))
-        found = failures_of_tasks(url, tmp_path / "results")
+        found = failures_of_extensions(url, TASKS, tmp_path / "results")
     # The suite has this one as a place for later, and skips all that is in it.
     skipped = found.pop("tasks-status-notifications")
     assert [why.split(": ")[1] for why in skipped] == ["SKIPPED"]
