@@ -467,10 +467,15 @@ def test_codes_and_browsers_are_bounded_and_codes_end() -> None:
     assert sign_in.session(sessions[-1].cookie) is sessions[-1]
 
 
+async def accessible(page: Page, name: str, rules: dict[str, object] | None = None) -> None:
+    """Fail for what hinders somebody in a page."""
+    found: AxeResults = await Axe().run(page, options=rules)  # pyright: ignore[reportUnknownMemberType] - it has no types
+    assert found.violations_count == 0, (name, found.generate_report())
+
+
 @pytest.mark.requirement("dashboard.pages")
-@pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_anybody(
-    runtime: Path, root: Path, chromium: Browser, theme: str
+    runtime: Path, root: Path, chromium: Browser
 ) -> None:
     hostile = (
         "<script>document.title='owned'</script><img src=http://evil.example/x onerror=alert(1) hx-post=/x>\u202egnp"
@@ -483,9 +488,7 @@ async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_
     }
     async with (
         served(runtime, root, settings=settings) as client,
-        browsed(
-            chromium, await link_of(runtime, root), color_scheme=theme, viewport={"width": 360, "height": 700}
-        ) as page,
+        browsed(chromium, await link_of(runtime, root), viewport={"width": 360, "height": 700}) as page,
     ):
         origin = page.url
         await client.call_tool("read_file", {"absolute_path": hostile})
@@ -497,8 +500,10 @@ async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_
                 await expect(page.get_by_role("heading", level=1)).to_be_visible()
                 assert "owned" not in await page.title()
                 assert await page.locator("main img, main script, main [onerror]").count() == 0
-                found: AxeResults = await Axe().run(page)  # pyright: ignore[reportUnknownMemberType] - it has no types
-                assert found.violations_count == 0, (name, found.generate_report())
+                await accessible(page, name)
+                await page.emulate_media(color_scheme="dark")
+                await accessible(page, name, {"runOnly": ["color-contrast"]})
+                await page.emulate_media(color_scheme="light")
                 if name in ("", "memory", "calls"):
                     assert "<script>document.title" in await page.inner_text("main")
                     assert "\u202e" not in await page.inner_text("body")
