@@ -14,7 +14,7 @@ from tests.interaction.serving import CHEAP_ROUTES, Connect, Served
 
 @pytest.fixture(params=CHEAP_ROUTES, ids=str)
 def route(request: pytest.FixtureRequest) -> Route:
-    """A transport and a revision; a test that takes it, or `connect`, runs over each. `by_route` names all, or fewer."""
+    """A transport and a revision. A test that takes it, or `connect`, runs over each; `by_route` names others."""
     return request.param
 
 

@@ -64,14 +64,13 @@ def _environment(tmp_path: Path, python_path: str | None) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("start", "python_path"),
     [
-        pytest.param("script", None, id="script"),
         # One folder inside, the working folder in both spellings, and one with other packages of our names.
         pytest.param("script", os.pathsep.join(("inside", ".", "", "../beside")), id="script-with-PYTHONPATH"),
         pytest.param("module", "inside", id="module-with-PYTHONPATH-inside"),
     ],
 )
 def test_our_own_code_starts_and_no_module_of_the_working_folder_is_imported(
-    start: str, python_path: str | None, installed: Path, workspace: Path, tmp_path: Path
+    start: str, python_path: str, installed: Path, workspace: Path, tmp_path: Path
 ) -> None:
     program, *arguments = STARTS[start]
     command = [str(installed / program), *arguments, "tools", "--json"]
