@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -254,7 +254,10 @@ class PrivateFolders:
     def _remove(self, path: str | None) -> None:
         if path is not None and self._lock is not None and os.path.lexists(path):  # else nothing was made
             self._writers = self._writers or Threads(WRITERS)
-            self._writers.begin(partial(remove_tree, path))
+            # Its client may come back, and find its folder, before all is removed.
+            gone = f"{path}-{os.urandom(8).hex()}"
+            os.rename(path, gone)
+            self._writers.begin(partial(remove_tree, gone))
 
     def _make(self, client_folder: str) -> None:
         with self._making:
@@ -318,18 +321,21 @@ def remove_tree(folder: str) -> None:
     """Remove a folder with all in it, whatever its permissions. No link is followed; what cannot be removed stays."""
     import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
 
-    def give_back_permissions(_call: object, path: str, _error: object) -> None:
-        # A command may have taken them away from a folder in its `/tmp`, and from the one above.
-        for place in (os.path.dirname(path), path):
-            with suppress(OSError):
-                flags = getattr(os, "O_PATH", 0) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-                descriptor = os.open(place, flags)
-                try:
-                    os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
-                finally:
-                    os.close(descriptor)
-
     # A thousand nested folders are too deep for it.
     with suppress(RecursionError):
-        shutil.rmtree(folder, onerror=give_back_permissions)
+        shutil.rmtree(folder, onerror=lambda _call, path, _error: give_back_permissions(folder, path))
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def give_back_permissions(folder: str, path: str) -> None:
+    """Let the owner into a folder, what is at a path below it, and all between, if a command has closed these.
+
+    A command that still runs may put a link in the place of any of them; none is followed.
+    """
+    if sys.platform == "linux":
+        place, flags = None, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+        with suppress(OSError), ExitStack() as opened:
+            for name in (folder, *os.path.relpath(path, folder).split(os.sep)):
+                place = os.open(name, flags, dir_fd=place)
+                opened.callback(os.close, place)
+                os.chmod(f"/proc/self/fd/{place}", 0o700)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import threading
 from collections.abc import AsyncGenerator
@@ -14,7 +15,7 @@ import pytest
 from tests.waiting import CEILING, until
 from tools.contract.threads import Threads
 from tools.shell.output import MOST_WAITING
-from tools.shell.private_folders import PREFIX, OutputFile, PrivateFolder, PrivateFolders
+from tools.shell.private_folders import PREFIX, OutputFile, PrivateFolder, PrivateFolders, give_back_permissions
 
 pytestmark = pytest.mark.anyio
 
@@ -225,3 +226,18 @@ async def test_a_client_has_a_scratch_folder_and_one_for_plans(store: PrivateFol
     store.make_scratch(own)
     await store.aclose()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.requirement("scratch.owner")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: elsewhere commands have no scratch folder")
+def test_a_link_that_comes_while_a_scratch_folder_is_removed_changes_nothing_elsewhere(tmp_path: Path) -> None:
+    elsewhere, scratch = tmp_path / "elsewhere/folder", tmp_path / "scratch"
+    elsewhere.mkdir(parents=True)
+    (scratch / "real/folder").mkdir(parents=True)
+    (scratch / "link").symlink_to(elsewhere.parent)
+    (scratch / "own-link").symlink_to("real")
+    for folder in (elsewhere, scratch / "real/folder"):
+        folder.chmod(0o555)
+    for path in ("link/folder", "own-link/folder", "real/folder/gone"):
+        give_back_permissions(str(scratch), str(scratch / path))
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (elsewhere, scratch / "real/folder")] == [0o555, 0o700]
