@@ -6,6 +6,7 @@ A file that is hidden in the work tree can be read out of the store, under any n
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -37,7 +38,10 @@ _ENVIRONMENT = {
 _OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=", "-c", "protocol.allow=never")
 # Quicker than a log of names, and it sees merges. Content that has several names is listed under one of them: if that
 # one is not hidden, nothing is.
-_LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any")
+_LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any", "--ignore-missing")
+_ID = re.compile(rb"^(?:[0-9a-f]{64}|[0-9a-f]{40})\b", re.MULTILINE)
+MOST_IDS = 2_000  # of commits that git gives names of its own, such as `FETCH_HEAD`
+ID_BYTES = 256 * 1024  # of a file of these that are read
 
 
 def store_of(folder: str) -> str | None:
@@ -68,7 +72,7 @@ def stored_in(store: str) -> Iterator[str]:
     with suppress(OSError):
         folders += (os.path.join(store, "worktrees", name) for name in os.listdir(os.path.join(store, "worktrees")))
     for folder in folders:
-        for name in ("index", "lfs", "rebase-apply", "rebase-merge"):
+        for name in ("index", "lfs", "rebase-apply", "rebase-merge", "rr-cache"):
             if os.path.lexists(path := os.path.join(folder, name)):
                 yield path
     yield from object_folders([store])
@@ -121,16 +125,27 @@ class GitStores:
             return known[1]
         looked_at = time.time_ns()
         state = [(path, stamp_of(path)) for path in islice(_state_of(store), STATE_ENTRIES + 1)]
-        names = _names(git, store)
+        names = _names(git, store, _ids_in(path for path, _ in state))
         holds = names is None or is_among(names)
         if len(state) <= STATE_ENTRIES:
             self._known.keep(store, (asked, holds), state, looked_at)
         return holds
 
 
-def _names(git: str, store: str) -> set[str] | None:
-    """All names that a repository has stored; `None` if that is not known."""
-    arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST]
+def _ids_in(paths: Iterable[str]) -> set[str]:
+    """The ids that files of a repository begin lines with: of its refs, and of what else git names, in any worktree."""
+    found: set[str] = set()
+    for path in paths:
+        with suppress(OSError), open_regular(path) as opened:
+            found |= {name.decode() for name in _ID.findall(opened.head(ID_BYTES))}
+    return found
+
+
+def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
+    """All names that a repository has stored, those that some ids lead to among them; `None` if that is not known."""
+    if len(ids) > MOST_IDS:
+        return None
+    arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST, *ids]
     chunks: list[bytes] = []
     size = 0
     try:
@@ -152,6 +167,8 @@ def _names(git: str, store: str) -> set[str] | None:
 def _state_of(store: str) -> Iterator[str]:
     """Files and folders that change when the names may."""
     yield from (os.path.join(store, name) for name in _STATE_FILES)
+    with suppress(OSError):
+        yield from (os.path.join(store, name) for name in os.listdir(store) if name.endswith("_HEAD"))
     for name in _STATE_FOLDERS:
         for folder, _, files in os.walk(os.path.join(store, name)):
             yield folder

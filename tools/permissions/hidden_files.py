@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
@@ -71,8 +73,7 @@ class HiddenFile:
     path: str  # real, absolute
     is_folder: bool
     why: str  # the rule, or the agent-ignore file as it is shown
-    setting: str  # where the rule stands; empty for an agent-ignore file
-    by_path: bool  # whether it is hidden by where it lies, so that the folders on the way must stay, too
+    setting: str = ""  # where the rule stands; empty for what no rule names
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class _Pattern(NamedTuple):
     goes_on: list[str]  # what follows these
 
     def at(self, path: str) -> HiddenFile:
-        return HiddenFile(path, False, str(self.rule), self.rule.source, self.by_path)
+        return HiddenFile(path, False, str(self.rule), self.rule.source)
 
 
 class _Place(NamedTuple):
@@ -217,14 +218,15 @@ class _Look:
         files = self.files[bit]
         if len(files) > MOST:
             return
-        # A link cannot be covered, what it leads to can. What lies outside is nothing that the rule names.
+        # A link cannot be covered, what it leads to can: also outside, where a rule says so, since programs follow it.
         path = os.path.realpath(found.path)
         try:
             status = os.lstat(path)
         except OSError:
             return  # it is gone, or leads nowhere
         holds_root = any(contains(path, root) for root in self.roots)
-        if path in files or (path != found.path and (holds_root or not is_inside(path, self.roots))):
+        is_elsewhere = holds_root or not (is_inside(path, self.roots) or bit & (_DENIED | _ASKED))
+        if path in files or (path != found.path and is_elsewhere):
             return
         if holds_root and bit & _READING:
             self.problems.append((bit, f"the workspace folder itself is hidden by {found.why}"))
@@ -289,8 +291,10 @@ class _Walk:
             except OSError as error:
                 if (exhausted := exhaustion_of(error)) is not None:
                     raise exhausted from None
-                # One that is gone holds nothing, and what we may not list no command of ours may.
-                if not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
+                # One that is gone holds nothing.
+                if isinstance(error, PermissionError) and place is not start:
+                    self._hide_closed(look, place)
+                elif not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
                     self._fail(look, start, f"{shown_path(place.path)} cannot be looked into")
                 elif place is start and not self._named and not isinstance(error, PermissionError):
                     self._fail(look, start, f"the workspace folder {shown_path(place.path)} no longer exists")
@@ -305,6 +309,15 @@ class _Walk:
                 look.repositories.append(place.path)
             for bit, file in folder.found:
                 look.add(bit, file)
+
+    def _hide_closed(self, look: _Look, place: _Place) -> None:
+        """Hide a folder that we may not list, as a whole, where a command could come by what is in it all the same."""
+        with suppress(OSError):
+            is_own = sys.platform != "win32" and os.stat(place.path).st_uid == os.geteuid()
+            if is_own or os.access(place.path, os.X_OK):
+                bits = self._patterns.bits | (_IGNORED if place.scope is not None and place.scope.agent else 0)
+                for bit in (each for each in _COVERED if each & bits & ~place.covered):
+                    look.add(bit, HiddenFile(place.path, True, "its mode, which does not let it be listed"))
 
     def _fail(self, look: _Look, start: _Place, why: str) -> None:
         # Where neither a rule nor an agent-ignore file was met, nothing says that anything is hidden in what is left.
@@ -328,14 +341,13 @@ class _Walk:
                 look.problems.append((_IGNORED, error.message.partition(", so it is not known")[0]))
         folders = {entry.name for entry in entries.values() if entry.is_dir(follow_symlinks=False)}
         found, covered = self._found_in(place, scope, list(entries), folders)
-        # Such a folder of git's own holds names of branches and of contents, not files of the workspace.
-        is_bare = entries.keys() >= _BARE
-        of_git = place.in_repository or is_bare
-        stores = ("objects", "refs", "logs") if of_git and "HEAD" in entries else ()
+        # Such a folder of git's own holds names of branches and of contents, not files of the workspace. In one without
+        # a work tree names count all the same: any folder can be made to look like that.
+        stores = ("objects", "refs", "logs") if place.in_repository and "HEAD" in entries else ()
         below: list[_Place] = []
         for name in folders if place.depth != 0 else ():
             path, hidden = entries[name].path, covered.get(name, place.covered)
-            in_repository = of_git or name == REPOSITORY
+            in_repository = place.in_repository or name == REPOSITORY
             by_path_only = place.by_path_only or name in stores
             bits = self._patterns.path_bits if by_path_only else self._patterns.bits
             bits |= _IGNORED if scope is not None and not in_repository else 0
@@ -345,7 +357,7 @@ class _Walk:
                     own = Scope(f"{scope.prefix}{bytes_text(name)}/", None, scope.agent, None, path)
                 depth = 0 if by_path_only and name == "objects" else max(place.depth - 1, -1)
                 below.append(_Place(path, own, hidden, in_repository, by_path_only, depth))
-        is_repository = (REPOSITORY in entries or is_bare) and not (place.in_repository or self._named)
+        is_repository = (REPOSITORY in entries or entries.keys() >= _BARE) and not (place.in_repository or self._named)
         folder = _Folder(place, ignore_files, found, tuple(below), len(entries), is_repository)
         if is_known:
             self._folders.keep((self, place.path), folder, ((place.path, stamp), *ignore_files), looked_at)
@@ -382,13 +394,12 @@ class _Walk:
         for name, patterns in self._patterns.fitting(named, names, by_path_only=place.by_path_only).items():
             by_bit = hiding.setdefault(name, {})
             for pattern in patterns:
-                file = by_bit.get(pattern.bit) or pattern.at(os.path.join(place.path, name))
-                by_bit[pattern.bit] = replace(file, by_path=file.by_path and pattern.by_path)
+                by_bit.setdefault(pattern.bit, pattern.at(os.path.join(place.path, name)))
         for name in names if scope is not None and scope.agent else ():
             file = scope.deciding(name, is_folder=name in folders) if scope is not None else None
             if file is not None:
                 why = shown_below(self._top, file.path)
-                hidden = HiddenFile(os.path.join(place.path, name), False, why, "", False)
+                hidden = HiddenFile(os.path.join(place.path, name), False, why)
                 hiding.setdefault(name, {})[_IGNORED] = hidden
         return hiding
 
@@ -581,12 +592,10 @@ def restrictions(
     masks = _outermost(file.path for file in masked)
     mounts = {*masks, *(keeps := _outermost((file.path for file in read_only), masks))}
     pinned: dict[str, None] = {}
-    for file in (*masked, *read_only):
-        root = max((root for root in roots if contains(root, file.path)), key=len, default=None)
-        folder = os.path.dirname(file.path)
-        while file.by_path and root is not None and file.path in mounts and folder != root and contains(root, folder):
-            pinned[folder] = None
-            folder = os.path.dirname(folder)
+    for path in mounts:
+        root = max((root for root in roots if contains(root, path)), key=len, default=None)
+        while root is not None and root not in (path, path := os.path.dirname(path)) and path not in pinned:
+            pinned[path] = None
     return FileRestrictions(
         masked=masks,
         read_only=(*dict.fromkeys((*kept_roots, *keeps)),),

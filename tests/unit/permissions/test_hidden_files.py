@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests.hostile.sandboxed import NOBODY
 from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.files import remembered
 from tools.files.workspace import Workspace
@@ -83,17 +85,15 @@ def test_what_hides_a_file_is_told_with_it(root: Path, home: Path) -> None:
     found = look(root, rules)
     assert found.problem == ""
     assert paths(found.denied, root) == [".env", "conf/.env"]
-    assert {(file.why, file.setting, file.by_path) for file in found.denied} == {
-        ("permissions.deny rule Read(.env)", "permissions.deny", False)
+    assert {(file.why, file.setting) for file in found.denied} == {
+        ("permissions.deny rule Read(.env)", "permissions.deny")
     }
     assert found.asked == (
-        HiddenFile(str(root / "conf/key"), False, "permissions.ask rule Read(conf/key)", "permissions.ask", True),
+        HiddenFile(str(root / "conf/key"), False, "permissions.ask rule Read(conf/key)", "permissions.ask"),
     )
-    assert found.ignored == (HiddenFile(str(root / "sub/x.log"), False, "sub/.qwenignore", "", False),)
+    assert found.ignored == (HiddenFile(str(root / "sub/x.log"), False, "sub/.qwenignore"),)
     assert paths(found.kept, root) == ["lock"]
-    assert [(file.why, file.by_path) for file in found.kept_unless_asked] == [
-        ("permissions.ask rule Edit(**/key)", False)
-    ]
+    assert [file.why for file in found.kept_unless_asked] == ["permissions.ask rule Edit(**/key)"]
 
 
 @pytest.mark.requirement("hidden.found")
@@ -123,7 +123,9 @@ def test_rules_about_the_home_and_absolute_places_are_found_there(root: Path, ho
 
 
 @pytest.mark.requirement("hidden.links")
-def test_the_target_of_a_hidden_link_is_hidden_where_it_lies_inside(root: Path, home: Path) -> None:
+def test_the_target_of_a_hidden_link_is_hidden_wherever_it_lies_unless_an_agent_ignore_file_names_it(
+    root: Path, home: Path
+) -> None:
     plant(root, "conf/production", "real/key", "real/other")
     plant(home, "outside")
     (root / ".env").symlink_to("conf/production")
@@ -135,7 +137,41 @@ def test_the_target_of_a_hidden_link_is_hidden_where_it_lies_inside(root: Path, 
     (root / "linked").symlink_to("real")
     (root / "around").symlink_to(".")
     found = look(root, rules_of(home, deny=("Read(.env)", "Read(linked/key)")))
-    assert (found.problem, paths(found.denied, root)) == ("", ["conf/production", "real/key"])
+    assert (found.problem, paths(found.denied, root)) == ("", ["../outside", "conf/production", "real/key"])
+    (root / ".qwenignore").write_text(".env\n")
+    assert paths(look(root, rules_of(home)).ignored, root) == ["conf/production"]
+
+
+@pytest.mark.requirement("hidden.closed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
+@pytest.mark.parametrize("mode", [0o111, 0o000])
+def test_a_folder_that_cannot_be_listed_is_hidden_as_a_whole(mode: int) -> None:
+    with tempfile.TemporaryDirectory() as base:
+        root = Path(base, "work").resolve()
+        plant(root, "sub/.env", "sub/a.md", "others/.env")
+        for folder in (Path(base), *(each for each in (root, *root.rglob("*")) if "others" not in each.parts)):
+            os.chown(folder, NOBODY, NOBODY)
+        (root / "sub").chmod(mode)
+        (root / "others").chmod(0o700)
+        rules = rules_of(root, deny=("Read(.env)", "Edit(*.md)"))
+        os.seteuid(NOBODY)
+        try:
+            found = look(root, rules)
+        finally:
+            os.seteuid(0)
+        # What somebody else has closed is closed to commands, too; but `access` goes by the real user of this test.
+        assert [paths(files, root)[-1:] for files in (found.denied, found.kept)] == [["sub"], ["sub"]]
+
+
+@pytest.mark.requirement("hidden.git_folder")
+def test_a_folder_that_looks_like_a_repository_without_a_work_tree_hides_nothing_from_the_look(
+    root: Path, home: Path
+) -> None:
+    plant(root, "HEAD", "objects/conf/.env", "refs/x", "logs/a/.env", "conf/a.key")
+    (root / ".qwenignore").write_text("*.key\n")
+    found = look(root, rules_of(home, deny=("Read(.env)",)))
+    assert paths(found.denied, root) == ["logs/a/.env", "objects/conf/.env"]
+    assert paths(found.ignored, root) == ["conf/a.key"]
 
 
 @pytest.mark.requirement("hidden.git_folder")
@@ -256,10 +292,10 @@ def test_an_answer_opens_what_its_question_named_and_nothing_denied(root: Path, 
 
 
 @pytest.mark.requirement("hidden.held")
-def test_folders_on_the_way_are_pinned_where_a_rule_names_them(root: Path, home: Path) -> None:
+def test_folders_on_the_way_are_pinned(root: Path, home: Path) -> None:
     plant(root, "a/b/key", "a/b/c/.env", "d/e/lock")
     found = held(root, rules_of(home, deny=("Read(a/b/key)", "Read(.env)", "Edit(d/e/lock)", "Edit(**/.env)")))
-    assert below(root, found.pinned) == ["a", "a/b", "d", "d/e"]
+    assert below(root, found.pinned) == ["a", "a/b", "a/b/c", "d", "d/e"]
 
 
 @pytest.mark.requirement("hidden.held")
@@ -315,6 +351,28 @@ def test_what_git_has_stored_is_found_in_commits_reflogs_and_indexes(root: Path,
     assert stores(root, rules, lookout) == [".git"]  # in the index of another worktree
     assert stores(home / "linked", rules) == ["../work/.git"]
     assert stores(root, Rules()) == []
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_what_only_git_itself_has_a_name_for_is_found(root: Path, home: Path) -> None:
+    rules, lookout, theirs = rules_of(home, deny=("Read(.env)",)), HiddenFileLookout(), home / "theirs"
+    plant(theirs, ".env")
+    git(theirs, "init")
+    git(theirs, "add", ".env")
+    git(theirs, "commit", "-m", "theirs")
+    git(root, "init")
+    plant(root, "other")
+    git(root, "add", "other")
+    git(root, "commit", "-m", "ours")
+    assert stores(root, rules, lookout) == []
+    git(root, "fetch", str(theirs))
+    assert stores(root, rules, lookout) == [".git"]
+    (root / ".git/FETCH_HEAD").unlink()
+    assert stores(root, rules, lookout) == []
+    git(root, "worktree", "add", "--detach", str(home / "linked"))
+    git(home / "linked", "fetch", str(theirs), "HEAD:refs/worktree/kept")
+    (root / ".git/worktrees/linked/FETCH_HEAD").unlink()
+    assert stores(root, rules, lookout) == [".git"]
 
 
 @pytest.mark.requirement("hidden.stored")
