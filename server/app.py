@@ -48,7 +48,7 @@ from tools.call.registry import ToolRegistry
 from tools.contract.threads import THREADS
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rights import ALL_RIGHTS, Rights
-from tools.permissions.rules import hidden_paths
+from tools.permissions.rules import hidden_paths, rule_of_all_reading
 from tools.planning.todo_lists import TodoLists
 
 if TYPE_CHECKING:
@@ -172,7 +172,10 @@ class App:
         self._journal = LazyJournal(report)
         private = [report.state_folder] if report.state_folder is not None else []
         self._workspaces = WorkspacePolicy(
-            settings.workspace, lambda roots, rights: hidden_paths(policy.rules_of(rights), roots), private
+            settings.workspace,
+            lambda roots, rights: hidden_paths(policy.rules_of(rights), roots),
+            lambda rights: rule_of_all_reading(policy.rules_of(rights)),
+            private,
         )
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)

@@ -27,6 +27,7 @@ from server.workspaces import RootsState, WorkspacePolicy, ask_roots
 from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
+from tools.files.read_ledger import ReadLedger
 from tools.files.workspace import Scratch
 from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.shell.jobs import JobTable
@@ -99,7 +100,9 @@ class ClientTable:
             self._forget_silent()
             if key != STDIO_KEY:
                 self._look_later(self.idle_seconds)
-            state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica))
+            principal = principal_of(ctx.request)
+            owner = principal.readable_name or principal.display_name if principal is not None else ""
+            state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner=owner)
             client = Client(state, client_name(ctx), ctx.protocol_version, self.readable(key), self.scratch(key))
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
@@ -190,6 +193,9 @@ class Contexts:
         if roots is None and self.workspaces.asks_for_roots:
             roots = await ask_roots(client.folders, ctx, related=True)
         plans = client.state.approval_mode is ApprovalMode.PLAN
+        reads = client.state.reads
+        if reads is not None and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            reads = connection_of(ctx.session).state.setdefault("reads", ReadLedger())
         return ToolContext(
             workspace=self.workspaces.workspace(roots, client.readable, rights, client.scratch[plans]),
             limits=self.limits,
@@ -198,6 +204,7 @@ class Contexts:
             media=self.media,
             progress=ctx.session.report_progress,
             rights=rights,
+            reads_of_session=reads,
         )
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:

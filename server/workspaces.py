@@ -65,11 +65,13 @@ class WorkspacePolicy:
         self,
         settings: WorkspaceSettings,
         hidden: Callable[[Sequence[str], Rights], Forbidden | None],
+        rule_of_all_reading: Callable[[Rights], str] = lambda _rights: "",
         private: Sequence[str] = (),
     ) -> None:
         self._settings = settings
         self._private = private
         self._hidden = hidden
+        self._rule_of_all_reading = rule_of_all_reading
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
         self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
         self.asks_for_roots = self._intersect or not self._operator_roots
@@ -96,6 +98,7 @@ class WorkspacePolicy:
                 respect_agent_ignore=self._settings.respect_agent_ignore,
                 readable=readable,
                 forbidden=self._hidden(folders, rights),
+                rule_of_all_reading=self._rule_of_all_reading(rights),
                 private=self._private,
                 scratch=scratch,
             )

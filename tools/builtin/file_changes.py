@@ -110,7 +110,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         return TargetFile(
             context.workspace,
             location,
-            context.client.reads,
+            context.reads,
             context.signal,
             None if location.in_scratch else author_of(self.name, context),
         )

@@ -114,7 +114,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
             limits=context.limits,
             media=context.media,
             signal=context.signal,
-            reads=context.client.reads,
+            reads=context.reads,
         )
         reading, location = from_memory(work) or await run_blocking(context.signal, work)
         kind = reading.kind

@@ -109,7 +109,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
                     limits=context.limits,
                     media=context.media,
                     signal=context.signal,
-                    reads=context.client.reads,
+                    reads=context.reads,
                     seconds=self.seconds,
                 ),
             )

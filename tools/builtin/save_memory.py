@@ -132,4 +132,4 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         file = self._files.file(scope, context.workspace)
         # What lies outside the workspace is not undone in it.
         author = author_of(self.name, context) if scope == "project" else None
-        return TargetFile(file.workspace, file.location, context.client.reads, context.signal, author)
+        return TargetFile(file.workspace, file.location, context.reads, context.signal, author)

@@ -155,5 +155,5 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
         from tools.files.change.undo import plan_undo, target_of  # noqa: PLC0415 - as above
 
         author, change = _author(self.name, context), self._change(params, context)
-        target = target_of(change, context.workspace, context.client.reads, context.signal, author)
+        target = target_of(change, context.workspace, context.reads, context.signal, author)
         return plan_undo(target, change, author.journal, author.client)

@@ -31,7 +31,7 @@ from tools.contract.confirmation import (
     Question,
     Unavailable,
 )
-from tools.contract.display import can_be_shown
+from tools.contract.display import can_be_shown, visible_line
 from tools.contract.errors import ExecutionDeniedError, ToolError
 from tools.contract.file_names_in_text import one_line
 from tools.contract.permission_subjects import Access, AgentSubject, HostSubject, Kind, PathSubject, Subject
@@ -51,7 +51,6 @@ PLAN_CHOICES = (
     Choice(Decision.ALWAYS, "Carry out the plan, editing files without asking"),
     Choice(Decision.DENY, "Keep planning"),
 )
-ALWAYS_SANDBOXED_TITLE = "Always, any command that stays in the sandbox, in this session"
 APPROVAL_CHOICES = (Choice(Decision.APPROVE, "Approve the tool as it is now"), DENY)
 
 
@@ -175,14 +174,16 @@ def choices_for(
     offered = [ONCE]
     rules = tuple(grant.rule for grant in grants)
     covered = ", ".join(grant.title for grant in grants)
+    where = f"in all sessions of {visible_line(client.owner)}" if client.owner else "in this session"
     if client.grants is not None and offers_sandboxed:
-        sandboxed = Choice(Decision.ALWAYS_SANDBOXED, ALWAYS_SANDBOXED_TITLE, (SANDBOXED,))
+        title = f"Always, any command that stays in the sandbox, {where}"
+        sandboxed = Choice(Decision.ALWAYS_SANDBOXED, title, (SANDBOXED,))
     else:
         sandboxed = None
     if client.grants is not None and grants:
-        offered.append(Choice(Decision.ALWAYS, f"Always allow {covered} in this session", rules))
+        offered.append(Choice(Decision.ALWAYS, f"Always allow {covered} {where}", rules))
         if isinstance(details, McpConfirmation):
-            title = f"Always allow every tool of {details.server_name} in this session"
+            title = f"Always allow every tool of {details.server_name} {where}"
             offered.append(Choice(Decision.ALWAYS_SERVER, title, (rule_for(f"{details.server_name}__*"),)))
     if sandboxed is not None:
         offered.append(sandboxed)

@@ -40,10 +40,11 @@ class ClientState:
     # told from others, so that nothing is kept for it: `reads`, `jobs` and `grants` are `None` then.
     key: str
     approval_mode: ApprovalMode = ApprovalMode.DEFAULT  # how much may happen without a question
-    reads: ReadLedger | None = field(default_factory=ReadLedger)  # what this client has read
+    reads: ReadLedger | None = field(default_factory=ReadLedger)  # what it has read, where it has no sessions
     jobs: JobTable | None = None  # what this client runs in the background, `None` where there is no background
     # What a person has allowed it from now on, as permission rules
     grants: list[str] | None = field(default_factory=list[str])
+    owner: str = ""  # whose token it shows, as people call them: what is allowed to it counts in all their sessions
 
     def __post_init__(self) -> None:
         if self.is_anonymous:
@@ -74,3 +75,9 @@ class ToolContext:
     view: CommandView | None = None  # of a command: the view of the machine that its verdict gave it
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # what the token gives that came with this request; the client may have several
+    reads_of_session: ReadLedger | None = None  # what the session of this call has read, if it is of one
+
+    @property
+    def reads(self) -> ReadLedger | None:
+        """What was read by who calls: several agents may have one token, and each knows only what it has read."""
+        return self.reads_of_session or self.client.reads

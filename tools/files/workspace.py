@@ -86,12 +86,14 @@ class Workspace:
         # nothing is written. They need not exist.
         readable: Sequence[str] = (),
         forbidden: Forbidden | None = None,  # what permission rules forbid to read: nothing of it is found or listed
+        rule_of_all_reading: str = "",  # the permission rule that forbids all reading, or asks about it
         private: Sequence[str] = (),  # real paths of the server's own folders: nothing there is read, found or written
         scratch: Scratch | str = "",  # or why there is none, as a sentence; empty where nobody would expect one
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
+        self._rule_of_all_reading = rule_of_all_reading
         # Mostly they lie elsewhere, and then cost nothing.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
@@ -185,6 +187,12 @@ class Workspace:
         self.scratch.make()
         real = opener.real_path(os.path.normpath(literal), (SCRATCH_NAME, self._top))
         return real if contains(self._top, real) else ""
+
+    def rule_about_reading(self, location: Location) -> str | None:
+        """The permission rule that keeps what a file holds from the results of calls that nobody allowed to read it."""
+        found = self.forbidden(location.path) if self.forbidden is not None else None
+        rule = found or self._rule_of_all_reading
+        return f"the {rule}" if rule else None
 
     def _own_or(self, forbidden: Forbidden | None) -> Forbidden | None:
         if not self._private and forbidden is None:

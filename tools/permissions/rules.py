@@ -292,6 +292,11 @@ def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
     return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None
 
 
+def rule_of_all_reading(rules: Rules) -> str:
+    """The rule that forbids all reading, or asks about it; empty if there is none."""
+    return next((str(r) for r in rules.strict if r.tools >= tool_names.READING and r.is_of_every_call), "")
+
+
 def read_rules(
     lists: Mapping[str, Sequence[str]],
     canonical: Callable[[str], str],

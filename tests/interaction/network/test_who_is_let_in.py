@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import mcp_types as types
 import pytest
 from cryptography.hazmat.primitives import serialization
 from mcp.client import Client
@@ -57,7 +58,9 @@ async def serving(root: Path | None, config: Path, *options: str) -> AsyncGenera
 
 
 @asynccontextmanager
-async def client_of(url: str, name: str, transport: str = "http", mode: str = HANDSHAKE) -> AsyncGenerator[Client]:
+async def client_of(
+    url: str, name: str, transport: str = "http", mode: str = HANDSHAKE, **callbacks: Any
+) -> AsyncGenerator[Client]:
     """A client that shows the token of this name."""
     if transport == "sse":
         async with Client(sse_client(f"{url}/sse", headers=bearer(name)), mode=mode, cache=None) as client:
@@ -65,7 +68,7 @@ async def client_of(url: str, name: str, transport: str = "http", mode: str = HA
         return
     async with (
         httpx2.AsyncClient(headers=bearer(name), timeout=30) as http,
-        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode, cache=None) as client,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode, cache=None, **callbacks) as client,
     ):
         yield client
 
@@ -179,3 +182,43 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(root: 
         )
         assert done.returncode == 3, options
         assert said in done.stderr
+
+
+@pytest.mark.requirement("write.stale")
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_what_one_agent_has_read_is_not_what_another_one_with_its_token_has_read(
+    transport: str, root: Path, tmp_path: Path
+) -> None:
+    path = root / "notes.txt"
+    path.write_text("one\n")
+    async with (
+        serving(root, settings(tmp_path), "--approval-mode", "auto-edit") as url,
+        client_of(url, "laptop", transport) as first,
+        client_of(url, "laptop", transport) as second,
+    ):
+        await first.call_tool("read_file", {"file_path": str(path)})
+        written = await second.call_tool("write_file", {"file_path": str(path), "content": "two\n"})
+        assert not written.is_error, written.content
+        refused = await first.call_tool("write_file", {"file_path": str(path), "content": "three\n"})
+        assert "[file_changed_since_read]" in str(refused.content)
+        assert path.read_text() == "two\n"
+        path.write_text("four\n")
+        async with client_of(url, "laptop", transport) as third:  # which has never read it
+            assert not (await third.call_tool("write_file", {"file_path": str(path), "content": "5\n"})).is_error
+
+
+@pytest.mark.requirement("consent.always")
+async def test_an_answer_that_counts_in_every_session_of_a_token_says_so(root: Path, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def decline(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestFormParams)
+        asked.append(str(params.requested_schema))
+        return types.ElicitResult(action="decline")
+
+    async with (
+        serving(root, settings(tmp_path)) as url,
+        client_of(url, "laptop", elicitation_callback=decline) as client,
+    ):
+        await client.call_tool("write_file", {"file_path": str(root / "new.txt"), "content": "x\n"})
+    assert f"Always allow edits in {root} in all sessions of laptop" in asked[0]

@@ -21,6 +21,9 @@ from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.text_match import MAX_MATCHES
+from tools.files.opener import identity_of
+from tools.files.read_ledger import SeenFile
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 
@@ -502,6 +505,26 @@ async def test_a_hidden_file_is_not_edited_and_nothing_tells_what_it_holds(root:
     errors = [await refusal(context, **guess) for guess in guesses]
     assert {(error.code, error.message) for error in errors} == {(ToolErrorType.PATH_IGNORED, errors[0].message)}
     assert (root / "a.txt").read_text() == "KEY=secret\n"
+
+
+@pytest.mark.requirement("edit.agent_ignore")
+async def test_a_file_that_a_rule_hides_is_edited_once_this_client_knows_what_it_holds(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_text("KEY=secret\n")
+    workspace = Workspace([str(root)], forbidden=lambda _path: "permissions.ask rule Read(a.txt)")
+    context = replace(context, workspace=workspace)
+    wrong = {"old_string": "KEY=sacret", "new_string": "x"}
+    error = await refusal(context, **wrong)
+    assert (error.code, "secret" in error.message) == (ToolErrorType.PATH_IGNORED, False)
+    assert "the permissions.ask rule Read(a.txt)" in error.message
+    assert context.reads is not None
+    context.reads.record(str(root / "a.txt"), SeenFile(identity_of((root / "a.txt").stat()), None))
+    assert "KEY=secret" in (await refusal(context, **wrong)).message
+    await edit(context, old_string="secret", new_string="new")
+    assert (root / "a.txt").read_text() == "KEY=new\n"
+    (root / "a.txt").write_text("KEY=newer\n")
+    assert (await refusal(context, **wrong)).code is ToolErrorType.PATH_IGNORED
 
 
 @pytest.mark.requirement("edit.replace")

@@ -20,6 +20,7 @@ from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceErro
 from tools.contract.results import FileDiff, ToolResult
 from tools.files.opener import identity_of
 from tools.files.read_ledger import SeenFile
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 
@@ -409,13 +410,34 @@ async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, 
     assert (root / "a.env").read_text() == "KEY=new\n"
     assert "secret" not in f"{result.llm_content}{result.structured}{result.return_display}"
     again = await write(context, file_path="a.env", content="KEY=new\n")
-    assert again.structured == result.structured
-    assert again.llm_content == result.llm_content
+    assert "already holds exactly this content" in str(again.llm_content)  # as this client knows
     (root / "a.env").write_bytes("K\xc9Y=s\r\n".encode("utf-16"))
     other = replace(context, client=ClientState(key="other"))
     assert (await write(other, file_path="a.env", content="KEY=new\n")).structured == result.structured
-    error = await refusal(other, file_path="a.env", content="x", expected_sha256="0" * 64)
+    third = replace(context, client=ClientState(key="third"))
+    error = await refusal(third, file_path="a.env", content="x", expected_sha256="0" * 64)
     assert hashlib.sha256(b"KEY=new\n").hexdigest() not in error.message
+
+
+@pytest.mark.requirement("write.hidden")
+@pytest.mark.parametrize("of_all", [False, True])
+async def test_overwriting_a_file_that_a_rule_hides_does_not_show_what_it_held(
+    of_all: bool, root: Path, context: ToolContext
+) -> None:
+    (root / "a.env").write_text("KEY=secret\n")
+    rule = "permissions.ask rule Read"
+    workspace = (
+        Workspace([str(root)], rule_of_all_reading=rule)
+        if of_all
+        else Workspace([str(root)], forbidden=lambda path: rule if path.endswith(".env") else None)
+    )
+    context = replace(context, workspace=workspace)
+    tool = WriteFileTool()
+    params = tool.validate_tool_params({"file_path": "a.env", "content": "KEY=other\n"})
+    asked = await tool.should_confirm_execute(params, context)
+    result = await write(context, file_path="a.env", content="KEY=new\n")
+    assert "secret" not in f"{asked}{result.llm_content}{result.structured}{result.return_display}"
+    assert f"hidden from agents by the {rule}" in str(result.return_display)
 
 
 @pytest.mark.requirement("write.hidden")

@@ -28,6 +28,7 @@ from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import Diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
+from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
@@ -67,6 +68,16 @@ class TargetFile:
     def seen(self) -> SeenFile | None:
         """The file as the client last saw it, or `None` if it never did."""
         return self.reads.get(self.location.path) if self.reads is not None else None
+
+    def hidden_by(self, snapshot: Snapshot) -> str | None:
+        """What keeps the present content out of results: a rule about reading, or an agent-ignore file.
+
+        `None` as well where the client has read, or written, just this content.
+        """
+        location, seen = self.location, self.seen
+        found = self.workspace.rule_about_reading(location) or agent_ignore_file(self.workspace, location)
+        is_known = seen is not None and (seen.identity == snapshot.identity or seen.sha256 == snapshot.sha256)
+        return None if found is None or snapshot.data is None or is_known else found
 
 
 class Snapshot:
@@ -108,18 +119,16 @@ def check_fresh(
 ) -> None:
     """Refuse to change a file that is not what the model has seen (`file_changed_since_read`).
 
-    A file that was never read may be changed. An expected digest counts more than what was read before. For a file
-    hidden from agents only the digest of what this client knows of it is accepted, since any other one is a guess,
-    and whether it is right would tell what the file holds.
+    A file that was never read may be changed. An expected digest counts more than what was read before. For content
+    that is hidden from the client no digest is accepted: it is a guess, and whether it is right would tell what the
+    file holds.
     """
     seen, shown = target.seen, target.location.shown
     if expected_sha256 is not None and is_hidden:
-        if seen is not None and seen.sha256 == expected_sha256.lower() == snapshot.sha256:
-            return
         problem = (
-            f"'{shown}' is hidden from agents, and expected_sha256 is not the digest of what you wrote there "
-            "last, or somebody else has changed it since; which of the two is not told. Nothing was written. Leave "
-            "expected_sha256 out to replace the file whatever it holds."
+            f"What '{shown}' holds is hidden from agents, and it is not what you wrote there last, so expected_sha256 "
+            "is not compared with it. Nothing was written. Leave expected_sha256 out to replace the file whatever it "
+            "holds."
         )
     elif expected_sha256 is not None:
         if snapshot.sha256 == expected_sha256.lower():
@@ -206,7 +215,7 @@ class FileChange(ABC):
     undoes: int | None = None  # the change that it takes back, by its number
     removes: bool = False  # whether the file is gone afterwards
     mode: int | None = None  # of the file that it removes, or brings back
-    hidden_by: str | None = None  # the agent-ignore file that hides the file, or `None`; also `None` for a new file
+    hidden_by: str | None = None  # what keeps the old content out of results
     notes: tuple[str, ...] = ()  # what else the model should know of the change
 
     @property

@@ -32,7 +32,6 @@ from tools.files.change.text_match import (
     indentation_map,
     indentation_of,
 )
-from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import NearbyEndings, line_separator, split_lines, to_lf
 from tools.files.text_encodings import (
     UTF_8,
@@ -148,13 +147,13 @@ def plan_edit(
             data=encode_or_refuse(new_string, UTF_8, "new_string"),
             diff=unified_diff(None, new_string),
         )
-    hidden_by = agent_ignore_file(target.workspace, location)
+    hidden_by = target.hidden_by(snapshot)
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
             f"'{location.shown}' is hidden from agents by {hidden_by}, so no part of it is replaced: whether that "
-            "works would tell what it holds. Use write_file to replace all of it, or ask the user to change "
-            "that file.",
+            "works would tell what it holds. Read it first where that is allowed, use write_file to replace all of it, "
+            "or ask the user.",
         )
     if not old_string:
         raise ToolError(

@@ -108,8 +108,8 @@ def target_of(
     workspace.refuse_to_write(location)
     # What it held before is not for agents; a person can take it back.
     refuse_hidden(workspace, location, f"restored (the user can: coretools-mcp undo {change.id})")
-    if workspace.forbidden is not None and (rule := workspace.forbidden(change.path)) is not None:
-        raise ToolError(ToolErrorType.PATH_IGNORED, f"'{location.shown}' is not restored: the {rule} hides it.")
+    if (rule := workspace.rule_about_reading(location)) is not None:
+        raise ToolError(ToolErrorType.PATH_IGNORED, f"'{location.shown}' is not restored: {rule} hides it.")
     return TargetFile(workspace, location, reads, signal, author)
 
 

@@ -17,7 +17,6 @@ from tools.files.change.file_change import (
     first_new_omission,
     take_snapshot,
 )
-from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import count_lines, line_endings
 from tools.files.text_encodings import check_fits, decode, encoding_to_write, guess, looks_binary, marked_encoding
 
@@ -60,7 +59,7 @@ def plan_write(
     location = target.location
     snapshot = take_snapshot(target)
     data = snapshot.data
-    hidden_by = None if data is None else agent_ignore_file(target.workspace, location)
+    hidden_by = target.hidden_by(snapshot)
     check_fresh(target, snapshot, expected_sha256, is_hidden=hidden_by is not None)
 
     # The present text for people, `None` where there is none or, since nothing may depend on it, where it is hidden.
