@@ -12,6 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Sequence
+from operator import ne
 
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.errors import ToolError, ToolErrorType
@@ -43,6 +44,8 @@ _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
 _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends code, in which nothing is a heading or an entry
+_WORDS = re.compile(r"\w+")
 _HEADING = re.compile(r"#{1,2}(\s|$)")  # ends a section: a heading of its own level or above
 
 
@@ -58,20 +61,43 @@ def entry_of(fact: str) -> str:
     return "- " + _NUMBER.sub(r"\1\\\2", line, count=1) if _NUMBER.match(line) else f"- {line}"
 
 
-def holds_entry(text: str, entry: str) -> bool:
-    """Whether some list of the text has this entry, however it is escaped there."""
+def entries_in(text: str) -> list[str]:
+    """The entries of all lists of a text, as they are read."""
+    lines, _ = outside_code(text)
+    return [_read(item[1]) for line in lines if (item := _ITEM.fullmatch(line)) is not None]
 
-    def meaning(line: str) -> str | None:
-        item = _ITEM.fullmatch(line)
-        return " ".join(_ESCAPED.sub(r"\1", item[1]).replace("&lt;", "<").split()) if item is not None else None
 
-    wanted = meaning(entry)
-    return any(meaning(line) == wanted for line in split_lines(text)[0])
+def _read(entry: str) -> str:
+    return " ".join(_ESCAPED.sub(r"\1", entry).replace("&lt;", "<").split())
+
+
+def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
+    """One that says the same in other letters and marks, or begins or goes on in the same words."""
+
+    def words(entry: str) -> list[str]:
+        return _WORDS.findall(entry.casefold())
+
+    asked = words(wanted)
+    pairs = ((entry, words(entry)) for entry in entries)
+    return next((entry for entry, held in pairs if asked and held and not any(map(ne, asked, held))), None)
+
+
+def outside_code(text: str) -> tuple[list[str], int]:
+    """The lines of a text, those of fenced code as empty ones; and where a block of code begins that has no end."""
+    lines, fence, begin = split_lines(text)[0], "", 0
+    for number, line in enumerate(lines):
+        found = _FENCE.match(line)
+        if fence:
+            is_end = found is not None and found[1].startswith(fence) and not line.strip().strip(fence[0])
+            fence, lines[number] = "" if is_end else fence, ""
+        elif found is not None:
+            fence, begin, lines[number] = found[1], number, ""
+    return lines, begin if fence else len(lines)
 
 
 def heading_in(text: str, headings: Sequence[str]) -> str | None:
     """The first of these headings that the text has."""
-    lines = {line.rstrip() for line in split_lines(text)[0]}
+    lines = {line.rstrip() for line in outside_code(text)[0]}
     return next((heading for heading in headings if heading in lines), None)
 
 
@@ -79,19 +105,23 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     """The text with one more entry at the end of its section; all that was there stays, character by character.
 
     The section ends at the next heading of its level or above. Where the text has none of the headings, the first is
-    put at its end, a blank line before it.
+    put at its end, a blank line before it. Code that has no end stays behind it.
     """
     bodies, endings = split_lines(text)
     eol = line_endings(text).majority or "\n"
+    lines, begin = outside_code(text)
+    if begin < len(bodies):
+        place = sum(map(len, bodies[:begin])) + sum(map(len, endings[:begin]))
+        return f"{with_entry(text[:place], entry, headings)}{eol}{text[place:]}"
     heading = heading_in(text, headings)
     if heading is None:
         gap = ""  # what leaves one blank line, at least, behind the text
         if any(body.strip() for body in bodies):
             gap = eol * 2 if bodies[-1].strip() else eol if bodies[-1] or bodies[-2].strip() else ""
         return f"{text}{gap}{headings[0]}{eol}{entry}{eol}"
-    start = next(number for number, line in enumerate(bodies) if line.rstrip() == heading)
+    start = next(number for number, line in enumerate(lines) if line.rstrip() == heading)
     below = range(start + 1, len(bodies))
-    end = next((number for number in below if _HEADING.match(bodies[number])), len(bodies))
+    end = next((number for number in below if _HEADING.match(lines[number])), len(bodies))
     last = max(number for number in range(start, end) if bodies[number].strip() or number == start)
     place = sum(map(len, bodies[: last + 1])) + sum(map(len, endings[: last + 1]))
     before = "" if endings[last] else eol
@@ -153,7 +183,9 @@ class MemoryAddition:
                 f"{name} is not UTF-8, and its encoding is not known, so only a fact in plain ASCII can be added to "
                 "it. Ask the user to save it as UTF-8.",
             )
-        self.is_there = holds_entry(old.text, entry)  # whether the file holds the fact already
+        entries, wanted = entries_in(old.text), _read(entry.removeprefix("- "))
+        self.is_there = wanted in entries  # whether the file holds the fact already
+        self.similar = None if self.is_there else similar_entry(entries, wanted)  # an entry that says much the same
         new = old.text if self.is_there else with_entry(old.text, entry, headings)
         self.data = encode(new, old.encoding)  # the file's bytes afterwards
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
@@ -236,6 +268,8 @@ def remember(
     if written is not None and written.links_broken:
         notes.append(about_broken_links(written.links_broken))
     notes += record.notes
+    if addition is not None and addition.similar is not None:
+        notes.append(f"An older entry says much the same: {clipped(addition.similar)}")
     if is_users:
         notes.append("The user changed the fact before it was written.")
     stored, where = entry.removeprefix("- "), f"the {scope} memory {shown_whole_path(location.path)}"

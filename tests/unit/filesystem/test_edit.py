@@ -190,6 +190,8 @@ async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, con
             "indentation",
         ),
         (("  a:\n    b\n", "\ta:\n\t\tb", "\ta:\n\t\tc:\n\t\t\tb", "  a:\n    c:\n      b\n"), "indentation"),
+        (("  a:\n    b\n", "a:\n  b", "  a:\n    b\n\n  c:\n    d", "  a:\n    b\n\n  c:\n    d\n"), "indentation"),
+        (("  a:\n    b\n", "a:\n  b", "a:\n  b\n  c", "  a:\n    b\n    c\n"), "indentation"),
         (
             ("        a()\n        b()\n", "    a()\n    b() ", "x()\n    a()", "    x()\n        a()\n"),
             "indentation",

@@ -283,6 +283,10 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
     old_lines, new_lines = old.split("\n"), new.split("\n")
     head, tail = _common_ends(old_lines, new_lines)
     indentations = indentation_map(old, raw) if strategy is Strategy.INDENTATION else None
+    if indentations is not None and (least := min(indentations, key=len)) != (raw_least := indentations[least]):
+        # Where the old text alone lacks it, the new one has it already.
+        has_it = raw_least.startswith(least) and all(line.startswith(raw_least) for line in new_lines if line.strip())
+        indentations = None if has_it else indentations
     pieces: list[str] = []
     for number, line in enumerate(new_lines):
         source: int | None = number if number < head or len(old_lines) == len(new_lines) else None
