@@ -244,6 +244,7 @@ def main() -> None:
         "mcp.server.stdio",
         "pathspec",
         "resource",
+        "tests.processes",  # for programs of tests
         "tree_sitter",
         "tree_sitter_bash",
         "uvicorn.lifespan.on",
