@@ -10,12 +10,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from server.audit_log import record_of
+from tests.examples import examples
 from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.clients import Json, client_on
@@ -264,7 +265,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.requirement("audit.secrets")
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text() | st.sampled_from(NAMES), json_values))
 def test_any_arguments_can_be_told(arguments: Json) -> None:
     assert told(arguments)
