@@ -122,7 +122,6 @@ def test_a_change_within_a_long_line_is_shown_with_what_is_around_it(at: int) ->
 
 
 @pytest.mark.requirement("display.question")
-@examples(100)
 @given(st.integers(0, 6_000), st.integers(0, 6_000), st.integers(0, 200), st.sampled_from(["", "\n"]))
 @examples(60)
 def test_what_is_shown_of_a_long_line_is_in_it_and_in_order(length: int, at: int, added: int, ending: str) -> None:
