@@ -71,7 +71,9 @@ async def unprivileged(root: Path, umask: int = 0o077) -> AsyncGenerator[Client]
     arguments = server_arguments(root, None)
     command = ["-P", "-W", "error", str(SERVER), f"{umask:o}", *arguments[arguments.index("serve") :]]
     parameters = StdioServerParameters(
-        command=sys.executable, args=forked(command), env={"HOME": str(root), "XDG_STATE_HOME": str(root.parent / "state")}
+        command=sys.executable,
+        args=forked(command),
+        env={"HOME": str(root), "XDG_STATE_HOME": str(root.parent / "state")},
     )
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
         yield client
