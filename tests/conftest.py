@@ -11,15 +11,23 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.examples import LONG_PROFILE
 from tools.call.context import ClientState, ToolContext
 from tools.contract.limits import Limits
 from tools.files.workspace import Workspace
 
 # How long an example takes says more of the machine than of the code; speed is measured in bench/.
 settings.register_profile("ours", deadline=None)
+settings.register_profile(LONG_PROFILE, deadline=None)
 settings.load_profile("ours")
 
 _TESTS = itertools.count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run of the long tests gives properties all of their examples (see `tests/examples.py`)."""
+    if config.getoption("markexpr") == "long":
+        settings.load_profile(LONG_PROFILE)
 
 
 @pytest.fixture(scope="session", autouse=True)

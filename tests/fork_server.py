@@ -63,12 +63,17 @@ def forked(arguments: list[str]) -> list[str]:
     at = next(number for number, argument in enumerate(arguments) if argument.endswith(".py"))
     # Where it keeps things goes along by itself: clients pass few variables on.
     state = os.environ.get("XDG_STATE_HOME", "")
-    return ["-I", "-S", str(PROGRAM), _address(os.getpid()), state, *arguments[at:]]
+    return ["-I", "-S", str(PROGRAM), _waiting(os.getpid())[0], state, *arguments[at:]]
+
+
+def fork_server() -> int:
+    """The id of the waiting process. What it forks are its children."""
+    return _waiting(os.getpid())[1]
 
 
 @cache
-def _address(owner: int) -> str:
-    """The socket of the waiting process, which is started with the first server and ends with this one."""
+def _waiting(owner: int) -> tuple[str, int]:
+    """Its socket and its id. It is started with the first server, and ends with this process."""
     folder = tempfile.mkdtemp(prefix=f"fork-server-{owner}-")
     address = os.path.join(folder, "socket")
     command = [sys.executable, "-P", "-W", "error", "-m", "tests.fork_server", address]
@@ -76,7 +81,7 @@ def _address(owner: int) -> str:
     assert process.stdout is not None
     assert process.stdout.readline() == READY
     atexit.register(_end, process, folder)
-    return address
+    return address, process.pid
 
 
 def _end(process: subprocess.Popen[bytes], folder: str) -> None:
@@ -244,6 +249,7 @@ def main() -> None:
         "mcp.server.stdio",
         "pathspec",
         "resource",
+        "tests.processes",  # for programs of tests
         "tree_sitter",
         "tree_sitter_bash",
         "uvicorn.lifespan.on",

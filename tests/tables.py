@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -42,3 +43,22 @@ def each_of(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Calla
         return run
 
     return decorate
+
+
+@contextmanager
+def all_cases() -> Generator[Callable[[object], AbstractContextManager[None]]]:
+    """Go through cases within one test, `with case(name):` around each, and name every one that fails.
+
+    It is for what `each_of` cannot do: asynchronous tests, and cases that share what the test has begun.
+    """
+    failed: list[str] = []
+
+    @contextmanager
+    def case(name: object) -> Generator[None]:
+        try:
+            yield
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever it is, it fails one case
+            failed.append(f"{name}: {type(error).__name__}: {error}")
+
+    yield case
+    assert not failed, f"{len(failed)} cases failed:\n" + "\n".join(failed)

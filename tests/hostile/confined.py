@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import forked
 from tests.hostile.confined_runner import NOBODY
 
 PROGRAM = Path(__file__).with_name("confined_runner.py")
@@ -50,7 +51,7 @@ class Runner:
 @contextmanager
 def runner(is_nobody: bool) -> Generator[Runner]:
     """A runner that goes with the test."""
-    command = [sys.executable, "-P", str(PROGRAM), *(["nobody"] if is_nobody else [])]
+    command = [sys.executable, *forked([str(PROGRAM), *(["nobody"] if is_nobody else [])])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Runner(process, NOBODY if is_nobody else os.geteuid())

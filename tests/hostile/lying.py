@@ -5,42 +5,78 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import mcp_types as types
+import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from server.app import App
 from server.settings import load_settings
 from server.upstreams.connection import Upstream
-from tests.harness import HANDSHAKE, PEERS, listening, own_state
+from tests.fork_server import forked
+from tests.harness import HANDSHAKE, PEERS, listening, own_state, stdio_upstream
 from tests.waiting import CEILING
 
 LIAR = str(PEERS / "lying_upstream.py")
+HTTP_LIAR = str(PEERS / "lying_http_upstream.py")
+
+DeedT = TypeVar("DeedT")
+
+FLOODS = [500, pytest.param(5_000, marks=pytest.mark.long)]
+"""How many messages a liar floods with."""
 
 PATIENT = {"timeout": 60_000, "connectTimeout": 60_000, "listTimeout": 60_000}
 """Nothing of what is expected comes from a limit of time."""
 
 
 def over_stdio(*deeds: str, **more: Any) -> dict[str, Any]:
-    """A liar that is told to do something; an honest one without a word."""
-    return {"command": sys.executable, "args": [LIAR, *deeds], "trust": True, **PATIENT, **more}
+    """A liar that is told to do something."""
+    return {"command": sys.executable, "args": ["-I", "-S", LIAR, *deeds], "trust": True, **PATIENT, **more}
 
 
 @asynccontextmanager
 async def over_http(transport: str, *deeds: str, **more: Any) -> AsyncGenerator[dict[str, Any]]:
     """The same over HTTP, on a port of its own."""
-    command = [sys.executable, LIAR, transport, *deeds]
+    command = [sys.executable, *forked([HTTP_LIAR, transport, *deeds])]
     async with listening(command, r"port (\d+)") as port:
         kind = "sse" if transport == "sse" else "http"
         address = f"http://127.0.0.1:{port}/{'sse' if transport == 'sse' else 'mcp'}"
         yield {"url": address, "type": kind, "trust": True, **PATIENT, **more}
+
+
+@asynccontextmanager
+async def all_over_http(transport: str, deeds: Iterable[str]) -> AsyncGenerator[dict[str, dict[str, Any]]]:
+    """A liar over HTTP for each deed, by an alias."""
+    async with AsyncExitStack() as stack:
+        yield {
+            alias: await stack.enter_async_context(over_http(transport, deed)) for alias, deed in aliases(deeds).items()
+        }
+
+
+def all_over_stdio(deeds: Iterable[str | Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """A liar over stdio for each deed, or for several of one, by an alias."""
+    told = ([deed] if isinstance(deed, str) else deed for deed in deeds)
+    return {alias: over_stdio(*each) for alias, each in aliases(told).items()}
+
+
+def flooding(deeds: Iterable[str], count: int) -> list[str]:
+    """Deeds, of which those that flood do so with so many messages."""
+    parts = [deed.partition("@") for deed in deeds]
+    return [
+        f"{what}/{count}{at}{phase}" if what.startswith("flood") else f"{what}{at}{phase}" for what, at, phase in parts
+    ]
+
+
+def aliases(deeds: Iterable[DeedT]) -> dict[str, DeedT]:
+    """Deeds by the aliases of their liars."""
+    return {f"bad{number}": deed for number, deed in enumerate(deeds)}
 
 
 @dataclass
@@ -99,16 +135,29 @@ def check_told(text: str) -> None:
     assert not re.search(r"Traceback|Error\(|/server/|\.py|pydantic|asyncio|anyio|task ?group", text, re.IGNORECASE)
 
 
-@asynccontextmanager
-async def beside(
+def beside(
     folder: Path, root: Path, bad: dict[str, Any], *, wait: int = 30_000, mode: str = HANDSHAKE, **callbacks: Any
-) -> AsyncGenerator[Scene]:
+) -> AbstractAsyncContextManager[Scene]:
     """A server with a liar and an honest upstream behind it."""
+    return beside_all(folder, root, {"bad": bad}, wait=wait, mode=mode, **callbacks)
+
+
+@asynccontextmanager
+async def beside_all(
+    folder: Path,
+    root: Path,
+    bad: Mapping[str, dict[str, Any]],
+    *,
+    wait: int = 30_000,
+    mode: str = HANDSHAKE,
+    **callbacks: Any,
+) -> AsyncGenerator[Scene]:
+    """A server with liars and an honest upstream behind it."""
     (root / "seen.txt").touch()
     config = folder / "config.json"
     # All that is listed, and all of a result, is to be seen.
     whole = {"proxy": {"firstListWait": wait, "search": "off"}, "limits": {"resultChars": None}}
-    config.write_text(json.dumps({"mcpServers": {"bad": bad, "good": over_stdio()}, **whole}))
+    config.write_text(json.dumps({"mcpServers": {**bad, "good": stdio_upstream(trust=True, **PATIENT)}, **whole}))
     app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state()), "stdio")
     heard: list[str] = []
 

@@ -4,7 +4,12 @@ python sandboxed.py ROOT HOME VIEW COMMAND [ROOT]...
 
 prints one JSON object. With the variable KEEP_RIGHTS it stays who it is; the shell command in MEANWHILE runs between
 the look at the workspace and the mounts; MASKED and READ_ONLY are what rules keep from it, with colons between. The
-interpreter and the checkout may lie where a user without rights may not look, so everything is imported before.
+interpreter and the checkout may lie where a user without rights may not look, so everything is imported before. It is
+forked from the process that has done so (see `fork_server.py`).
+
+With the variable MOUNTS it mounts before, by that shell script with ROOT as `$1`, in a namespace of its own that ends
+with it, and runs the shell command in AFTERWARDS in ROOT at the end. ROOT is then relative to the folder it is started
+in. With the variable WORKS it is known that the sandbox works here, and not tried out once more.
 """
 
 from __future__ import annotations
@@ -21,27 +26,76 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import thread
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import anyio
+import pytest
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
 from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.errors import ToolError
+from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import EndedEarlyError, ProcessSpec, SandboxChanges, command_environment
 from tools.shell.runner import sandbox_failed
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
+from tools.shell.sandbox.bubblewrap import (
+    BubblewrapConfinement,
+    SandboxedCommand,
+    SandboxMode,
+    SandboxStatus,
+    find_bubblewrap,
+)
 from tools.shell.sandbox.visible_file_system import PreparedView, Site, prepare, secrets_of, writable
 
+PROGRAM = Path(__file__)
 NOBODY = 65534
+NEW_MOUNTS = 0x20000
+"""`CLONE_NEWNS` of Linux, which Python 3.11 has no name for."""
 WORKING = CommandView(Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK)
 READING = CommandView(Engine.BUBBLEWRAP, ViewKind.READING, Network.OWN_LOOPBACK)
 KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ
 USED_LATER = (_asyncio, ctypes, resource, thread)
+
+
+class TriedOut(BubblewrapConfinement):
+    """Bubblewrap, which a process asks once whether it works here, not for each test.
+
+    Args:
+        site: What lies where.
+        consented: As `AutoRunLookout` takes it.
+        mode: The mode it is in.
+    """
+
+    works: bool = False
+    """Whether it is known to, in this process."""
+
+    def __init__(
+        self,
+        site: Site,
+        consented: Mapping[str, float] = MappingProxyType({}),
+        mode: SandboxMode = SandboxMode.AUTO,
+        folders: PrivateFolders = PRIVATE_FOLDERS,
+    ) -> None:
+        super().__init__(mode, site, Passing(), folders, consented=consented)
+
+    async def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
+        if TriedOut.works:
+            return SandboxStatus(find_bubblewrap(os.defpath, roots), None)
+        status = await super()._try_out(roots)
+        TriedOut.works = status.failure is None
+        return status
+
+
+async def sandbox_for(site: Site, consented: Mapping[str, float] = MappingProxyType({})) -> TriedOut:
+    """Bubblewrap for tests that need it."""
+    made = TriedOut(site, consented)
+    if (await made.status([])).failure is not None:
+        pytest.skip("not run: bubblewrap does not run here")
+    return made
 
 
 @dataclass(frozen=True)
@@ -143,7 +197,8 @@ async def main() -> None:
     meanwhile = os.environ.get("MEANWHILE", "true")
     # Root itself needs a control group for the stricter mode.
     mode = SandboxMode.AUTO if KEEPS_RIGHTS else SandboxMode.REQUIRED
-    confinement = BubblewrapConfinement(mode, Site(home=home), Passing(), PRIVATE_FOLDERS)
+    TriedOut.works = "WORKS" in os.environ
+    confinement = TriedOut(Site(home=home), mode=mode, folders=PrivateFolders())
     masked, read_only = (tuple(filter(None, os.environ.get(n, "").split(":"))) for n in ("MASKED", "READ_ONLY"))
     view = replace(WORKING, kind=ViewKind(kind), look=lambda: FileRestrictions(masked, read_only))
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
@@ -158,7 +213,26 @@ async def main() -> None:
     print(json.dumps(ended))  # noqa: T201 - read by the test
 
 
+def mount(script: str, afterwards: str) -> None:
+    """Mount things for a child, which this returns in; this process waits for it and looks what it has left."""
+    folder = os.getcwd()
+    unshare = ctypes.CDLL(None, use_errno=True).unshare
+    assert unshare(NEW_MOUNTS) == 0, os.strerror(ctypes.get_errno())
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    subprocess.run(["/bin/bash", "-ec", script, "sh", sys.argv[1]], check=True)
+    os.chdir(folder)  # something may be mounted there by now
+    os.chdir(sys.argv[1])
+    sys.argv[1] = os.getcwd()
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        subprocess.run(["/bin/bash", "-c", afterwards], check=True)
+        sys.exit(os.waitstatus_to_exitcode(status))
+
+
 if __name__ == "__main__":
+    if "MOUNTS" in os.environ:
+        mount(os.environ["MOUNTS"], os.environ["AFTERWARDS"])
     os.chdir("/")
     if sys.platform != "win32" and os.geteuid() == 0 and not KEEPS_RIGHTS:
         os.setgroups([])

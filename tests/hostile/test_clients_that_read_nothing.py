@@ -88,6 +88,9 @@ ASKED: dict[str, Ask] = {
     "relayed logs": lambda number: _with_progress(call(number, "up__large", size=1, logs=20)),
 }
 KINDS = tuple(ASKED.values())
+SOON = ("no requests", "large requests", "relayed answers of 5 MB", "all of them")
+"""Those of `make test`; each starts a server of its own."""
+
 ASKED["all of them"] = lambda number: KINDS[number % len(KINDS)](number)
 
 
@@ -140,7 +143,10 @@ def _flood(server: Server, ask: Ask, most: int) -> tuple[int, bytes]:
 
 
 @pytest.mark.requirement("stdio.slow_reader")
-@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize(
+    "asked",
+    [pytest.param(kind, marks=() if kind in SOON else pytest.mark.long) for kind in ASKED],
+)
 def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str, root: Path, tmp_path: Path) -> None:
     with running(root, _config(root, tmp_path), "--approval-mode", "yolo", start=by_itself) as server:
         before = _begin(server)
@@ -156,10 +162,11 @@ def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str
 @pytest.mark.parametrize(
     "asked",
     [
-        "lists",
-        "relayed logs",
         "all of them",
-        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("reads", "commands", "relayed answers of 1 MB")),
+        *(
+            pytest.param(kind, marks=pytest.mark.long)
+            for kind in ("lists", "relayed logs", "reads", "commands", "relayed answers of 1 MB")
+        ),
     ],
 )
 def test_all_that_is_owed_comes_once_the_client_reads(asked: str, root: Path, tmp_path: Path) -> None:

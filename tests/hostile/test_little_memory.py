@@ -29,6 +29,9 @@ pytestmark = pytest.mark.timeout(180)
 
 CALLS = 40
 
+long = partial(pytest.param, marks=pytest.mark.long)
+"""A case of `make test-long`: each starts a server of its own."""
+
 HOSTILE = Path(__file__).resolve().parent
 
 NEWEST = HANDSHAKES[-1]
@@ -183,11 +186,11 @@ def limit(limits: Mapping[int, int]) -> None:
     [
         (256, "read_file", MODERN, "input"),
         (384, "edit", NEWEST, "signal"),
-        (512, "run_shell_command", MODERN, "signal"),
-        (512, "grep_search", NEWEST, "input"),
-        (640, "write_file", MODERN, "signal"),
+        long(512, "run_shell_command", MODERN, "signal"),
+        long(512, "grep_search", NEWEST, "input"),
+        long(640, "write_file", MODERN, "signal"),
         (768, "run_shell_command", NEWEST, "input"),
-        (1024, "run_shell_command", NEWEST, "signal"),
+        long(1024, "run_shell_command", NEWEST, "signal"),
     ],
 )
 def test_with_little_address_space_forty_first_calls_at_once_succeed_and_the_server_ends(
@@ -201,7 +204,7 @@ def test_with_little_address_space_forty_first_calls_at_once_succeed_and_the_ser
 
 
 @pytest.mark.requirement("scarcity.memory")
-@pytest.mark.parametrize("end", ["input", "signal"])
+@pytest.mark.parametrize("end", [long("input"), "signal"])
 def test_a_server_whose_memory_runs_out_while_it_serves_still_ends(root: Path, end: str) -> None:
     with serving(root, MODERN, {}) as client:
         assert not any(map(refused, client.call("run_shell_command", 2)))
@@ -212,7 +215,7 @@ def test_a_server_whose_memory_runs_out_while_it_serves_still_ends(root: Path, e
 
 
 @pytest.mark.requirement("scarcity.refused")
-@pytest.mark.parametrize(("descriptors", "tool"), [(32, "grep_search"), (40, "edit"), (64, "grep_search")])
+@pytest.mark.parametrize(("descriptors", "tool"), [(32, "grep_search"), long(40, "edit"), long(64, "grep_search")])
 def test_without_descriptors_calls_are_refused_clearly_and_the_next_one_works(
     root: Path, descriptors: int, tool: str
 ) -> None:
@@ -229,20 +232,22 @@ SETTINGS = (".npmrc", ".yarnrc", ".pypirc", ".gitconfig", ".bashrc", ".profile",
 
 
 @pytest.mark.requirement("scarcity.turns")
-@pytest.mark.parametrize("calls", [1, CALLS])
-def test_with_few_descriptors_commands_in_the_sandbox_wait_for_each_other(root: Path, calls: int) -> None:
+@pytest.mark.parametrize(("descriptors", "calls"), [long(56, 1), (56, 4), long(80, CALLS)])
+def test_with_few_descriptors_commands_in_the_sandbox_wait_for_each_other(
+    root: Path, descriptors: int, calls: int
+) -> None:
     for name in SETTINGS:
         (root.parent / name).write_text("export API_TOKEN=abcdef123\n//r/:_authToken=abcdef123\n")
     (root.parent / "settings.json").write_text('{"shell": {"sandbox": "auto"}}')
     command = ("-P", str(LAUNCHER), "serve", "--config", str(root.parent / "settings.json"))
-    with serving(root, NEWEST, {resource.RLIMIT_NOFILE: 56 if calls == 1 else 80}, command) as client:
+    with serving(root, NEWEST, {resource.RLIMIT_NOFILE: descriptors}, command) as client:
         assert client.greet()
         assert not any(map(refused, client.call("run_shell_command", calls)))
         assert client.end("input") == 0
 
 
 @pytest.mark.requirement("scarcity.turns")
-@pytest.mark.parametrize("revision", [MODERN, NEWEST])
+@pytest.mark.parametrize("revision", [long(MODERN), NEWEST])
 def test_a_server_takes_all_descriptors_that_it_may_and_gives_commands_what_is_usual(root: Path, revision: str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     usual = min(soft, 256)
@@ -260,7 +265,7 @@ def test_a_server_takes_all_descriptors_that_it_may_and_gives_commands_what_is_u
 
 @pytest.mark.requirement("scarcity.threads")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, who may become a user without rights")
-@pytest.mark.parametrize("processes", [1, 3, 4])
+@pytest.mark.parametrize("processes", [1, 3, long(4)])
 def test_without_threads_a_server_says_so_at_its_start_or_serves_with_those_there_are(
     open_root: Path, processes: int
 ) -> None:
@@ -277,8 +282,15 @@ def test_without_threads_a_server_says_so_at_its_start_or_serves_with_those_ther
 
 
 @pytest.mark.requirement("stdio.watchdog")
-@pytest.mark.parametrize("end", ["input", "signal"])
-@pytest.mark.parametrize("stuck", [signal.SIGUSR1, signal.SIGUSR2], ids=["in a lock", "in a library"])
+@pytest.mark.parametrize(
+    ("stuck", "end"),
+    [
+        pytest.param(signal.SIGUSR1, "input", id="in a lock, input"),
+        long(signal.SIGUSR1, "signal", id="in a lock, signal"),
+        long(signal.SIGUSR2, "input", id="in a library, input"),
+        pytest.param(signal.SIGUSR2, "signal", id="in a library, signal"),
+    ],
+)
 def test_a_server_that_is_stuck_for_ever_ends_with_all_that_it_has_started(
     root: Path, stuck: signal.Signals, end: str
 ) -> None:

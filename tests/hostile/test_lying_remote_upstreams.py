@@ -9,100 +9,118 @@ import httpx2
 import pytest
 
 from server.upstreams.wire.http import CarefulTransport
-from tests.hostile.lying import beside, check_told, over_http
+from tests.hostile.lying import (
+    FLOODS,
+    aliases,
+    all_over_http,
+    beside,
+    beside_all,
+    check_told,
+    flooding,
+    over_http,
+)
+from tests.tables import all_cases
 
 pytestmark = pytest.mark.anyio
 
-LOST = "The connection to the server bad was lost during the call of echo"
+LOST = "The connection to the server {alias} was lost during the call of echo"
 
 
 @pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize("transport", ["http", "sse"])
-@pytest.mark.parametrize("status", [401, 403])
-async def test_a_server_that_lets_nobody_in_needs_authentication(
-    transport: str, status: int, root: Path, tmp_path: Path
-) -> None:
-    async with over_http(transport, f"status:{status}@any") as bad, beside(tmp_path, root, bad) as scene:
+async def test_a_server_that_lets_nobody_in_needs_authentication(transport: str, root: Path, tmp_path: Path) -> None:
+    deeds = ("status:401@any", "status:403@any")
+    async with all_over_http(transport, deeds) as bad, beside_all(tmp_path, root, bad) as scene:
         await scene.names()
-        assert scene.report()["state"] == "needs authentication"
-        said = await scene.call()
-        assert "needs authentication" in said
-        assert "Authorization" in said
-        check_told(said)
+        with all_cases() as case:
+            for alias, deed in aliases(deeds).items():
+                with case(deed):
+                    assert scene.report(alias)["state"] == "needs authentication"
+                    said = await scene.call(f"{alias}__echo")
+                    assert "needs authentication" in said
+                    assert "Authorization" in said
+                    check_told(said)
         await scene.check_others(root)
+
+
+FAILING_OVER_HTTP = {
+    "status:401": "needs authentication (HTTP status 401)",
+    "status:404": "HTTP status 404",
+    "status:500": "HTTP status 500",
+    "redirect": "another address",
+    "redirect-here": "another address",
+    "type:text/html": "neither JSON nor a stream of events",
+    "bad-json": "not a JSON-RPC message",
+    "json-list": "not a JSON-RPC message",
+    "break-off": "ended its answer before it was whole",
+    "break-off-json": "broke off",
+    "end": "ended its answer before it was whole",
+    "long-json": "too long",
+    "long": "too long",
+    "bomb": "is packed",
+    "header-flood": "could not be reached",
+    "no-http": "could not be reached",
+    "null": "not a JSON-RPC message",
+    "deep": "not a JSON-RPC message",
+    "odd-result": "not the result of a tool",
+    "garbage": "not a JSON-RPC message",
+}
+FAILING_OVER_SSE = {
+    "status:500": "HTTP status 500",
+    "redirect": "HTTP status 307",
+    "null": "not a valid JSON-RPC message",
+    "deep": "not a valid JSON-RPC message",
+    "long": LOST,
+    "odd-result": "not the result of a tool",
+}
 
 
 @pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize(
-    ("deed", "said"),
-    [
-        ("status:401", "needs authentication (HTTP status 401)"),
-        ("status:404", "HTTP status 404"),
-        ("status:500", "HTTP status 500"),
-        ("redirect", "another address"),
-        ("redirect-here", "another address"),
-        ("type:text/html", "neither JSON nor a stream of events"),
-        ("bad-json", "not a JSON-RPC message"),
-        ("json-list", "not a JSON-RPC message"),
-        ("break-off", "ended its answer before it was whole"),
-        ("break-off-json", "broke off"),
-        ("end", "ended its answer before it was whole"),
-        ("long-json", "too long"),
-        ("long", "too long"),
-        ("bomb", "is packed"),
-        ("header-flood", "could not be reached"),
-        ("no-http", "could not be reached"),
-        ("null", "not a JSON-RPC message"),
-        ("deep", "not a JSON-RPC message"),
-        ("odd-result", "not the result of a tool"),
-        ("garbage", "not a JSON-RPC message"),
-    ],
+    ("transport", "failing"), [("http", FAILING_OVER_HTTP), ("sse", FAILING_OVER_SSE)], ids=["http", "sse"]
 )
-async def test_a_call_over_http_that_gets_no_answer_fails_at_once_and_says_why(
-    deed: str, said: str, root: Path, tmp_path: Path
+async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
+    transport: str, failing: dict[str, str], root: Path, tmp_path: Path
 ) -> None:
-    async with over_http("http", deed) as bad, beside(tmp_path, root, bad) as scene:
-        assert "bad__echo" in await scene.names()
-        answer = await scene.call(text="hi")
-        assert answer.startswith("error: ")
-        # The connection may be given up at the same moment.
-        assert said in answer or LOST in answer
-        assert "SECRET" not in answer
-        check_told(answer)
-        await scene.check_others(root)
-
-
-@pytest.mark.requirement("proxy.faults.http")
-@pytest.mark.parametrize(
-    ("deed", "said"),
-    [
-        ("status:500", "HTTP status 500"),
-        ("redirect", "HTTP status 307"),
-        ("null", "not a valid JSON-RPC message"),
-        ("deep", "not a valid JSON-RPC message"),
-        ("long", LOST),
-        ("odd-result", "not the result of a tool"),
-    ],
-)
-async def test_a_call_over_sse_that_gets_no_answer_fails_at_once_and_says_why(
-    deed: str, said: str, root: Path, tmp_path: Path
-) -> None:
-    async with over_http("sse", deed) as bad, beside(tmp_path, root, bad) as scene:
-        assert "bad__echo" in await scene.names()
-        answer = await scene.call(text="hi")
-        assert answer.startswith("error: ")
-        assert said in answer
-        check_told(answer)
-        await scene.check_others(root)
+    async with all_over_http(transport, failing) as bad, beside_all(tmp_path, root, bad) as scene:
+        names = await scene.names()
+        with all_cases() as case:
+            for alias, (deed, said) in aliases(failing.items()).items():
+                with case(deed):
+                    assert f"{alias}__echo" in names
+                    answer = await scene.call(f"{alias}__echo", text="hi")
+                    assert answer.startswith("error: ")
+                    # Over HTTP the connection may be given up at the same moment.
+                    may_be_lost = transport == "http" and LOST.format(alias=alias) in answer
+                    assert said.format(alias=alias) in answer or may_be_lost
+                    assert "SECRET" not in answer
+                    check_told(answer)
+                    await scene.check_others(root)
 
 
 @pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize("transport", ["http", "sse"])
-@pytest.mark.parametrize("deed", ["", "twice", "drip", "flood:progress", "flood:log", "flood:list", "no-get@get"])
-async def test_an_honest_answer_over_http_is_found_among_all_that_a_liar_says(
-    transport: str, deed: str, root: Path, tmp_path: Path
+async def test_an_honest_answer_is_found_among_all_that_a_liar_says(transport: str, root: Path, tmp_path: Path) -> None:
+    deeds = ("", "twice", "drip", "no-get@get")
+    async with all_over_http(transport, deeds) as bad, beside_all(tmp_path, root, bad) as scene:
+        names = await scene.names()
+        with all_cases() as case:
+            for alias, deed in aliases(deeds).items():
+                with case(deed):
+                    assert f"{alias}__echo" in names
+                    assert await scene.call(f"{alias}__echo", text="the truth") == "the truth"
+                    assert scene.report(alias)["state"] == "connected"
+        await scene.check_others(root)
+
+
+@pytest.mark.requirement("proxy.faults.http")
+@pytest.mark.parametrize("count", FLOODS)
+@pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.parametrize("deed", ["flood:progress", "flood:log", "flood:list"])
+async def test_an_honest_answer_is_found_in_a_flood(
+    transport: str, deed: str, count: int, root: Path, tmp_path: Path
 ) -> None:
-    async with over_http(transport, deed) as bad, beside(tmp_path, root, bad) as scene:
+    async with over_http(transport, *flooding([deed], count)) as bad, beside(tmp_path, root, bad) as scene:
         assert "bad__echo" in await scene.names()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(scene.check_others, root)
@@ -130,7 +148,7 @@ async def test_a_large_result_comes_whole(transport: str, root: Path, tmp_path: 
 async def test_a_call_over_http_without_an_answer_ends_in_its_time(
     transport: str, deed: str, root: Path, tmp_path: Path
 ) -> None:
-    async with over_http(transport, deed, timeout=1_500) as bad, beside(tmp_path, root, bad) as scene:
+    async with over_http(transport, deed, timeout=500) as bad, beside(tmp_path, root, bad) as scene:
         await scene.names()
         answer = await scene.call()
         assert "sent neither a result nor progress" in answer
@@ -143,7 +161,7 @@ async def test_a_server_that_never_accepts_a_notification_holds_no_call_for_ever
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.upstreams.wire.http.ACCEPT_SECONDS", 0.2)
-    liar = over_http("http", "hang-once", "hang@cancelled", timeout=4_000)
+    liar = over_http("http", "hang-once", "hang@cancelled", timeout=500)
     async with liar as bad, beside(tmp_path, root, bad) as scene:
         await scene.names()
         assert "sent neither a result nor progress" in await scene.call()
@@ -164,13 +182,19 @@ async def test_a_refused_connection_is_told(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("upstream.stdio.garbage")
-@pytest.mark.parametrize("deed", ["together", "fraction-id"])
-async def test_answers_over_sse_may_come_together_and_with_a_number_as_a_fraction(
-    deed: str, root: Path, tmp_path: Path
-) -> None:
-    async with over_http("sse", f"{deed}@list", deed) as bad, beside(tmp_path, root, bad) as scene:
-        assert "bad__echo" in await scene.names()
-        assert await scene.call(text="the truth") == "the truth"
+async def test_answers_over_sse_may_come_together_and_with_a_number_as_a_fraction(root: Path, tmp_path: Path) -> None:
+    deeds = ("together", "fraction-id")
+    async with (
+        over_http("sse", "together@list", "together") as together,
+        over_http("sse", "fraction-id@list", "fraction-id") as fraction,
+        beside_all(tmp_path, root, aliases((together, fraction))) as scene,
+    ):
+        names = await scene.names()
+        with all_cases() as case:
+            for alias, deed in aliases(deeds).items():
+                with case(deed):
+                    assert f"{alias}__echo" in names
+                    assert await scene.call(f"{alias}__echo", text="the truth") == "the truth"
 
 
 @pytest.mark.requirement("proxy.faults.headers")

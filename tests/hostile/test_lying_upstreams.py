@@ -9,7 +9,19 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.lying import LIAR, Scene, beside, check_told, over_stdio
+from tests.hostile.lying import (
+    FLOODS,
+    LIAR,
+    Scene,
+    aliases,
+    all_over_stdio,
+    beside,
+    beside_all,
+    check_told,
+    flooding,
+    over_stdio,
+)
+from tests.tables import all_cases
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -17,57 +29,61 @@ pytestmark = pytest.mark.anyio
 SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 
 
+FAILING_STARTS = {
+    "exit@start": "ended or did not answer while connecting",
+    "exit@initialize": "ended or did not answer while connecting",
+    "exit@list": "ended or did not answer while connecting",
+    "close@initialize": "ended or did not answer while connecting",
+    "null@initialize": "not a valid JSON-RPC message",
+    "odd-greeting@initialize": "shares no protocol revision",
+    "error@initialize": "answered with error -32042",
+    "null@list": "not a valid JSON-RPC message",
+    "long@list": "is larger than",
+    "deep@list": "not a valid JSON-RPC message",
+    "error@list": "answered with error -32042",
+}
+
+
 @pytest.mark.requirement("proxy.faults.start")
-@pytest.mark.parametrize(
-    ("deed", "problem"),
-    [
-        ("exit@start", "ended or did not answer while connecting"),
-        ("exit@initialize", "ended or did not answer while connecting"),
-        ("exit@list", "ended or did not answer while connecting"),
-        ("close@initialize", "ended or did not answer while connecting"),
-        ("null@initialize", "not a valid JSON-RPC message"),
-        ("odd-greeting@initialize", "shares no protocol revision"),
-        ("error@initialize", "answered with error -32042"),
-        ("null@list", "not a valid JSON-RPC message"),
-        ("long@list", "is larger than"),
-        ("deep@list", "not a valid JSON-RPC message"),
-        ("error@list", "answered with error -32042"),
-    ],
-)
-async def test_an_upstream_that_fails_at_its_start_is_told_and_spoils_nothing(
-    deed: str, problem: str, root: Path, tmp_path: Path
-) -> None:
-    async with beside(tmp_path, root, over_stdio(deed)) as scene:
+async def test_an_upstream_that_fails_at_its_start_is_told_and_spoils_nothing(root: Path, tmp_path: Path) -> None:
+    async with beside_all(tmp_path, root, all_over_stdio(FAILING_STARTS)) as scene:
         assert {"good__echo", "read_file"} <= await scene.names()
-        report = scene.report()
-        assert problem in report.get("problem", report.get("lastError", ""))
-        said = await scene.call()
-        assert said.startswith("error: The server bad is not available now (state ")
-        assert problem in said
-        check_told(said)
+        with all_cases() as case:
+            for alias, (deed, problem) in aliases(FAILING_STARTS.items()).items():
+                with case(deed):
+                    report = scene.report(alias)
+                    assert problem in report.get("problem", report.get("lastError", ""))
+                    said = await scene.call(f"{alias}__echo")
+                    assert said.startswith(f"error: The server {alias} is not available now (state ")
+                    assert problem in said
+                    check_told(said)
         await scene.check_others(root)
 
 
+HANGING_STARTS = ("hang@start", "hang@initialize", "mute@initialize", "wrong-id@initialize", "hang@list")
+
+
 @pytest.mark.requirement("upstream.first_call")
-@pytest.mark.parametrize(
-    "deed", ["hang@start", "hang@initialize", "mute@initialize", "wrong-id@initialize", "hang@list"]
-)
-async def test_nobody_waits_for_an_upstream_that_hangs_at_its_start(deed: str, root: Path, tmp_path: Path) -> None:
-    async with beside(tmp_path, root, over_stdio(deed, timeout=300), wait=2_000) as scene:
+async def test_nobody_waits_for_an_upstream_that_hangs_at_its_start(root: Path, tmp_path: Path) -> None:
+    hanging = {alias: over_stdio(deed, timeout=300) for alias, deed in aliases(HANGING_STARTS).items()}
+    async with beside_all(tmp_path, root, hanging, wait=200) as scene:
         await until(scene.upstream("good").known.is_set)
         # Its limits for the start are a minute away: only the waits of the list and of the call can be over.
         assert {"good__echo", "read_file"} <= await scene.names()
-        assert not scene.bad.known.is_set()
-        said = await scene.call()
-        assert said.startswith("error: The server bad is not available now (state connecting)")
-        check_told(said)
-        assert scene.report()["state"] == "connecting"
+        with all_cases() as case:
+            for alias, deed in aliases(HANGING_STARTS).items():
+                with case(deed):
+                    assert not scene.upstream(alias).known.is_set()
+                    said = await scene.call(f"{alias}__echo")
+                    assert said.startswith(f"error: The server {alias} is not available now (state connecting)")
+                    check_told(said)
+                    assert scene.report(alias)["state"] == "connecting"
         await scene.check_others(root)
 
 
 @pytest.mark.requirement("upstream.first_call")
 async def test_tools_are_there_though_another_list_of_their_upstream_hangs(root: Path, tmp_path: Path) -> None:
-    async with beside(tmp_path, root, over_stdio("mute@prompts"), wait=2_000) as scene:
+    async with beside(tmp_path, root, over_stdio("mute@prompts"), wait=500) as scene:
         assert "bad__echo" in await scene.names()
         assert not scene.bad.known.is_set()
         assert await scene.call(text="hi") == "hi"
@@ -131,45 +147,65 @@ async def test_an_upstream_that_hangs_at_its_start_is_given_up_in_its_time_and_t
     assert tale.read_text().count("start\n") == 2
 
 
-@pytest.mark.requirement("proxy.faults.calls")
-@pytest.mark.parametrize(
-    ("deed", "said"),
-    [
-        ("exit", "The connection to the server bad was lost during the call of echo"),
-        ("close", "The connection to the server bad was lost during the call of echo"),
-        ("null", "not a valid JSON-RPC message"),
-        ("deep", "not a valid JSON-RPC message"),
-        ("long", "is larger than"),
-        ("odd-result", "not the result of a tool"),
-    ],
-)
-async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
-    deed: str, said: str, root: Path, tmp_path: Path
-) -> None:
-    async with beside(tmp_path, root, over_stdio(deed)) as scene:
-        assert "bad__echo" in await scene.names()
-        answer = await scene.call(text="hi")
-        assert answer.startswith("error: ")
-        assert said in answer
-        check_told(answer)
-        await scene.check_others(root)
+LOST = "The connection to the server {alias} was lost during the call of echo"
+FAILING_CALLS = {
+    "exit": LOST,
+    "close": LOST,
+    "null": "not a valid JSON-RPC message",
+    "deep": "not a valid JSON-RPC message",
+    "long": "is larger than",
+    "odd-result": "not the result of a tool",
+}
 
 
 @pytest.mark.requirement("proxy.faults.calls")
+async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(root: Path, tmp_path: Path) -> None:
+    async with beside_all(tmp_path, root, all_over_stdio(FAILING_CALLS)) as scene:
+        names = await scene.names()
+        with all_cases() as case:
+            for alias, (deed, said) in aliases(FAILING_CALLS.items()).items():
+                with case(deed):
+                    assert f"{alias}__echo" in names
+                    answer = await scene.call(f"{alias}__echo", text="hi")
+                    assert answer.startswith("error: ")
+                    assert said.format(alias=alias) in answer
+                    check_told(answer)
+                    await scene.check_others(root)
+
+
+HONEST = [
+    ["garbage@initialize", "garbage@list", "garbage"],
+    ["strange@initialize", "strange@list", "strange"],
+    ["drip@initialize", "drip@list", "drip"],
+    ["text-id@initialize", "text-id@list", "text-id"],
+    ["twice@initialize", "twice@list", "twice"],
+    ["fraction-id@initialize", "fraction-id@list", "fraction-id"],
+    ["together@initialize", "together@list", "together"],
+    ["odd-capabilities@initialize"],
+    ["ask-odd@initialize", "ask-odd@list", "ask-odd"],
+    ["ask-alone"],
+    ["structured"],
+]
+
+
+@pytest.mark.requirement("proxy.faults.calls")
+async def test_an_honest_answer_is_found_among_all_that_a_liar_says(root: Path, tmp_path: Path) -> None:
+    async with beside_all(tmp_path, root, all_over_stdio(HONEST)) as scene:
+        names = await scene.names()
+        with all_cases() as case:
+            for alias, deeds in aliases(HONEST).items():
+                with case(deeds):
+                    assert f"{alias}__echo" in names
+                    assert await scene.call(f"{alias}__echo", text="the truth") == "the truth"
+                    assert await scene.call(f"{alias}__echo", text="again") == "again"
+                    await scene.check_others(root)
+
+
+@pytest.mark.requirement("proxy.faults.calls")
+@pytest.mark.parametrize("count", FLOODS)
 @pytest.mark.parametrize(
     "deeds",
     [
-        ["garbage@initialize", "garbage@list", "garbage"],
-        ["strange@initialize", "strange@list", "strange"],
-        ["drip@initialize", "drip@list", "drip"],
-        ["text-id@initialize", "text-id@list", "text-id"],
-        ["twice@initialize", "twice@list", "twice"],
-        ["fraction-id@initialize", "fraction-id@list", "fraction-id"],
-        ["together@initialize", "together@list", "together"],
-        ["odd-capabilities@initialize"],
-        ["ask-odd@initialize", "ask-odd@list", "ask-odd"],
-        ["ask-alone"],
-        ["structured"],
         ["flood:progress"],
         ["flood:log@list", "flood:log"],
         ["flood:list@list", "flood:list"],
@@ -179,10 +215,8 @@ async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
     ],
     ids=lambda deeds: deeds[-1],
 )
-async def test_an_honest_answer_is_found_among_all_that_a_liar_says(
-    deeds: list[str], root: Path, tmp_path: Path
-) -> None:
-    async with beside(tmp_path, root, over_stdio(*deeds)) as scene:
+async def test_an_honest_answer_is_found_in_a_flood(deeds: list[str], count: int, root: Path, tmp_path: Path) -> None:
+    async with beside(tmp_path, root, over_stdio(*flooding(deeds, count))) as scene:
         assert "bad__echo" in await scene.names()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(scene.check_others, root)
@@ -192,38 +226,54 @@ async def test_an_honest_answer_is_found_among_all_that_a_liar_says(
 
 
 @pytest.mark.requirement("proxy.faults.start")
-@pytest.mark.parametrize("deed", ["hang", "mute", "wrong-id"])
-async def test_a_call_without_an_answer_ends_in_its_time_while_others_go_on(
-    deed: str, root: Path, tmp_path: Path
-) -> None:
-    answers: list[str] = []
+async def test_a_call_without_an_answer_ends_in_its_time_while_others_go_on(root: Path, tmp_path: Path) -> None:
+    silent = aliases(("hang", "mute", "wrong-id"))
+    answers: dict[str, str] = {}
 
-    async def call(scene: Scene) -> None:
-        answers.append(await scene.call(text="hi"))
+    async def call(scene: Scene, alias: str) -> None:
+        answers[alias] = await scene.call(f"{alias}__echo", text="hi")
 
     tale = tmp_path / "tale"
-    async with beside(tmp_path, root, over_stdio(deed, timeout=3_000, env={"TALE": str(tale)})) as scene:
-        assert "bad__echo" in await scene.names()
+    liars = {alias: over_stdio(deed, timeout=1_500, env={"TALE": str(tale)}) for alias, deed in silent.items()}
+    async with beside_all(tmp_path, root, liars) as scene:
+        assert {f"{alias}__echo" for alias in silent} <= await scene.names()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call, scene)
-            await until(lambda: "call\n" in tale.read_text())
+            for alias in silent:
+                tasks.start_soon(call, scene, alias)
+            await until(lambda: tale.read_text().count("call\n") == len(silent))
             await scene.check_others(root)
-            assert answers == []
-        assert "sent neither a result nor progress" in answers[0]
-        assert "mcpServers.bad.timeout" in answers[0]
-        check_told(answers[0])
-        assert scene.report()["state"] == "connected"
+            assert answers == {}
+        with all_cases() as case:
+            for alias, deed in silent.items():
+                with case(deed):
+                    assert "sent neither a result nor progress" in answers[alias]
+                    assert f"mcpServers.{alias}.timeout" in answers[alias]
+                    check_told(answers[alias])
+                    assert scene.report(alias)["state"] == "connected"
+
+
+CUT = ("pages", "same-page", "long-names", "control", "deep-schemas", "odd")
 
 
 @pytest.mark.requirement("proxy.faults.lists")
-@pytest.mark.parametrize("deed", ["pages", "same-page", "many", "long-names", "control", "deep-schemas", "odd"])
-async def test_a_list_that_is_too_much_or_no_list_is_cut_to_what_clients_can_read(
-    deed: str, root: Path, tmp_path: Path
-) -> None:
-    async with beside(tmp_path, root, over_stdio(f"{deed}@list")) as scene:
+async def test_a_list_that_is_no_list_is_cut_to_what_clients_can_read(root: Path, tmp_path: Path) -> None:
+    async with beside_all(tmp_path, root, all_over_stdio(f"{deed}@list" for deed in CUT)) as scene:
         names = await scene.names()  # the client refuses a list in which one item is wrong
-        assert {"good__echo", "bad__echo", "read_file"} <= names
+        assert {"good__echo", "read_file"} <= names
         assert all(SAFE_NAME.fullmatch(name) for name in names)
+        with all_cases() as case:
+            for alias, deed in aliases(CUT).items():
+                with case(deed):
+                    assert f"{alias}__echo" in names
+                    assert await scene.call(f"{alias}__echo", text="hi") == "hi"
+        await scene.check_others(root)
+
+
+@pytest.mark.requirement("proxy.faults.lists")
+async def test_a_list_that_is_too_much_is_cut_to_what_clients_can_read(root: Path, tmp_path: Path) -> None:
+    async with beside(tmp_path, root, over_stdio("many@list")) as scene:
+        names = await scene.names()
+        assert {"good__echo", "bad__echo", "read_file"} <= names
         assert len(names) < 10_100
         assert await scene.call(text="hi") == "hi"
         await scene.check_others(root)
@@ -267,24 +317,25 @@ async def test_tools_that_are_others_at_each_listing_are_listed_after_pauses_tha
     assert pauses[-1] == 0.3
 
 
+REFUSED_QUESTIONS: dict[str, dict[str, object]] = {
+    "elicitation/create": {"result": {"action": "cancel"}, "error": None},
+    "roots/list": {"result": None, "error": -32601},
+    "sampling/createMessage": {"result": None, "error": -32601},
+}
+
+
 @pytest.mark.requirement("proxy.faults.calls")
-@pytest.mark.parametrize(
-    ("method", "answer"),
-    [
-        ("elicitation/create", {"result": {"action": "cancel"}, "error": None}),
-        ("roots/list", {"result": None, "error": -32601}),
-        ("sampling/createMessage", {"result": None, "error": -32601}),
-    ],
-)
-async def test_a_question_that_nobody_can_answer_is_refused_at_once(
-    method: str, answer: dict[str, object], root: Path, tmp_path: Path
-) -> None:
-    async with beside(tmp_path, root, over_stdio(f"ask:{method}")) as scene:
+async def test_a_question_that_nobody_can_answer_is_refused_at_once(root: Path, tmp_path: Path) -> None:
+    asking = all_over_stdio(f"ask:{method}" for method in REFUSED_QUESTIONS)
+    async with beside_all(tmp_path, root, asking) as scene:
         await scene.names()
-        said = json.loads(await scene.call())
-    if said["error"] is not None:
-        said["error"] = said["error"]["code"]
-    assert said == answer
+        with all_cases() as case:
+            for alias, (method, answer) in aliases(REFUSED_QUESTIONS.items()).items():
+                with case(method):
+                    said = json.loads(await scene.call(f"{alias}__echo"))
+                    if said["error"] is not None:
+                        said["error"] = said["error"]["code"]
+                    assert said == answer
 
 
 @pytest.mark.requirement("proxy.faults.calls")

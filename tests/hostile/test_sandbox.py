@@ -22,10 +22,10 @@ import anyio
 import mcp_types as types
 import pytest
 
+from tests.fork_server import forked
 from tests.harness import write_config
-from tests.hostile.sandboxed import NOBODY, WORKING, Ran, run, run_confined
+from tests.hostile.sandboxed import NOBODY, PROGRAM, WORKING, Ran, run, run_confined, sandbox_for
 from tests.interaction.test_own_files import Person, served
-from tests.processes import PRIVATE_FOLDERS, Passing
 from tests.waiting import until
 from tools.contract.command_views import Network
 from tools.contract.errors import ToolError
@@ -36,7 +36,7 @@ from tools.shell.resource_limits import GROUP_PROCESSES, is_root
 from tools.shell.result_text import sandbox_notes
 from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import COPIED_ENTRIES, AutoRunLookout, is_harmless
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand
 from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
@@ -67,10 +67,7 @@ async def confinement(
     consented: Mapping[str, float] = MappingProxyType({}),
 ) -> BubblewrapConfinement:
     site = Site(home=str(home), read_only=tuple(map(str, settings)), writable=writable)
-    made = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), PRIVATE_FOLDERS, consented=consented)
-    if (await made.status([])).failure is not None:
-        pytest.skip("not run: bubblewrap does not run here")
-    return made
+    return await sandbox_for(site, consented)
 
 
 async def ran(home: Path, command: str, *roots: Path, network: Network = Network.OWN_LOOPBACK) -> Ran:
@@ -716,9 +713,7 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_
     private = tmp_path.resolve() / "private"
     private.mkdir()
     site = Site(home=str(home), temporary_bytes=1024**2)
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), PRIVATE_FOLDERS)
-    if (await sandbox.status([])).failure is not None:
-        pytest.skip("not run: bubblewrap does not run here")
+    sandbox = await sandbox_for(site)
     own = dict[str, Any](private_folder=lambda: str(private))
     environment = environment_of(home)
     small = await run(sandbox, "cd /var/tmp; truncate -s 4G holes; echo x > small", [str(root)], environment, **own)
@@ -928,7 +923,7 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
     command = f"{attempts}; echo two > file; {git} commit -qam two && echo committed; echo x > .mcp.json"
     before = listing(home)
     ended = await anyio.run_process(
-        [sys.executable, str(Path(__file__).with_name("sandboxed.py")), str(root), str(home), "working", command],
+        [sys.executable, *forked([str(PROGRAM), str(root), str(home), "working", command])],
         check=False,
     )
     assert ended.returncode == 0, ended.stderr.decode()
@@ -946,8 +941,7 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
 @pytest.mark.requirement("sandbox.stopped")
 @pytest.mark.requirement("sandbox.temporary")
 async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, tmp_path: Path) -> None:
-    if (await BubblewrapConfinement(SandboxMode.AUTO, Site(str(root)), Passing(), PRIVATE_FOLDERS).status([])).failure:
-        pytest.skip("not run: bubblewrap does not run here")
+    await sandbox_for(Site(str(root)))
     repository(root)
     scripts = ["Bash(python3 x.py)", "Bash(python3 y.py)"]
     config = write_config(tmp_path, {"permissions": {"allow": ["Bash(git *)", *scripts]}})

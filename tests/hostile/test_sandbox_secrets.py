@@ -24,13 +24,12 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, speaking
-from tests.hostile.sandboxed import Ran, run
+from tests.hostile.sandboxed import Ran, run, sandbox_for
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
-from tests.processes import PRIVATE_FOLDERS, Passing
 from tests.tables import each_of
 from tools.shell.process import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
 from tools.shell.sandbox.hidden_secrets import COPIES, secret_places
 from tools.shell.sandbox.secret_removal import included_settings, without_secrets
 from tools.shell.sandbox.visible_file_system import Site
@@ -74,10 +73,8 @@ def with_secrets(name: str, content: str) -> str:
 @asynccontextmanager
 async def sandbox(home: Path, readable: Sequence[str] = ()) -> AsyncGenerator[BubblewrapConfinement]:
     site = Site(home=str(home), readable=tuple(readable))
-    made = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), PRIVATE_FOLDERS)
+    made = await sandbox_for(site)
     try:
-        if (await made.status([])).failure is not None:
-            pytest.skip("not run: bubblewrap does not run here")
         yield made
     finally:
         made.close()

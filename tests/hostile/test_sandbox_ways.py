@@ -11,12 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.sandboxed import WORKING, Ran, look_at, run, run_confined
-from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.hostile.sandboxed import WORKING, Ran, look_at, run, run_confined, sandbox_for
 from tools.contract.errors import ToolError
 from tools.shell.process import ProcessSpec, SandboxChanges, command_environment
 from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand
 from tools.shell.sandbox.visible_file_system import KEPT, Site
 
 pytestmark = pytest.mark.anyio
@@ -33,10 +32,7 @@ async def sandbox(root: Path, settings: Sequence[str] = (), hidden: Sequence[str
         hidden=tuple(str(root / name) for name in hidden),
         read_only=tuple(str(root / name) for name in settings),
     )
-    made = BubblewrapConfinement(SandboxMode.AUTO, site, Passing(), PRIVATE_FOLDERS)
-    if (await made.status([])).failure is not None:
-        pytest.skip("not run: bubblewrap does not run here")
-    return made
+    return await sandbox_for(site)
 
 
 async def ran(root: Path, command: str, settings: Sequence[str] = (), hidden: Sequence[str] = ()) -> Ran:

@@ -78,8 +78,13 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
 @pytest.mark.requirement("shell.output.memory")
 @pytest.mark.parametrize(
     "command",
-    ["yes", "cat /dev/urandom", "cat /dev/zero", "tr '\\0' x </dev/zero", r"while :; do printf '\033['; done"],
-    ids=["lines", "random bytes", "zeros", "one line", "tiny pieces"],
+    [
+        pytest.param("yes", id="lines"),
+        pytest.param("cat /dev/urandom", id="random bytes", marks=pytest.mark.long),
+        pytest.param("cat /dev/zero", id="zeros", marks=pytest.mark.long),
+        pytest.param("tr '\\0' x </dev/zero", id="one line", marks=pytest.mark.long),
+        pytest.param(r"while :; do printf '\033['; done", id="tiny pieces"),
+    ],
 )
 async def test_output_without_end_takes_little_memory_and_the_server_stays_quick(root: Path, command: str) -> None:
     done = await anyio.run_process([sys.executable, "-c", MEASURED, str(root), command], cwd=ROOT, check=False)

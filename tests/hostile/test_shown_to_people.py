@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from server.upstreams.session.questions import labelled
+from tests.examples import examples
 from tests.tables import each_of
 from tools.contract.confirmation import (
     EditConfirmation,
@@ -122,7 +123,7 @@ def test_a_change_within_a_long_line_is_shown_with_what_is_around_it(at: int) ->
 
 @pytest.mark.requirement("display.question")
 @given(st.integers(0, 6_000), st.integers(0, 6_000), st.integers(0, 200), st.sampled_from(["", "\n"]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_what_is_shown_of_a_long_line_is_in_it_and_in_order(length: int, at: int, added: int, ending: str) -> None:
     before = line_of(length, "o")
     after = before[:at] + "+" * added + before[at:]

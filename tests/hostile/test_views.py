@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.sandboxed import NOBODY, READING, WORKING, Ran, run
-from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.fork_server import forked
+from tests.hostile.sandboxed import NOBODY, PROGRAM, READING, WORKING, Ran, run, sandbox_for
 from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.process import SandboxChanges, command_environment
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.reading_view import closed_in_etc, reading_view_paths
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -63,9 +62,7 @@ class Place:
 
     async def run(self, command: str, view: CommandView = READING, site: Site | None = None) -> Ran:
         """Run a command of the client in a view."""
-        sandbox = BubblewrapConfinement(SandboxMode.AUTO, site or Site(home=str(self.home)), Passing(), PRIVATE_FOLDERS)
-        if (await sandbox.status([])).failure is not None:
-            pytest.skip("not run: bubblewrap does not run here")
+        sandbox = await sandbox_for(site or Site(home=str(self.home)))
         try:
             environment = command_environment({"HOME": str(self.home)}, os.environ)
             roots = [str(self.ws)]
@@ -223,9 +220,9 @@ def test_no_way_leads_out_of_a_view(place: Place, kind: str, *, is_root: bool) -
     before = place.listing()
     environment = {**os.environ, "MASKED": ":".join(place.masked), "READ_ONLY": str(place.ws / "fixed")}
     environment |= {"KEEP_RIGHTS": "1"} if is_root else {}
-    program = str(Path(__file__).with_name("sandboxed.py"))
+    program = forked([str(PROGRAM), str(place.ws), str(place.home), kind, "\n".join(lines)])
     done = subprocess.run(
-        [sys.executable, program, str(place.ws), str(place.home), kind, "\n".join(lines)],
+        [sys.executable, *program],
         env=environment,
         capture_output=True,
         check=False,
@@ -624,7 +621,7 @@ async def test_a_command_may_start_in_the_scratch_place(place: Place) -> None:
     await place.run("mkdir /tmp/sub")
     scratch = place.private / "tmp" / "sub"
     place_ws, place.ws = place.ws, scratch
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(home=str(place.home)), Passing(), PRIVATE_FOLDERS)
+    sandbox = await sandbox_for(Site(home=str(place.home)))
     environment = command_environment({"HOME": str(place.home)}, os.environ)
     result = await run(
         sandbox,

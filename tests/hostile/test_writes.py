@@ -20,6 +20,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, our_http_server, server_arguments
 from tests.hostile.every_tool import answers, assert_alive, call, changers_of, is_refused, readers_of
 from tests.hostile.unprivileged_server import NOBODY
@@ -70,7 +71,9 @@ async def unprivileged(root: Path, umask: int = 0o077) -> AsyncGenerator[Client]
     arguments = server_arguments(root, None)
     command = ["-P", "-W", "error", str(SERVER), f"{umask:o}", *arguments[arguments.index("serve") :]]
     parameters = StdioServerParameters(
-        command=sys.executable, args=command, env={"HOME": str(root), "XDG_STATE_HOME": str(root.parent / "state")}
+        command=sys.executable,
+        args=forked(command),
+        env={"HOME": str(root), "XDG_STATE_HOME": str(root.parent / "state")},
     )
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
         yield client

@@ -17,6 +17,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from tests.fork_server import fork_server, forked
 from tests.harness import HANDSHAKE, LAUNCHER, server_arguments
 
 SERVER = Path(__file__).with_name("readable_server.py")
@@ -101,23 +102,19 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def _started_for(root: Path) -> int:
-    """The child of ours that serves this root."""
-    for pid in _children_of(os.getpid()):
-        if str(root).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-            return pid
-    raise AssertionError("the server's process is not among our children")
-
-
 @asynccontextmanager
-async def watched_server(
-    root: Path, *, python: str = sys.executable, environment: Mapping[str, str] | None = None
-) -> AsyncGenerator[WatchedServer]:
-    """A server of its own for one root, run by this Python and with these variables beside the usual ones."""
+async def watched_server(root: Path, *, environment: Mapping[str, str] | None = None) -> AsyncGenerator[WatchedServer]:
+    """A server of its own for one root, with these variables beside the usual ones.
+
+    It is forked: what it uses more than at a time counts, not what it uses.
+    """
     arguments = [str(SERVER) if each == str(LAUNCHER) else each for each in server_arguments(root, None)]
-    parameters = StdioServerParameters(command=python, args=arguments, env=dict(environment) if environment else None)
+    parameters = StdioServerParameters(
+        command=sys.executable, args=forked(arguments), env=dict(environment) if environment else None
+    )
+    there = set(_children_of(fork_server()))
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
-        pid = _started_for(root)
+        (pid,) = set(_children_of(fork_server())) - there
         yield WatchedServer(client, pid, frozenset(_children_of(pid)))
 
 

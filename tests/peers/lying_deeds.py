@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -241,8 +240,9 @@ def done(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None:
             say(answer)
             say({**answer, "result": {"content": [{"type": "text", "text": "second"}]}})
             return None
-        case ("flood", _, kind):
-            for number in range(FLOOD):
+        case ("flood", _, kind_and_count):
+            kind, _, count = kind_and_count.partition("/")
+            for number in range(int(count or FLOOD)):
                 say(flood(kind, number, token))
         case ("ask", _, method):
             mouth.ask(method, answer)
@@ -317,6 +317,8 @@ def flood(kind: str, number: int, token: Any) -> Json:
 
 def escape() -> None:
     """Leave a process that clings, in a session of its own."""
+    import subprocess
+
     code = "import signal, sys; signal.signal(15, signal.SIG_IGN); signal.alarm(120); print(1, flush=True)"
     child = subprocess.Popen(
         [sys.executable, "-c", f"{code}; signal.pause()"], stdout=subprocess.PIPE, start_new_session=True

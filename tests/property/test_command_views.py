@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.permissions.commands import judge
 from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
 from tools.contract.errors import ToolError
@@ -61,6 +62,7 @@ def commands(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.requirement("commands.property")
+@examples(100)
 @given(command=commands() | st.text(max_size=60), mode=st.sampled_from([ApprovalMode.PLAN, ApprovalMode.DEFAULT]))
 def test_nothing_runs_unasked_in_a_view_that_can_write(command: str, mode: ApprovalMode) -> None:
     root = Path("/nonexistent/home/project")
@@ -81,6 +83,7 @@ def test_nothing_runs_unasked_in_a_view_that_can_write(command: str, mode: Appro
 
 
 @pytest.mark.requirement("commands.property")
+@examples(100)
 @given(command=commands(), mode=st.sampled_from(list(ApprovalMode)))
 def test_no_mode_runs_unasked_what_a_rule_denies(command: str, mode: ApprovalMode) -> None:
     root = Path("/nonexistent/home/project")

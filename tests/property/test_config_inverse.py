@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from server.console.config_edits import EditOptions, add, change_server
 from server.settings.files import parse
+from tests.examples import examples
 
 NAMES = st.sampled_from(["docs", "my files", "a.b", "ключ"])
 ARGS = st.lists(st.sampled_from(["-y", "// no comment", "/* nor */ this", "é,\u2028]", '"q"', "a,}"]), max_size=2)
@@ -37,7 +38,7 @@ def settings_files(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.requirement("cli.config.edits.bytes")
-@settings(max_examples=60, database=None, deadline=None)
+@examples(60, database=None)
 @given(settings_files(), st.data())
 def test_what_is_added_and_removed_leaves_every_byte_as_it_was(text: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.files.change.diff import unified_diff
 
 pytestmark = pytest.mark.requirement("edit.diff")
@@ -48,7 +49,7 @@ def applied(old: str, hunks: str) -> str:
     return "".join(result + source[position:])
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(texts, texts)
 def test_a_diff_turns_one_text_into_the_other(old: str, new: str) -> None:
     diff = unified_diff(old, new)
@@ -59,7 +60,7 @@ def test_a_diff_turns_one_text_into_the_other(old: str, new: str) -> None:
     assert diff.added - diff.removed == len(lines_of(new)) - len(lines_of(old))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(texts, st.integers(0, 30), st.integers(0, 4), st.lists(st.sampled_from(["a", "new", ""]), max_size=4))
 def test_a_small_change_has_a_small_diff(old: str, start: int, removed: int, put_in: list[str]) -> None:
     lines = lines_of(old)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.files.change.text_edit import apply_edit
 from tools.files.change.text_match import Haystack, Strategy, find_match
 from tools.files.text_encodings import decode, encode
@@ -49,7 +50,7 @@ def edited(data: bytes, old: str, new: str) -> bytes:
 
 
 @pytest.mark.requirement("edit.bytes")
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(texts(), texts(), replacement, st.sampled_from(FORMS))
 def test_every_byte_outside_the_span_stays(head: str, tail: str, new: str, form: tuple[bytes, str]) -> None:
     mark, codec = form
@@ -59,7 +60,7 @@ def test_every_byte_outside_the_span_stays(head: str, tail: str, new: str, form:
 
 
 @pytest.mark.requirement("edit.bytes")
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.binary(max_size=60), st.binary(max_size=60), st.sampled_from(["x", "new text", "()"]))
 def test_every_byte_outside_the_span_stays_in_an_unknown_encoding(head: bytes, tail: bytes, new: str) -> None:
     before = b"\xff\x80 \xfe " + head.replace(b"<", b"") + b" "
@@ -69,7 +70,7 @@ def test_every_byte_outside_the_span_stays_in_an_unknown_encoding(head: bytes, t
 
 
 @pytest.mark.requirement("edit.bytes")
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.tuples(line_text, st.sampled_from(ENDINGS)), min_size=3, max_size=8), st.data())
 def test_replacing_a_line_keeps_the_endings_of_all_others(lines: list[tuple[str, str]], data: st.DataObject) -> None:
     number = data.draw(st.integers(1, len(lines) - 2))
@@ -86,7 +87,7 @@ def test_replacing_a_line_keeps_the_endings_of_all_others(lines: list[tuple[str,
 
 
 @pytest.mark.requirement("edit.literal")
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.text("ab \n", max_size=60), st.text("ab ", min_size=1, max_size=3), st.text("abc$\\", min_size=1, max_size=4))
 def test_exact_matches_are_counted_and_replaced_as_strings_are(text: str, old: str, new: str) -> None:
     haystack = Haystack(text)
@@ -100,7 +101,7 @@ def test_exact_matches_are_counted_and_replaced_as_strings_are(text: str, old: s
 
 
 @pytest.mark.requirement("edit.bytes")
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=80), st.sampled_from(FORMS))
 def test_any_bytes_are_kept_by_decoding_and_encoding(data: bytes, form: tuple[bytes, str]) -> None:
     decoded = decode(form[0] + data)

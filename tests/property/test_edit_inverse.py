@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.builtin.edit import EditTool
 from tools.call.context import ClientState, ToolContext
 from tools.contract.limits import Limits
@@ -120,7 +121,7 @@ def _is_utf_8(data: bytes) -> bool:
 
 
 @pytest.mark.requirement("edit.bytes")
-@settings(max_examples=70, deadline=None, database=None)
+@examples(70, database=None)
 @given(files(), spans, spans, st.sampled_from(FORMS))
 def test_an_edit_and_its_inverse_give_every_byte_back(
     around: tuple[str, str, bool], old: list[str], new: list[str], form: Form

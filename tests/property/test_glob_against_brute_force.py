@@ -7,9 +7,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.patterns import compile_patterns
 from tools.files.find.walk import Filters, Walk
@@ -41,7 +42,7 @@ def naive(segments: list[str], parts: list[str], *, ignore_case: bool) -> bool:
 
 
 @pytest.mark.requirement("glob.patterns")
-@settings(max_examples=200, deadline=None, database=None)
+@examples(200, database=None)
 @given(segments=PATTERNS, paths=PATHS, ignore_case=st.booleans())
 def test_a_path_fits_exactly_if_it_fits_the_naive_way(segments: list[str], paths: list[str], ignore_case: bool) -> None:
     pattern = compile_patterns(["/".join(segments)], ignore_case=ignore_case)
@@ -50,7 +51,7 @@ def test_a_path_fits_exactly_if_it_fits_the_naive_way(segments: list[str], paths
 
 
 @pytest.mark.requirement("glob.patterns")
-@settings(max_examples=40, deadline=None, database=None)
+@examples(40, database=None)
 @given(first=PATTERNS, second=PATTERNS, paths=PATHS, ignore_case=st.booleans())
 def test_a_pruned_walk_misses_nothing(first: list[str], second: list[str], paths: list[str], ignore_case: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.property.ripgrep import listed
 from tools.builtin.glob import GlobTool
 from tools.builtin.grep_search import GrepTool
@@ -67,7 +68,7 @@ def filtered(root: Path, glob: str) -> set[str]:
 
 
 @pytest.mark.requirement("walk.like_ripgrep")
-@settings(max_examples=90, deadline=None, database=None)
+@examples(90, database=None)
 @given(pattern=PATTERNS, paths=PATHS, case_sensitive=st.booleans())
 def test_glob_finds_the_files_that_ripgrep_lists(pattern: str, paths: list[str], case_sensitive: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +79,7 @@ def test_glob_finds_the_files_that_ripgrep_lists(pattern: str, paths: list[str],
 
 
 @pytest.mark.requirement("walk.like_ripgrep")
-@settings(max_examples=60, deadline=None, database=None)
+@examples(60, database=None)
 @given(pattern=PATTERNS, paths=PATHS, negated=st.booleans())
 def test_the_file_filter_of_a_search_takes_the_files_that_ripgrep_takes(
     pattern: str, paths: list[str], negated: bool

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.contract.command_views import ViewKind
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.workspace import Workspace, is_inside
@@ -55,6 +56,7 @@ def plant(top: Path, files: set[str]) -> None:
 
 
 @pytest.mark.requirement("hidden.found")
+@examples(100)
 @given(TREES, TREES, LISTED, LISTED, LISTED, LISTED, IGNORED, st.sampled_from(["", "a", "conf"]))
 @example({"a/b/x.key", "a/b/c"}, {"a"}, ["a/**"], [], [], [], {}, "")
 def test_a_look_finds_what_rules_and_agent_ignore_files_say_of_each_file(

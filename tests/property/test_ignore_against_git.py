@@ -10,9 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.files import gitignore_matcher
 from tools.files.gitignore_matcher import RuleList, bytes_text, read_rules
 from tools.files.ignore_files import Scope, agent_ignore_file, scope_of
@@ -122,7 +123,7 @@ def ignored_by_us(root: Path, *, git: bool = True) -> set[str]:
 
 
 @pytest.mark.requirement("ignore.like_git")
-@settings(max_examples=60, deadline=None, database=None)
+@examples(60, database=None)
 @given(tree=TREES, top=RULE_FILES, exclude=RULE_FILES, nested=RULE_FILES)
 def test_exactly_what_git_ignores_is_ignored(tree: Tree, top: str, exclude: str, nested: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +142,7 @@ def test_exactly_what_git_ignores_is_ignored(tree: Tree, top: str, exclude: str,
 
 
 @pytest.mark.requirement("ignore.nested")
-@settings(max_examples=60, deadline=None, database=None)
+@examples(60, database=None)
 @given(tree=TREES, top=RULE_FILES, nested=RULE_FILES)
 def test_agent_ignore_files_at_every_level_mean_what_the_same_gitignore_files_mean(
     tree: Tree, top: str, nested: str
@@ -164,7 +165,7 @@ def test_agent_ignore_files_at_every_level_mean_what_the_same_gitignore_files_me
 
 
 @pytest.mark.requirement("ignore.like_git")
-@settings(max_examples=60, deadline=None, database=None)
+@examples(60, database=None)
 @given(tree=TREES, top=RULE_FILES)
 def test_a_walk_gives_exactly_the_files_that_git_does_not_ignore(tree: Tree, top: str) -> None:
     from tools.contract.limits import AbortSignal, Deadline
@@ -189,7 +190,7 @@ MANY_STARS = st.lists(STARS | st.just("**"), min_size=1, max_size=6).map("/".joi
 
 @pytest.mark.skipif(find_spec("re2") is None, reason="not run: google-re2 is not installed")
 @pytest.mark.requirement("ignore.like_git")
-@settings(max_examples=200, deadline=None, database=None)
+@examples(200, database=None)
 @given(lines=st.lists(rules() | MANY_STARS, max_size=4), paths=st.lists(PATHS, max_size=20))
 def test_rules_mean_the_same_with_and_without_re2(lines: list[str], paths: list[str]) -> None:
     content = "\n".join(lines).encode()

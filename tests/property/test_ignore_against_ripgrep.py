@@ -13,9 +13,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.harness import ROOT
 from tests.property.ripgrep import listed
 from tools.contract.limits import AbortSignal, Deadline
@@ -79,7 +80,7 @@ def walked(root: Path) -> set[str]:
 
 
 @pytest.mark.requirement("walk.like_ripgrep")
-@settings(max_examples=70, deadline=None, database=None)
+@examples(70, database=None)
 @given(tree=TREES, top=RULE_FILES, exclude=RULE_FILES, nested=RULE_FILES, is_repository=st.booleans())
 def test_a_walk_gives_the_files_that_ripgrep_lists(
     tree: Tree, top: str, exclude: str, nested: str, is_repository: bool
@@ -93,7 +94,7 @@ def test_a_walk_gives_the_files_that_ripgrep_lists(
 
 
 @pytest.mark.requirement("walk.like_ripgrep")
-@settings(max_examples=50, deadline=None, database=None)
+@examples(50, database=None)
 @given(tree=TREES, top=RULE_FILES, middle=RULE_FILES, exclude=RULE_FILES)
 def test_rules_above_the_root_count_as_they_do_for_ripgrep(tree: Tree, top: str, middle: str, exclude: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -22,6 +22,7 @@ from server.console.client_files import (
 from server.console.file_replacement import read_file
 from server.console.install import InstallOptions, entry_for
 from server.settings.document_edits import with_member, with_table, without_member, without_table
+from tests.examples import examples
 
 CLIENTS = client_configs({"HOME": "/home/someone"}, "linux")
 COMMAND = ["/home/someone/.local/bin/coretools-mcp"]
@@ -149,7 +150,7 @@ def test_install_repeat_and_uninstall_give_every_byte_back_long(key: str, data: 
 
 
 @pytest.mark.requirement("install.splice")
-@settings(max_examples=300, database=None)
+@examples(300, database=None)
 @given(json_files(CLIENTS["vscode"]))
 @example('{"servers": {"a": 1 /* , */ , }}')
 @example('{"servers": {\n  "a": 1 /* two\n lines */\n}}')
@@ -194,7 +195,7 @@ def test_a_text_that_is_written_oddly_keeps_its_other_members_and_its_comments(t
 
 
 @pytest.mark.requirement("install.splice")
-@settings(max_examples=200, database=None)
+@examples(200, database=None)
 @given(toml_files(), st.sampled_from(["\n", "\r\n"]))
 def test_a_table_that_is_added_and_taken_out_leaves_the_text_as_it_was(text: str, newline: str) -> None:
     content = text.replace("\n", newline).encode()

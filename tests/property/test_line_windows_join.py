@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.contract.limits import AbortSignal, Limits
 from tools.files.read.line_window import Source, Wanted, window
 
@@ -17,7 +18,7 @@ contents = st.lists(
 
 
 @pytest.mark.requirement("read.window")
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(contents, st.integers(1, 5), st.integers(1, 60))
 def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: int, read_chars: int) -> None:
     ending, is_closed, lines = content
@@ -38,7 +39,7 @@ def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: in
 
 
 @pytest.mark.requirement("read.lines")
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(contents, st.integers(1, 25))
 def test_the_end_is_the_same_from_both_sides(content: tuple[str, bool, list[str]], count: int) -> None:
     ending, is_closed, lines = content

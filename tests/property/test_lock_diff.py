@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from server.settings import UpstreamSettings
 from server.upstreams.lock_file import differences, server_entry
+from tests.examples import examples
 
 TEXTS = st.text(max_size=20)
 SCHEMAS = st.recursive(
@@ -52,6 +53,7 @@ def entry(server: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]
 
 
 @pytest.mark.requirement("lock.diff")
+@examples(100)
 @given(TOOLS, st.data())
 def test_every_changed_field_of_a_tool_is_named(tool: dict[str, Any], data: st.DataObject) -> None:
     field = data.draw(st.sampled_from(sorted(VALUES)))
@@ -65,6 +67,7 @@ def test_every_changed_field_of_a_tool_is_named(tool: dict[str, Any], data: st.D
 
 
 @pytest.mark.requirement("lock.diff")
+@examples(100)
 @given(st.fixed_dictionaries(SERVER_VALUES), st.data())
 def test_every_changed_field_of_a_server_is_named(server: dict[str, Any], data: st.DataObject) -> None:
     field = data.draw(st.sampled_from(sorted(SERVER_VALUES)))
@@ -76,6 +79,7 @@ def test_every_changed_field_of_a_server_is_named(server: dict[str, Any], data: 
 
 
 @pytest.mark.requirement("lock.diff")
+@examples(100)
 @given(st.lists(TEXTS, unique=True, max_size=5), st.lists(TEXTS, unique=True, max_size=5))
 def test_added_and_removed_tools_are_named(before: list[str], now: list[str]) -> None:
     found = differences("a", *(entry({}, [{"name": name} for name in names]) for names in (before, now)))

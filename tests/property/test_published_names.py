@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
+from tests.examples import examples
 
 ALLOWED = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -59,6 +60,7 @@ def everything(listed: Sequence[NameList]) -> set[Origin]:
 
 @pytest.mark.requirement("proxy.names.budget")
 @pytest.mark.requirement("proxy.names")
+@examples(100)
 @given(upstreams(), budgets, st.sets(names, max_size=3))
 def test_every_name_fits_and_everything_is_published_once_or_told_to_be_hidden(
     listed: list[NameList], budget: int, taken: set[str]
@@ -72,6 +74,7 @@ def test_every_name_fits_and_everything_is_published_once_or_told_to_be_hidden(
 
 
 @pytest.mark.requirement("proxy.names.full")
+@examples(100)
 @given(upstreams(), budgets)
 def test_every_published_and_every_full_name_leads_back(listed: list[NameList], budget: int) -> None:
     names = name_map(listed, (), budget)
@@ -85,6 +88,7 @@ def test_every_published_and_every_full_name_leads_back(listed: list[NameList], 
 
 
 @pytest.mark.requirement("proxy.names.stable")
+@examples(100)
 @given(upstreams(), budgets, st.data())
 def test_the_order_of_an_upstreams_list_changes_no_name(
     listed: list[NameList], budget: int, data: st.DataObject
@@ -96,6 +100,7 @@ def test_the_order_of_an_upstreams_list_changes_no_name(
 
 
 @pytest.mark.requirement("proxy.names.stable")
+@examples(100)
 @given(upstreams(), upstreams(), budgets, st.data())
 def test_names_with_a_prefix_stay_whatever_comes_beside_or_before_them(
     listed: list[NameList], others: list[NameList], budget: int, data: st.DataObject

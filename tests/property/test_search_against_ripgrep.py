@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.property.ripgrep import ripgrep
 from tools.builtin.grep_search import GrepTool
 from tools.call.context import ClientState, ToolContext
@@ -158,7 +159,7 @@ def compare(files: list[bytes], pattern: str, *, case_sensitive: bool, fixed: bo
         assert found(root, pattern, case_sensitive=case_sensitive, fixed_strings=fixed) == theirs
 
 
-QUICK = settings(max_examples=60, deadline=None, database=None)
+QUICK = examples(60, database=None)
 
 
 @pytest.mark.requirement("grep.like_ripgrep")

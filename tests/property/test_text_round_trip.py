@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.files.line_endings import line_endings, split_lines
 from tools.files.text_encodings import Encoding, decode, decode_as, encode, named
 
@@ -40,7 +41,7 @@ def assert_same_bytes(data: bytes) -> None:
 
 
 @pytest.mark.requirement("text.round_trip")
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(texts, st.sampled_from(list(MARKED)))
 def test_text_in_unicode_comes_back_with_its_mark_and_every_ending(text: str, name: str) -> None:
     assume(name != "utf-8" or not text.startswith("\ufeff"))
@@ -53,7 +54,7 @@ def test_text_in_unicode_comes_back_with_its_mark_and_every_ending(text: str, na
 
 
 @pytest.mark.requirement("text.round_trip")
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(texts, st.sampled_from(LEGACY))
 def test_text_in_an_older_encoding_keeps_its_bytes_named_or_not(text: str, name: str) -> None:
     data = text.encode(name, "ignore")
@@ -67,7 +68,7 @@ def test_text_in_an_older_encoding_keeps_its_bytes_named_or_not(text: str, name:
 
 
 @pytest.mark.requirement("text.round_trip")
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=80), st.sampled_from([*MARKED.values(), b"", b"\xff", b"\xfe", b"\xef\xbb"]))
 @example(b"\xff\xfe\x00\x00", b"")
 @example(b"\xef\xbb\xbf\xef\xbb\xbf", b"\xef\xbb\xbf")
@@ -79,7 +80,7 @@ def test_bytes_of_any_kind_come_back(data: bytes, mark: bytes) -> None:
 
 
 @pytest.mark.requirement("text.round_trip")
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(texts)
 def test_lines_and_endings_joined_are_the_text(text: str) -> None:
     bodies, endings = split_lines(text)
@@ -98,7 +99,7 @@ def test_bytes_of_any_kind_come_back_long(data: bytes, mark: bytes) -> None:
 
 
 @pytest.mark.requirement("text.round_trip")
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.text(max_size=20), st.sampled_from(list(MARKED)))
 def test_half_a_character_is_an_error_and_never_another_text(text: str, name: str) -> None:
     encoding = Encoding(name, name.removesuffix("-bom"), MARKED[name])

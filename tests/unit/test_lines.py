@@ -22,9 +22,11 @@ from server.transports.lines import (
     refusal_of_unreadable,
 )
 from server.transports.request_dispatcher import WireDispatcher
+from tests.examples import examples
 
 
 @pytest.mark.requirement("stdio.wire")
+@examples(100)
 @given(
     lines=st.lists(st.binary(min_size=1, max_size=20).map(lambda line: b"x" + line.replace(b"\n", b"")), max_size=8),
     cuts=st.lists(st.integers(0, 200), max_size=6),
@@ -40,6 +42,7 @@ def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: l
 
 
 @pytest.mark.requirement("stdio.wire")
+@examples(100)
 @given(st.lists(st.sampled_from([1, 10, LARGE_PIECE - 1, LARGE_PIECE, 3 * LARGE_PIECE]), min_size=1, max_size=8))
 def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: list[int]) -> None:
     pieces = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
@@ -52,6 +55,7 @@ def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: l
 
 
 @pytest.mark.requirement("stdio.large")
+@examples(100)
 @given(
     lines=st.lists(st.sampled_from([0, 1, 100, LARGE_LINE - 1, LARGE_LINE, 3 * LARGE_LINE]), max_size=80),
     counts=st.lists(st.sampled_from([1, 99, 100, LARGE_LINE, LARGE_LINE + 1, 1 << 30]), min_size=1, max_size=20),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.linear_time import Made, assert_redacted_in_time
+from tests.linear_time import SIZES, Made, assert_redacted_in_linear_time
 from tests.tables import each_of
 from tools.contract.secrets import HIDDEN, has_secret, is_secret_name, redact, without_userinfo
 
@@ -142,5 +142,6 @@ REPEATED: list[Made] = [
 
 
 @pytest.mark.requirement("rules.linear")
-def test_hostile_texts_are_read_in_linear_time() -> None:
-    assert_redacted_in_time(REPEATED)
+@pytest.mark.parametrize("size", SIZES)
+def test_hostile_texts_are_read_in_linear_time(size: int) -> None:
+    assert_redacted_in_linear_time(REPEATED, size)

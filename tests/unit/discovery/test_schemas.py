@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from tests.examples import examples
 from tools.discovery.declarations import (
     BY_NAME,
     COUNTS,
@@ -47,6 +48,7 @@ ARGUMENTS: dict[str, Any] = {"a": 1, "b": [{}, "x", None, {"a": {"b": []}}]}
 
 
 @pytest.mark.requirement("discovered.declarations")
+@examples(100)
 @given(st.dictionaries(KEYWORDS, VALUES, max_size=6))
 def test_every_schema_that_is_published_is_valid(declared: dict[str, Any]) -> None:
     try:
@@ -59,6 +61,7 @@ def test_every_schema_that_is_published_is_valid(declared: dict[str, Any]) -> No
 
 
 @pytest.mark.requirement("discovered.declarations.gemini")
+@examples(100)
 @given(st.dictionaries(st.sampled_from("ab"), VALID, max_size=2))
 def test_every_valid_declaration_of_either_dialect_is_published(properties: dict[str, Any]) -> None:
     schema = readable_schema({"type": "OBJECT", "properties": properties})

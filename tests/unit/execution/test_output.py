@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.shell.output import (
     CUT_MARK,
     HEAD_BYTES,
@@ -49,6 +50,7 @@ def pieces_of(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @pytest.mark.requirement("shell.output.order")
+@examples(100)
 @given(st.binary(max_size=400), st.lists(st.integers(min_value=1, max_value=50), max_size=30))
 def test_how_the_output_comes_in_pieces_makes_no_difference(data: bytes, sizes: list[int]) -> None:
     output = filled(None, *pieces_of(data, sizes))

@@ -11,12 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.sandboxed import WORKING
-from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.hostile.sandboxed import WORKING, sandbox_for
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process import EndedEarlyError, ProcessSpec, command_environment
-from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand, SandboxMode
+from tools.shell.sandbox.bubblewrap import SandboxedCommand
 from tools.shell.sandbox.mount_check import Gate, MountTable
 from tools.shell.sandbox.visible_file_system import PreparedView, Site
 
@@ -99,9 +98,7 @@ async def test_what_has_ended_before_is_told_apart(gate: Gate) -> None:
 
 async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int | None:
     """Run a command in the sandbox to its end, with something that happens before its mounts; its exit code."""
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(str(root.parent)), Passing(), PRIVATE_FOLDERS)
-    if (await sandbox.status([])).failure is not None:
-        pytest.skip("not run: bubblewrap does not run here")
+    sandbox = await sandbox_for(Site(str(root.parent)))
     spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
     confined = await sandbox.confine(spec, [str(root)], WORKING)
     assert isinstance(confined, SandboxedCommand)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tools.shell.output import from_whole_character, plain_text, whole_characters
 
 
@@ -69,6 +70,7 @@ def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
 
 
 @pytest.mark.requirement("shell.text.visible")
+@examples(100)
 @given(st.binary(max_size=200))
 def test_no_control_character_is_left_whatever_was_printed(printed: bytes) -> None:
     shown = plain_text(printed)
@@ -78,6 +80,7 @@ def test_no_control_character_is_left_whatever_was_printed(printed: bytes) -> No
 
 
 @pytest.mark.requirement("shell.text.visible")
+@examples(100)
 @given(st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=0x7E)))
 def test_plain_text_stays_as_it_is(text: str) -> None:
     assert plain_text(text.encode()) == text
@@ -104,6 +107,7 @@ def test_what_is_not_finished_at_the_end_is_waited_for(data: bytes, kept: bytes)
 
 
 @pytest.mark.requirement("shell.output.order")
+@examples(100)
 @given(st.text(min_size=1, max_size=20), st.integers(min_value=0))
 def test_a_text_cut_anywhere_is_joined_again(text: str, where: int) -> None:
     data = text.encode()

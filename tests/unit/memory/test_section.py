@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.tables import each_of
 from tools.memory.memory_entries import entries_in, entry_of, similar_entry, with_entry
 from tools.memory.memory_files import MemoryFiles
@@ -44,6 +45,7 @@ def test_a_fact_is_one_entry_whatever_is_in_it(fact: str, entry: str) -> None:
 
 
 @pytest.mark.requirement("memory.entry")
+@examples(100)
 @given(st.text(alphabet=st.sampled_from("a1 \n\r\t-#>*+`~.)(<!?@[]:\\\u2028\u202e\x00é")), st.sampled_from(["", "x\n"]))
 def test_no_fact_adds_more_than_one_line_or_is_kept_twice(fact: str, before: str) -> None:
     entry = entry_of(fact)
@@ -90,6 +92,7 @@ def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before
 
 
 @pytest.mark.requirement("memory.insert")
+@examples(100)
 @given(
     st.lists(
         st.tuples(

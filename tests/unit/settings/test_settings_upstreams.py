@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from server.settings import SettingsError, SettingsReport, UpstreamSettings, load_settings
 from server.settings.models import OAuthSettings
 from server.settings.upstream_entries import alias_of
+from tests.examples import examples
 
 
 def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsReport:
@@ -58,7 +59,7 @@ def test_a_name_becomes_an_alias(name: str, alias: str) -> None:
 
 
 @pytest.mark.requirement("settings.alias")
-@settings(derandomize=True, max_examples=300)
+@examples(300, derandomize=True)
 @given(st.text(min_size=1, max_size=60) | st.text("a_-", min_size=1, max_size=40))
 def test_every_alias_keeps_the_rule_and_is_its_own_alias(name: str) -> None:
     alias = alias_of(name)

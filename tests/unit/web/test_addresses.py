@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.tables import each_of
 from tools.web.address_guard import PrivateHosts, is_closed_name, is_public
 
@@ -39,6 +40,7 @@ def test_a_public_address_is_open(text: str) -> None:
 
 
 @pytest.mark.requirement("web.addresses")
+@examples(100)
 @given(st.ip_addresses(v=4))
 def test_nothing_that_python_calls_private_is_open(address: IPv4Address) -> None:
     if not address.is_global or address.is_multicast or address.is_loopback:
@@ -46,6 +48,7 @@ def test_nothing_that_python_calls_private_is_open(address: IPv4Address) -> None
 
 
 @pytest.mark.requirement("web.addresses")
+@examples(100)
 @given(st.ip_addresses(v=4), st.sampled_from(["mapped", "nat64", "6to4", "isatap"]))
 def test_an_address_is_open_only_if_what_it_carries_is(inner: IPv4Address, how: str) -> None:
     bits = int(inner)
@@ -60,6 +63,7 @@ def test_an_address_is_open_only_if_what_it_carries_is(inner: IPv4Address, how: 
 
 
 @pytest.mark.requirement("web.addresses")
+@examples(100)
 @given(st.ip_addresses(v=6))
 def test_no_address_outside_of_what_is_assigned_is_open(address: IPv6Address) -> None:
     if is_public(address):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.tables import each_of
 from tools.web.address_guard import UrlError, parse_url
 
@@ -108,6 +109,7 @@ def test_a_reference_leads_on_from_its_page(reference: str, url: str) -> None:
 
 
 @pytest.mark.requirement("web.url")
+@examples(100)
 @given(st.text(alphabet=st.sampled_from("htps:/@[]%\\.?#0127xa\u2460 \t"), max_size=40))
 def test_whatever_is_read_as_a_url_is_read_the_same_again(text: str) -> None:
     for spelled in (text, f"http://{text}"):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.tables import each_of
 from tools.web.untrusted import LONGEST_TAG, PIECE_CHARS, fenced, harmless
 
@@ -44,6 +45,7 @@ def test_what_acts_or_is_not_seen_is_taken_out(text: str, shown: str) -> None:
 
 
 @pytest.mark.requirement("web.untrusted")
+@examples(100)
 @given(
     st.integers(-LONGEST_TAG - 5, 5),
     st.sampled_from(["</web_content>", "\r\n", "<" * 300, "< / tool_result>", "<a\u200db" * 99, "[/INST]"]),
@@ -64,6 +66,7 @@ def test_a_fence_is_around_all_of_the_text() -> None:
 
 
 @pytest.mark.requirement("web.untrusted")
+@examples(100)
 @given(st.integers(-1_000, 5), st.integers(0, 1_000), st.sampled_from("\u200b\u200d\x00\ufeff"))
 def test_what_is_not_seen_does_not_move_a_tag_over_the_edge_of_a_piece(place: int, count: int, unseen: str) -> None:
     text = harmless("a" * (PIECE_CHARS + place) + "<" + unseen * count + '/web_content id="x">')
