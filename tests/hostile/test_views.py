@@ -370,6 +370,21 @@ async def test_what_a_question_or_a_setting_named_is_seen_and_nothing_beside_it(
 
 
 @pytest.mark.requirement("sandbox.reading")
+async def test_a_path_that_leads_over_links_to_what_is_shown_is_found_by_its_own_name(place: Place) -> None:
+    (place.outside / "file").write_text("shown\n")
+    (place.base / "link").symlink_to("outside")
+    (place.base / "to").symlink_to("link")
+    (place.home / "project").symlink_to(place.ws)
+    (place.home / "closed").symlink_to(place.home / "notes")
+    spelled = (f"{place.base}/to/file", f"{place.home}/project/file", f"{place.home}/closed")
+    named = replace(READING, seen=(str(place.outside / "file"),), spelled=spelled)
+    result = await place.run("cat ../to/file ~/project/file; ls -d ~/closed; ls -A ../to", named)
+    assert result.output.startswith("shown\none\n")
+    assert "closed': No such file" in result.output, "what leads to nothing that is shown is not told"
+    assert result.output.endswith("file\n")
+
+
+@pytest.mark.requirement("sandbox.reading")
 async def test_what_a_question_named_is_not_followed_where_it_has_become_a_link(place: Place) -> None:
     shown = place.outside / "file"
     shown.unlink()
@@ -512,7 +527,7 @@ async def test_edit_rules_hold_by_the_view_and_new_files_that_they_are_about_are
 @pytest.mark.requirement("sandbox.opened")
 async def test_what_a_question_named_is_opened_and_nothing_beside_it(place: Place) -> None:
     wt, file = place.base / "wt", place.outside / "file"
-    opened = replace(WORKING, writable=(str(wt), str(file)), is_git=True, is_asked=True)
+    opened = replace(WORKING, writable=(f"{wt}/", str(file)), is_git=True, is_asked=True)
     command = f"{GIT} worktree add -q -f ../wt; echo x > ../outside/file; echo x > ../outside/new; touch ../beside"
     await place.run(command, opened)
     assert (wt / "file").read_text() == "one\n"
@@ -551,6 +566,8 @@ async def test_one_that_reads_may_write_the_file_that_its_redirection_names(plac
     assert "listing.txt" in (place.ws / "listing.txt").read_text()
     assert (place.ws / "file").read_text() == "one\n"
     assert "Read-only" in result.output
+    with pytest.raises(ToolError, match=f"the folder '{place.ws}/none' does not exist"):
+        await place.run("ls > none/x", replace(READING, writable=(str(place.ws / "none" / "x"),)))
 
 
 @pytest.mark.requirement("sandbox.lasting")

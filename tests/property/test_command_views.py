@@ -17,11 +17,13 @@ from tools.permissions.verdict import Verdict
 
 _SOME_NAMES = (
     "ls cat git sed find xargs env timeout tar curl awk rm touch npm pip python3 sh bash eval trap export cd test [ "
-    "echo printf source . $x ./ls /bin/ls /tmp/ls sudo command exec nohup sort tee dd make node time ! { f() coproc"
+    "echo printf source . $x ./ls /bin/ls /tmp/ls sudo command exec nohup sort tee dd make node time ! { f() coproc "
+    "kill mount ip"
 )
 _SOME_WORDS = (
     "-i -n -c -rf -delete -exec {} ; + -o --output=x status diff config push branch install -m pip --version -v a.txt "
-    "$HOME $(rm\\ x) `touch\\ y` 'a b' \"$z\" *.py {a,b} ~/x ../y /etc/passwd .git/hooks/x .vscode/tasks.json x=1 -x"
+    "$HOME $(rm\\ x) `touch\\ y` 'a b' \"$z\" *.py {a,b} ~/x ../y /etc/passwd .git/hooks/x .vscode/tasks.json x=1 -x "
+    "--check /tmp/x"
 )
 _NAMES, _WORDS = _SOME_NAMES.split(), _SOME_WORDS.split()
 _REDIRECTIONS = [

@@ -49,6 +49,8 @@ class FileRestrictions:
     pinned: tuple[str, ...] = ()
     # Whether a file that was not there before the command has to be moved out of the workspace afterwards, by its path
     takes_out: Callable[[str], bool] | None = field(default=None, compare=False, repr=False)
+    # Of what is masked or stays, the rule or agent-ignore file that says so
+    why: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
 NO_RESTRICTIONS = FileRestrictions()
@@ -81,6 +83,7 @@ class CommandView:
     writable: tuple[
         str, ...
     ] = ()  # real paths outside the workspace, and auto-run files, that it named: can be written
+    spelled: tuple[str, ...] = field(default=(), compare=False)  # the paths in its words that lead over links
     is_git: bool = False  # whether nothing but git changes anything: the repository's own files are writable to it
     is_asked: bool = False  # whether somebody was asked about this very command
     is_plan: bool = False  # whether it runs in plan mode, which has a `/tmp` of its own

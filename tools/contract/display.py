@@ -169,7 +169,9 @@ def effects_of(view: CommandView, roots: Sequence[str]) -> str:
     """What a command will be able to do in its view, as a sentence for a person."""
     if view.kind is ViewKind.UNCONFINED:
         return "It runs without a sandbox: it can do whatever you can."
-    places = list(dict.fromkeys((*(roots if view.kind is ViewKind.WORKING else ()), *view.writable)))
+    kept = view.restrictions.read_only
+    folders = [root for root in roots if view.kind is ViewKind.WORKING and root not in kept]
+    places = list(dict.fromkeys((*folders, *view.writable)))
     places = [place for place in places if not any(place.startswith(f"{other}/") for other in places)]
     shown = [visible_line(place) for place in places[:MAX_PLACES_TOLD]]
     more = f" and {len(places) - MAX_PLACES_TOLD} more" if len(places) > MAX_PLACES_TOLD else ""

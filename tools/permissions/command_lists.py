@@ -15,13 +15,13 @@ from tools.permissions.command_text import CommandText, Words, is_wrapper, progr
 
 _READER_NAMES = """
 cd : [ [[ test true false echo printf export source . sleep seq pwd type command read set shift return exit wait local
-declare unset shopt break continue pushd popd dirs let ulimit umask times readonly getopts jobs
+declare unset shopt break continue pushd popd dirs let ulimit umask times readonly getopts jobs history yes
 ls cat head tail less more wc grep egrep fgrep rg ag ack fd fdfind awk gawk sort uniq cut tr diff cmp comm join
 paste nl column tree file stat strings xxd od hexdump jq yq tac rev fold fmt expand unexpand base64 base32 md5sum cksum
 sha1sum sha224sum sha256sum sha384sum sha512sum b2sum zipinfo zcat zgrep basename dirname realpath readlink tsort shuf
 numfmt factor expr bat delta tokei cloc scc iconv look pr json.tool
 date env printenv which whereis id uname hostname whoami nproc df du ps free uptime lscpu lsblk groups logname arch tty
-locale getconf getent ldd nm objdump readelf size man help cal ss lsof xargs
+locale getconf getent ldd nm objdump readelf size man help cal ss lsof xargs shellcheck dig nslookup
 """
 _READERS = frozenset(_READER_NAMES.split())
 _ABOUT_ITSELF = frozenset(("--version", "-version", "-V", "-v", "--help"))
@@ -38,7 +38,7 @@ _READING = _by_program({
         (status|diff(-tree|-index|-files)?|log|show(-ref)?|blame|annotate|rev-parse|ls-files|ls-tree|grep|describe
         |shortlog|reflog|cat-file|name-rev|merge-base|rev-list|for-each-ref|symbolic-ref|count-objects|whatchanged
         |range-diff|check-ignore|check-attr|var|version|help|cherry|fsck|bisect\ (log|view)|sparse-checkout\ list
-        |stash\ (list|show)|worktree\ list|lfs\ (ls-files|status|env))(\ .*)?
+        |ls-remote|stash\ (list|show)|worktree\ list|lfs\ (ls-files|status|env))(\ .*)?
         |branch(\ (-a|-r|-v|-vv|-l|--(all|remotes|list|show-current|verbose|(no-)?(merged|contains)\b.*
             |(sort|format|points-at|color)\b.*))(\ .*)?)?
         |tag(\ (-l|--list|-n\d*|--(sort|format|contains|points-at|merged|no-merged)\b.*)(\ .*)?)?
@@ -47,9 +47,9 @@ _READING = _by_program({
         |submodule(\ (status|summary)(\ .*)?)?
         |notes(\ (list|show)(\ .*)?)?
     """,
-    "npm": r"(ls|list|root|prefix|bin|config\ (get|list|ls))(\ .*)?|run(-script)?|config",
-    "pnpm yarn": r"(ls|list|root|bin|why)(\ .*)?",
-    "pip pip3": r"(list|show|freeze|check)(\ .*)?",
+    "npm": r"(ls|list|root|prefix|bin|outdated|view|config\ (get|list|ls))(\ .*)?|run(-script)?|config",
+    "pnpm yarn": r"(ls|list|root|bin|why|outdated|view)(\ .*)?",
+    "pip pip3": r"(list|show|freeze|check|index)(\ .*)?",
     "uv": r"(tree|version)(\ .*)?",
     "cargo": r"(metadata|tree)(\ .*)?",
     "go": r"(version|env|list)(\ .*)?",
@@ -62,13 +62,22 @@ _READING = _by_program({
     "unzip": r"-[a-z]*[lpZt].*",
     "sed": r"(?!(.*\ )?(-[nErsuz]*i|--in-place)).*",
     "find": r"(?!(.*\ )?-(delete|fprint|fls)).*",
+    "curl": r"(?!(.*\ )?(-[sSfLkIivgjq]*[oOcD](?!\ ?/(dev/null|tmp/))|--(output|remote-|cookie-jar|dump-header))).*",
+    "node": r"(-c|--check)\ .*",
+    "bash sh": r"-n\ .*",
+    "ip": r"(-\S+\ )*(a|addr|address|l|link|r|route|n|neigh)(\ (show|list|ls)\b.*)?",
+    "mount": r"",
+    "openssl": r"version(\ .*)?",
+    "make": r"(.*\ )?(-n|--dry-run|--just-print)(\ .*)?",
 })  # fmt: skip
 
-# Programs that change nothing but what lies in `/tmp` where their arguments fit
+# Programs that change nothing but what each view has for itself, `/tmp` and processes, where their arguments fit
 _IN_SCRATCH = _by_program({
     "mkdir rmdir touch rm mv tee": r"(-\S+\ )*/tmp/\S+(\ /tmp/\S+)*",
     "mktemp": r"(-\S+\ ?)*(/tmp/\S+)?",
     "cp": r".*\ /tmp(/\S*)?",
+    "tar": r"-?c\w*f\ /tmp/\S+(\ .*)?|-?x.*\ -C\ ?/tmp(/\S*)?",
+    "kill pkill killall": r".*",
 })  # fmt: skip
 
 # Programs that need the network where their arguments fit
@@ -87,7 +96,7 @@ _NETWORK = _by_program({
     "git": r"(fetch|pull|push|clone|ls-remote)\b.*|submodule\ .*update\b.*|remote\ (update|prune)\b.*",
     "gh glab": r"(?!--version|help).*",
     "wget ssh scp sftp rsync ftp telnet ping dig nslookup": r".*",
-    "apt apt-get brew dnf yum apk pacman": r".*",
+    "apt apt-get brew dnf yum apk pacman": r"(?!(list|show|policy|info|--version|-Q\w*)\b).*",
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
 })  # fmt: skip
@@ -110,8 +119,6 @@ def is_reader(words: Words) -> bool:
     if len(words) == 2 and words[1] in _ABOUT_ITSELF:
         return True  # wherever it lies: what it is called wrongly fails in its view
     name, arguments = _called(words)
-    if name == "curl":
-        return _reaches_loopback_alone(words)
     if name not in _READERS and not _fits(_READING, name, arguments):
         return False
     # What `find` and `xargs` run
@@ -119,7 +126,7 @@ def is_reader(words: Words) -> bool:
 
 
 def changes_scratch_alone(words: Words) -> bool:
-    """Whether a simple command changes only what lies in `/tmp`, which every view can write."""
+    """Whether a simple command changes only what each view has for itself: what lies in `/tmp`, and its processes."""
     return _fits(_IN_SCRATCH, *_called(words))
 
 
@@ -203,12 +210,14 @@ def first_words(words: Words) -> str:
     name = basename(plain[0]) if plain else ""
     if is_wrapper(name):
         return ""
-    if name in _SUBCOMMANDS and len(plain) > 1:
-        return " ".join(plain[: 3 if plain[1] == "run" else 2])
+    if name in _SUBCOMMANDS and any(word is None or word[:1] != "-" for word in words[1:]):
+        # Behind options it is not known which word is the sub-command.
+        return " ".join(plain[: 3 if plain[1] == "run" else 2]) if len(plain) > 1 else ""
     if not _INTERPRETERS.fullmatch(name):
         return " ".join(plain[:1])
-    if words[1:2] == ("-m",) and (module := _plain_words(words[2:])):
-        return " ".join((plain[0], "-m", *module[: 2 if module[0] in _SUBCOMMANDS else 1]))
+    if words[1:2] == ("-m",):
+        scope = first_words(words[2:]) if _plain_words(words[2:3]) else ""
+        return f"{plain[0]} -m {scope}" if scope else ""
     return " ".join(plain[:2]) if len(plain) > 1 else ""  # code in an option: another one each time
 
 
@@ -216,18 +225,18 @@ def _plain_words(words: Words) -> list[str]:
     return [word or "" for word in takewhile(lambda word: word and _RULE_WORD.fullmatch(word), words)]
 
 
-# Programs that change nothing and run nothing with any option
-_HARMLESS = frozenset(
-    "cd pwd echo true false ls cat head tail wc grep cut tr stat du df which basename dirname realpath base64".split()  # noqa: SIM905
-)
-# The same with certain options. A command of git is called `git-log` here
+# Programs that change nothing, run nothing and follow no links with such options. A command of git is `git-log` here
 _HARMLESS_OPTIONS = _by_program({
+    "cd pwd echo true false cat head tail cut tr stat df which basename dirname realpath base64": r".*",
     "find": r"""
         -(i?name|i?path|i?regex|type|maxdepth|mindepth|depth|size|empty|perm|user|newer\w*|[acm](time|min)|not|a|o|and
         |or|print0?|printf|prune|ls|quit)|[-+]\d.*
     """,
+    "ls": r"(?!-\w*L|--deref).*",
+    "grep": r"(?!-\w*[ROS]|--deref).*",
+    "du wc": r"(?!-\w*L|--(deref|files0)).*",
     "rg": r"""
-        -[^-z][^z]*|--(files|hidden|type(-not)?|i?glob|ignore-case|smart-case|fixed-strings|line-number|no-heading|count
+        -[^-zL][^zL]*|--(files|hidden|type(-not)?|i?glob|ignore-case|smart-case|fixed-strings|line-number|no-heading|count
         |files-with(out)?-match(es)?|(after-|before-)?context|max-(count|depth)|word-regexp|json|sort|multiline|no-ignore
         |only-matching|invert-match|no-messages|stats|color)(=.*)?
     """,
@@ -236,7 +245,7 @@ _HARMLESS_OPTIONS = _by_program({
     "tree": r"-[adfiLpsugDhFCSIP\d]+|--(dirsfirst|noreport|prune|gitignore)",
     "jq": r"-[rcsnCMSjae]+|--(raw-output|compact-output|slurp|null-input|sort-keys|exit-status|arg|argjson)",
     "date": r"-[uR]|-I\w*|--(utc|iso-8601|rfc-3339|date)(=.*)?|\+.*",
-    "diff": r"-[uqrNwbBiysdaECUW\d]+|--(color|brief|unified|recursive|ignore-all-space|side-by-side)(=.*)?",
+    "diff": r"-[uqNwbBiysdaECUW\d]+|--(color|brief|unified|ignore-all-space|side-by-side)(=.*)?",
     "file": r"-[bihLNr0]+|--(brief|mime|mime-type|mime-encoding)",
     "git-status git-log git-diff git-show": r"""
         -\d+|-[abinpqsuvwzCGLMSUW].*|--(all|oneline|graph|decorate|stat|shortstat|numstat|dirstat|summary|short|long
@@ -265,7 +274,9 @@ def is_on_short_list(words: Words) -> bool:
     if name == "git" and arguments:
         name, arguments = f"git-{arguments[0]}", arguments[1:]
     harmless = _HARMLESS_OPTIONS.get(name)
-    if harmless is None:
-        return name in _HARMLESS
     options = [word for word in arguments if word.startswith(("-", "+"))]
-    return all(map(harmless.fullmatch, options)) and len(arguments) - len(options) <= _MOST_OPERANDS.get(name, 999)
+    return (
+        harmless is not None
+        and all(map(harmless.fullmatch, options))
+        and len(arguments) - len(options) <= _MOST_OPERANDS.get(name, 999)
+    )

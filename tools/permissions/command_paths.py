@@ -18,8 +18,11 @@ from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleComma
 from tools.permissions.guarded_paths import GuardedPaths
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
-_PATH_OF_OPTION = re.compile(r"[/~].*", re.DOTALL)  # attached to one, or to several letters
+_PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)  # attached to letters, or to a part of its value
 _CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # in code for an interpreter, in no usual path
+_BETWEEN_NAMES = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
+_ANYWHERE = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")  # a path whose first name is not literal
+MOST_LETTERS = 9  # of options in one word, behind which a name may follow
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # commands of git
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 
@@ -30,6 +33,7 @@ class NamedPath:
 
     shown: str  # absolute, as named
     real: str  # the same with every link resolved
+    word: str  # as it stands in the command
     may_be_written: bool  # whether it is a word of a command that may write it, or output is directed to it
     is_written: bool = False  # whether output is directed to it
     is_program: bool = False  # whether it is what is run
@@ -54,19 +58,22 @@ class CommandPaths:
     @cached_property
     def named(self) -> list[NamedPath]:
         found: dict[NamedPath, None] = {}
-        for command in (*self._text.commands, *self._text.inner):
+        commands = (*self._text.commands, *self._text.inner)
+        # What works in another folder may change it.
+        for folder in filter(None, {each.folder: None for each in commands if not is_reader(each.words)}):
+            found |= {NamedPath(*each, folder, True): None for each in self._paths([folder], "")}
+        for command in commands:
             changes = not is_reader(command.words)
             first = _first_new_work_tree(command.words)
             for at, word in enumerate(command.words):
                 pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
-                for shown, real in self._paths(pieces, command.folder):
-                    is_new = command.program == "git" and at >= first and ":" not in (word or "")
-                    found[NamedPath(shown, real, changes and at > 0, is_program=at == 0, is_new_work_tree=is_new)] = (
-                        None
-                    )
-        for each in self._text.redirections:
-            for shown, real in self._paths([each.target or ""], each.folder, is_written=each.is_output):
-                found[NamedPath(shown, real, each.is_output, each.is_output)] = None
+                is_new = command.program == "git" and at >= first and ":" not in (word or "")
+                for each in self._paths(pieces, command.folder):
+                    found[NamedPath(*each, word or "", changes and at > 0, False, at == 0, is_new)] = None
+        for redirection in self._text.redirections:
+            word, is_output = redirection.target or "", redirection.is_output
+            for each in self._paths([word], redirection.folder, is_written=is_output):
+                found[NamedPath(*each, word, is_output, is_output)] = None
         return list(found)
 
     def _paths(
@@ -83,21 +90,23 @@ class CommandPaths:
                     yield path, path
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
-        """Whether a rule can stand for a command.
-
-        It works in the workspace then, and uses nothing in `/tmp`, where a command that nobody was asked about may have
-        put it.
-        """
+        """Whether a rule can stand for a command: it works in the workspace, and nothing beside it names `/tmp`."""
         folder = self.absolute(".", command.folder)
-        if folder is None or not is_inside(os.path.realpath(folder), self._roots):
-            return False
-        pieces = (piece for word in command.words if word for piece in _pieces(word))
-        shown = (path for path, _ in self._paths(pieces, command.folder))
-        return not any(self._lies_in_scratch(path) for path in shown)
+        return folder is not None and is_inside(os.path.realpath(folder), self._roots) and not self.names_scratch
 
-    def _lies_in_scratch(self, path: str) -> bool:
-        is_there = contains(SCRATCH_NAME, path) and not is_inside(path, self._roots)
-        return is_there and os.path.lexists(self._in_scratch(path))
+    @cached_property
+    def names_scratch(self) -> bool:
+        """Whether anything in the text but output leads to `/tmp`, where what nobody was asked about may have been."""
+        text = self._text.source
+        tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
+        letters = (token[at:] for token in tokens if token[:1] == "-" for at in range(2, min(len(token), MOST_LETTERS)))
+        named = ((each.shown, each.real) for each in self.named if not each.is_written)
+        scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # in `/proc` lie links to everywhere
+        return _ANYWHERE.search(text) is not None or any(
+            is_inside(path, scratch) and not is_inside(path, self._roots)
+            for each in (*named, *self._paths((*tokens, *letters), ""))
+            for path in each
+        )
 
     def absolute(self, word: str, folder: str | None) -> str | None:
         home = self._home
@@ -163,9 +172,9 @@ def _first_new_work_tree(words: Words) -> int:
 
 def _pieces(word: str) -> Iterator[str]:
     """What may be a path in a word: all of it, what follows `=`, and what is attached to an option."""
-    attached = _PATH_OF_OPTION.search(word) if word.startswith("-") else None
+    attached = _PATH_OF_OPTION.match(word)
     of_letter = word[2:] if word.startswith("-") and not word.startswith("--") else ""
-    pieces = (word, word.partition("=")[2], attached[0] if attached else "", of_letter)
+    pieces = (word, word.partition("=")[2], attached[1] if attached else "", of_letter)
     return (piece for piece in pieces if not piece.startswith("-"))
 
 

@@ -41,7 +41,7 @@ from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, wh
 from tools.permissions.command_text import CommandText, SimpleCommand, Words, joined, programs_behind, read_command
 from tools.permissions.git_store import stored_in
 from tools.permissions.guarded_paths import GuardedPaths
-from tools.permissions.hidden_files import HiddenFileLookout, HiddenFiles, restrictions
+from tools.permissions.hidden_files import ANY_NAME, HiddenFileLookout, HiddenFiles, beside, restrictions
 from tools.permissions.repositories import runs_programs, work_tree_above
 from tools.permissions.rules import ANYTHING, CORE, CommandSpecifier, PathSpecifier, Rule, Rules, literal_path
 from tools.permissions.verdict import PLAN_MODE, Grant, Part, Permission, Verdict
@@ -89,6 +89,7 @@ class _Asking:
     settings: dict[str, None] = field(default_factory=dict[str, None])  # rules of the operator that ask
     refused: str = ""  # why it can be given to nobody
     opens: bool = False  # whether a yes opens more than the usual view; no rule stands for it
+    remarks: dict[str, None] = field(default_factory=dict[str, None])  # what a yes does not give
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
     outside: dict[str, None] = field(default_factory=dict[str, None])  # of these the plain paths outside
@@ -120,7 +121,7 @@ class _CommandPolicy:
         refusal = self._refused_by_words() or self._refused_by_files()
         if refusal is not None:
             return refusal
-        if self._is_plan and not self._is_reading:
+        if self._is_plan and (not self._is_reading or self._needs_network):
             return self._permission(Verdict.DENY, PLAN_MODE.reason, way_out=PLAN_MODE.way_out)
         asking = self._asking()
         if asking.refused:
@@ -134,20 +135,27 @@ class _CommandPolicy:
         view = self._view(network, asking)
         if not asking.reasons:
             return replace(self._permission(Verdict.ALLOW, reason), view=self._restricted(view))
+        # Where nobody is asked, nothing but these is opened: neither what is hidden nor what git obeys.
         dialog_view = replace(
             view,
             seen=tuple(path for path in view.seen if path in asking.outside),
             writable=tuple(path for path in view.writable if path in asking.outside),
+            is_git=view.is_git and view.kind is ViewKind.READING,
+            is_asked=False,
         )
         is_explicit = bool(asking.settings)
         return replace(
-            self._permission(Verdict.ASK, "; ".join(asking.reasons), setting=" and ".join(asking.settings)),
+            self._permission(
+                Verdict.ASK, "; ".join((*asking.reasons, *asking.remarks)), setting=" and ".join(asking.settings)
+            ),
             grants=() if asking.opens or is_explicit else tuple(asking.grants),
             is_explicit=is_explicit,
             no_rule_allows=asking.opens,
             view=self._restricted(view),
             dialog_view=self._restricted(dialog_view),
-            offers_sandboxed=self._is_held and not is_explicit and not asking.opens and not self._is_reading,
+            offers_sandboxed=self._is_held
+            and not (is_explicit or asking.opens)
+            and (self._needs_network or not self._is_reading),
         )
 
     def _why_unasked(self) -> str:
@@ -185,7 +193,7 @@ class _CommandPolicy:
             return self._permission(Verdict.DENY, reason, setting=setting)
         for named in self._paths.named:
             for rule in self._rules_about(self._rules.deny, named):
-                return self._permission(Verdict.DENY, f"{rule}: it names {named.shown}", setting=rule.source)
+                return self._permission(Verdict.DENY, f"{rule}: it names {named.word}", setting=rule.source)
         return None
 
     # What is asked about
@@ -200,7 +208,8 @@ class _CommandPolicy:
         for named in self._paths.named:
             for rule in self._rules_about(self._rules.ask, named):
                 asking.add(f"{rule}: it names {named.shown}", rule.source)
-                (asking.seen if self._is_reading and not named.is_written else asking.writable)[named.real] = None
+                if is_inside(named.real, self._roots) or os.path.lexists(named.real):
+                    (asking.seen if self._is_reading and not named.is_written else asking.writable)[named.real] = None
             # No rule allows to write the server's own files; a link to them cannot be held by a mount.
             if named.may_be_written and (why := self._paths.why_guarded(named)) is not None:
                 asking.add(f"it names {named.shown}: {why}", opens=True)
@@ -244,7 +253,9 @@ class _CommandPolicy:
         for hidden in self._hidden.ignored:
             if contains(hidden.path, named.real):
                 asking.add(f"it names {named.shown}, which {hidden.why} hides from agents", opens=True)
-                asking.seen[named.real] = None
+                # All of a folder where it has too much in it to hide the rest
+                closed = (each.path for each in beside(hidden, (named.real,)) if contains(each.path, named.real))
+                asking.seen[next(closed, named.real)] = None
                 break
         in_scratch = self._is_held and contains(SCRATCH_NAME, named.shown) and not is_inside(named.real, self._roots)
         is_there = in_scratch or is_inside(named.real, self._roots) or os.path.lexists(named.shown)
@@ -259,14 +270,19 @@ class _CommandPolicy:
             self._ask_about_outside(asking, named)
 
     def _ask_about_outside(self, asking: _Asking, named: NamedPath) -> None:
+        if is_inside(named.real, asking.writable):
+            return
         may_write, is_absent = named.may_be_written, not os.path.lexists(named.shown)
         can_be_written = may_write and self._paths.is_ever_written(named)
         if named.is_written and self._is_held and (is_absent or not can_be_written):
             why = "is never opened to a command" if not can_be_written else "does not exist"
             asking.refused = f"it would write {named.shown}, which lies outside the workspace and {why}"
             return
-        if is_absent and not (may_write and named.is_new_work_tree):
-            return  # it may be no path at all
+        if is_absent and not (may_write and named.is_new_work_tree):  # it may be no path at all
+            if may_write and self._is_held:
+                said = f"outside the workspace a yes opens only what is there, so it cannot make {named.shown}"
+                asking.remarks[said] = None
+            return
         # A separator at the end says that it will be a folder.
         path = os.path.join(named.real, "") if is_absent else named.real
         (asking.writable if can_be_written else asking.seen)[path] = None
@@ -274,7 +290,8 @@ class _CommandPolicy:
             return
         asking.add(f"it names {named.shown}, which lies outside the workspace", opens=may_write)
         asking.outside[path] = None
-        if not may_write and (literal := literal_path(named.real)) is not None:
+        is_whole = os.path.dirname(named.real) == os.sep or contains(named.real, self._request.home)
+        if not (may_write or is_whole) and (literal := literal_path(named.real)) is not None:
             asking.grants[Grant(f"Read({literal})", f"reading {named.shown}")] = None
 
     def _ask_about_hidden(self, asking: _Asking) -> None:
@@ -312,8 +329,7 @@ class _CommandPolicy:
         """What is asked because no rule and no mode allows it, with the rules that would."""
         reasons: list[str] = []
         grants: list[Grant] = []
-        unlisted = [each for each in self._text.commands if not (self._allowing(each) or is_on_short_list(each.words))]
-        changing = [each for each in unlisted if not is_reader(each.words)]
+        changing = [each for each in self._unlisted if not self._reads(each)]
         if self._needs is not None:
             reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for the network'}"]
         elif self._text.doubt:
@@ -325,18 +341,26 @@ class _CommandPolicy:
                     if self._is_held and (literal := literal_path(named.real)) is not None:
                         grants.append(Grant(f"Edit({literal})", f"edits of {named.shown}"))
         else:
-            for command in changing or unlisted:
-                network = "needs the network" if needs_network(command.words) else "may change files"
+            for command in changing or self._unlisted:
+                network = "needs the network" if needs_network(command.words) else "is not known to only read"
                 what = network if changing else "would run where it can change files"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
                 is_of_workspace = self._paths.is_of_workspace(command)
                 beside = "" if is_of_workspace else ", and works outside the workspace or uses files in /tmp"
                 reasons.append(f"'{name}' {what}{beside}")
-            grants = self._grants(unlisted)
+            grants = self._grants(self._unlisted)
         if len(grants) >= len(reasons):
             asking.grants |= dict.fromkeys(grants)
         if not asking.reasons:
-            asking.reasons |= dict.fromkeys(reasons or ["it is not known to be read-only"])
+            outside = (each.shown for each in self._paths.named if not is_inside(each.real, self._roots))
+            named = next(filter(os.path.lexists, outside), "")
+            said = f"it names {named}, which lies outside the workspace" if named else "it is not known to only read"
+            asking.reasons |= dict.fromkeys(reasons or [said])
+
+    @cached_property
+    def _unlisted(self) -> Sequence[SimpleCommand]:
+        """What neither a rule nor the short list allows."""
+        return [each for each in self._text.commands if not (self._allowing(each) or is_on_short_list(each.words))]
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
         """The rules that would allow some simple commands; none where no rule can stand for all of them."""
@@ -351,7 +375,7 @@ class _CommandPolicy:
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         about_hosts = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]
         needing = [command for command in self._text.commands if needs_network(command.words)]
-        if not needing and self._needs is not Needs.NETWORK:
+        if not self._needs_network:
             return Network.HOST if self._is_yolo and site.has_network and not about_hosts else loopback
         for rule in about_hosts:
             if rule.specifier is None and rule.verdict is Verdict.DENY:
@@ -369,7 +393,7 @@ class _CommandPolicy:
         elif not is_given and not asking.reasons:
             asking.add("it needs the network")
             if self._needs is None:
-                asking.grants |= dict.fromkeys(self._grants(needing))
+                asking.grants |= dict.fromkeys(self._grants([*dict.fromkeys((*self._unlisted, *needing))]))
         return Network.HOST
 
     def _view(self, network: Network, asking: _Asking) -> CommandView:
@@ -387,12 +411,15 @@ class _CommandPolicy:
             targets = (each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots))
             writable += (path for path in targets if not os.path.isdir(path))
             # Where something may be hidden by its name, wherever it lies, no more of a repository is shown.
-            is_git = self._uses_git and not (self._has_rules_about_files or self._hidden.ignored)
+            is_hiding = self._has_rules_about_files or self._hidden.ignored
+            is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
+            is_git = self._uses_git and not (is_hiding and is_around)
         else:
             is_git = is_asked and changes_by_git_alone(self._text)
         if asking.opens and self._uses_git:
             seen += self._stores
-        paths = tuple(dict.fromkeys(seen)), tuple(dict.fromkeys(writable))
+        spelled = (named.shown for named in self._paths.named if named.shown != named.real)
+        paths = (tuple(dict.fromkeys(each)) for each in (seen, writable, spelled))
         return CommandView(
             self._site.engine, kind, network, *paths, is_git=is_git, is_asked=is_asked, is_plan=self._is_plan
         )
@@ -412,22 +439,28 @@ class _CommandPolicy:
     @cached_property
     def _all_read(self) -> bool:
         """Whether none of its commands changes anything but in `/tmp`, wherever their output goes."""
-        return not self._text.doubt and all(
-            is_reader(each.words) or (self._is_held and self._changes_scratch_alone(each.words))
-            for each in self._text.commands
-        )
+        return not self._text.doubt and all(map(self._reads, self._text.commands))
 
-    def _changes_scratch_alone(self, words: Words) -> bool:
+    def _reads(self, command: SimpleCommand) -> bool:
         # A workspace may lie in `/tmp`, too.
-        return changes_scratch_alone(words) and not any(is_inside(word, self._roots) for word in words if word)
+        is_inner = any(is_inside(word, self._roots) for word in command.words if word)
+        return is_reader(command.words) or (self._is_held and changes_scratch_alone(command.words) and not is_inner)
 
     @cached_property
-    def _is_reading(self) -> bool:
-        if self._needs is not None:
+    def _only_reads(self) -> bool:
+        if self._needs is Needs.WRITE:
             return False
         return (
             self._is_on_short_list() if self._site.engine is Engine.NONE else self._all_read and self._writes_freely()
         )
+
+    @cached_property
+    def _is_reading(self) -> bool:
+        return self._only_reads and not self._allowed_by
+
+    @cached_property
+    def _needs_network(self) -> bool:
+        return self._needs is Needs.NETWORK or any(needs_network(each.words) for each in self._text.commands)
 
     def _is_on_short_list(self) -> bool:
         """Whether it runs unasked where nothing holds it."""
@@ -467,11 +500,11 @@ class _CommandPolicy:
     @cached_property
     def _allowed_by(self) -> Mapping[SimpleCommand, Rule]:
         """The rule for each simple command that one allows, if all of it is allowed; else nothing."""
-        if self._is_reading:
+        if self._only_reads and not self._needs_network:
             return {}
         if self._text.doubt:
             bare = next((rule for rule in self._rules.allow if rule.specifier is None and rule.fits_command("")), None)
-            return dict.fromkeys(self._text.commands, bare) if bare is not None else {}
+            return dict.fromkeys(self._text.commands, bare) if bare and not self._paths.names_scratch else {}
         found = {command: rule for command in self._text.commands if (rule := self._allowing(command)) is not None}
         rest = [command for command in self._text.commands if command not in found]
         # What stands beside an allowed command could else write by its redirections, or run what an index holds.
@@ -519,10 +552,13 @@ class _CommandPolicy:
         return self._request.lookout.stores_hidden(self._request.workspace, self._hidden, self._rules)
 
     def _rules_about(self, rules: Sequence[Rule], named: NamedPath) -> Iterator[Rule]:
-        """Those of some rules about files that are about a named one."""
+        """Those of some rules about files that are about a named one, or about all in it where that is asked about."""
         for rule in rules:
-            is_about = rule.governs(Access.READ) or (named.is_written and rule.governs(Access.WRITE))
-            if rule.specifier is not None and is_about and rule.fits_path((named.shown, named.real), self._roots):
+            is_asking = rule.verdict is Verdict.ASK
+            is_changed = named.may_be_written if is_asking else named.is_written
+            is_about = rule.governs(Access.READ) or (is_changed and rule.governs(Access.WRITE))
+            paths = (named.shown, named.real, *([os.path.join(named.real, ANY_NAME)] if is_asking else ()))
+            if rule.specifier is not None and is_about and rule.fits_path(paths, self._roots):
                 yield rule
 
     # Verdicts
@@ -538,7 +574,7 @@ class _CommandPolicy:
             elif (allowing := self._allowing(command)) is not None or is_reader(command.words):
                 parts.append(Part(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:
-                what = "it needs the network" if needs_network(command.words) else "it may change files"
+                what = "it needs the network" if needs_network(command.words) else "it is not known to only read"
                 own = Verdict.ALLOW if verdict is Verdict.ALLOW else Verdict.ASK
                 parts.append(Part(command.source, own, what))
         parts = parts if source and parts else [Part(source, verdict, reason), *parts]

@@ -84,6 +84,8 @@ class CommandText:
     commands: list[SimpleCommand] = field(default_factory=list[SimpleCommand])
     inner: list[SimpleCommand] = field(default_factory=list[SimpleCommand])  # those of literal texts for shells in it
     redirections: list[Redirection] = field(default_factory=list[Redirection])
+    values: list[str] = field(default_factory=list[str])  # literal ones that it assigns
+    source: str = ""  # all of it but the places that output is directed to
     doubt: str = ""  # why it is not understood, as a sentence without its end; empty where it is
     is_literal: bool = True  # whether nothing in it is expanded
     has_assignments: bool = False  # whether it sets variables, for a command or for what follows
@@ -94,7 +96,7 @@ class CommandText:
 def read_command(text: str) -> CommandText:
     """Read a command. No text is an error: what is not understood has a `doubt`."""
     if len(text) > MAX_CHARS:
-        return CommandText(doubt=f"it is longer than {MAX_CHARS:,} characters")
+        return CommandText(doubt=f"it is longer than {MAX_CHARS:,} characters", source=text)
     reader = _Reader(text)
     found, left = reader.found, MAX_CHARS
     waiting = deque((each, 1) for each in reader.texts)
@@ -172,7 +174,8 @@ class _Reader:
         self.found = CommandText()
         self.texts: list[str] = []  # what shells in it are given to run
         self._folder: str | None = ""
-        root = Parser(_bash()).parse(text.encode("utf-8", "surrogatepass")).root_node
+        self._source = bytearray(text.encode("utf-8", "surrogatepass"))
+        root = Parser(_bash()).parse(bytes(self._source)).root_node
         if root.has_error:
             self._doubt("it is not understood as a command of bash")
         bodies: list[str] = []
@@ -183,6 +186,7 @@ class _Reader:
             waiting += reversed(node.children)
         if any(each.program in SHELLS for each in self.found.commands):
             self.texts += bodies
+        self.found.source = self._source.decode("utf-8", "surrogatepass")
 
     def _doubt(self, why: str) -> None:
         self.found.doubt = self.found.doubt or why
@@ -200,7 +204,9 @@ class _Reader:
                 name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
                 if name is not None and _DECIDING.fullmatch(_source(name).partition("[")[0]):
                     self._doubt(f"it sets {_source(name)}, which decides what runs")
-                found.is_literal = found.is_literal and (value is None or literal(value) is not None)
+                text = "" if value is None else literal(value)
+                found.values += filter(None, [text])
+                found.is_literal = found.is_literal and text is not None
             case "arithmetic_expansion" | "subscript" | "array" | "c_style_for_statement":
                 found.has_arithmetic, found.is_literal = True, False
             case "file_redirect":
@@ -224,7 +230,10 @@ class _Reader:
             return  # to or from a descriptor
         if path is not None and path.startswith(CONNECTIONS):
             self._doubt("it opens a connection by a redirection")
-        self.found.redirections.append(Redirection(operator[0] != "<" or operator == "<>", path, self._folder))
+        is_output = operator[0] != "<" or operator == "<>"
+        if is_output and operator != "<>":
+            self._source[node.start_byte : node.end_byte] = b" " * (node.end_byte - node.start_byte)
+        self.found.redirections.append(Redirection(is_output, path, self._folder))
         self.found.is_literal = self.found.is_literal and path is not None
 
     def _take_command(self, node: Node) -> None:

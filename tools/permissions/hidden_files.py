@@ -58,7 +58,7 @@ _COVERED = {
     _KEPT_UNLESS_ASKED: _KEPT_UNLESS_ASKED,
 }  # fmt: skip
 # A name that nobody gives a file: what hides it in a folder hides everything there
-_ANY_NAME = "\uf8ff any name \uf8ff"
+ANY_NAME = "\uf8ff any name \uf8ff"
 # Matches patterns that name a file at any depth, so that moving a folder on the way changes nothing
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
 _BARE = {"HEAD", "objects", "refs"}  # by which git knows a repository without a work tree
@@ -377,7 +377,7 @@ class _Walk:
                     covers |= implied
             covered[name] = covers
         if found and len(covered) == len(names):
-            for bit, file in self._hiding(place, scope, [_ANY_NAME]).get(_ANY_NAME, {}).items():
+            for bit, file in self._hiding(place, scope, [ANY_NAME]).get(ANY_NAME, {}).items():
                 others = [each for each in found if each[0] != bit]
                 is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
                 # Of a workspace folder itself, only that it stays as it is: without it no command could start.
@@ -571,15 +571,15 @@ def restrictions(
         workspace: The workspace that it went through.
     """
     roots = workspace.roots
-    masked = [*hidden.denied, *(each for file in hidden.asked for each in _beside(file, named))]
+    masked = [*hidden.denied, *(each for file in hidden.asked for each in beside(file, named))]
     for file in hidden.ignored:
         # Programs need what lies in folders such as `node_modules`. In them, nothing is hidden from who changes files.
         hides = kind is ViewKind.READING or (kind is ViewKind.WORKING and not is_asked and not file.is_folder)
-        if hides and not is_inside(file.path, named) and not any(contains(file.path, each) for each in named):
-            masked.append(file)
-    read_only = [*hidden.kept, *(each for file in hidden.kept_unless_asked for each in _beside(file, named))]
+        masked += beside(file, named) if hides else ()
+    read_only = [*hidden.kept, *(each for file in hidden.kept_unless_asked for each in beside(file, named))]
     strict = (*rules.deny, *(() if is_asked else rules.ask))
-    kept_roots = roots if any(rule.specifier is None and rule.governs(Access.WRITE) for rule in strict) else ()
+    bare = [rule for rule in strict if rule.specifier is None and rule.governs(Access.WRITE)]
+    kept_roots = roots if bare else ()
     of_new = [
         [r for r in some if r.specifier is not None and r.governs(Access.WRITE)] for some in (rules.deny, rules.ask)
     ]
@@ -601,10 +601,12 @@ def restrictions(
         read_only=(*dict.fromkeys((*kept_roots, *keeps)),),
         pinned=tuple(folder for folder in pinned if folder not in mounts),
         takes_out=takes_out if denying or asking else None,
+        why={file.path: file.why for file in (*masked, *read_only)}
+        | dict.fromkeys(kept_roots, "".join(map(str, bare[:1]))),
     )
 
 
-def _beside(file: HiddenFile, named: Collection[str]) -> list[HiddenFile]:
+def beside(file: HiddenFile, named: Collection[str]) -> list[HiddenFile]:
     """What stays hidden of a file or folder where a question named some paths."""
     if is_inside(file.path, named):
         return []
@@ -619,7 +621,7 @@ def _beside(file: HiddenFile, named: Collection[str]) -> list[HiddenFile]:
         others = [replace(file, path=each.path, is_folder=each.is_dir(follow_symlinks=False)) for each in entries]
     except OSError:
         return [file]
-    return [each for other in others for each in _beside(other, inside)]
+    return [each for other in others for each in beside(other, inside)]
 
 
 def _outermost(paths: Iterable[str], within: Collection[str] = ()) -> tuple[str, ...]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from os.path import dirname
+from os.path import basename, dirname
 from pathlib import Path
 from typing import Any
 
 from tools.contract.command_views import Engine, Network, ViewKind
-from tools.contract.file_names_in_text import shown_whole_path
+from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.results import FileDataPart, Part, TextPart
 from tools.shell.command import Ending, RunningProgram
 from tools.shell.jobs import MAX_RUNNING, Job, JobStatus
 from tools.shell.output import ShownOutput
-from tools.shell.process import ConfinedCommand, ExitStatus, SandboxChanges
+from tools.shell.process import ExitStatus, SandboxChanges
 from tools.shell.runner import POSIX_SHELL, FinishedCommand
 
 KILO = 1000
@@ -26,6 +26,9 @@ NEAR_THE_LIMIT = 0.5  # a command that took this much of its time is told how to
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
 _ABSENT = re.compile(r"[^\n]*(?:no such file or directory|\bENOENT\b)[^\n]*", re.IGNORECASE)
+_NO_SOCKET = re.compile(r"\bunix:/|\.sock\b|docker daemon", re.IGNORECASE)
+# What ends processes, where it has failed, and what is content without one
+_ENDS_PROCESSES = re.compile(r"\b(?:p?kill|killall)\b"), re.compile(r"\b(?:pkill|killall)\b")
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
 _NO_LISTENER = re.compile(
     r"connection refused|\bECONNREFUSED\b|failed to connect to (?:localhost|127\.|::1)|couldn't connect to server",
@@ -104,7 +107,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     confined, text = finished.running.confined, shown.text
     if confined.engine is not Engine.NONE:  # which may have to do with a failure
         has_failed = status is None or status.code != 0
-        lines += filter(None, (_view_note(confined, text),))
+        lines += filter(None, (_view_note(finished),))
         if has_failed and confined.withheld and _NO_LOGIN.search(text):
             words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
             causes = [place for place in confined.withheld if not words.isdisjoint(place.programs)]
@@ -133,24 +136,35 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     return [TextPart("\n".join(lines)), *parts]
 
 
-def _view_note(confined: ConfinedCommand, text: str) -> str:
+def _view_note(finished: FinishedCommand) -> str:
     """In which view a command ran, and how to ask for more, where its output reads as if the view were too small.
 
     The exit status says nothing: `grep`, `diff` and `test` return 1.
     """
+    confined, text, request = finished.running.confined, finished.shown.text, finished.request
     is_reading, is_landlock = confined.view is ViewKind.READING, confined.engine is Engine.LANDLOCK
     ways: list[str] = []
     home = confined.spec.environment.get("HOME") or "~"
     if _WRITE_REFUSED.search(text):
-        ways.append(
-            'Call it with needs: "write" to ask the user for a view in which it can change files.'
-            if is_reading
-            else "Commands change files in the workspace and /tmp only, and none that other programs obey (hooks and "
-            "settings of git, editors and agents): write_file and edit can, with the user's consent."
-        )
+        kept = request.view.restrictions.why.items()
+        rules = dict.fromkeys(why for path, why in kept if path in request.roots or basename(path) in text)
+        if is_reading:
+            ways.append('Call it with needs: "write" to ask the user for a view in which it can change files.')
+        elif not rules:
+            ways.append(
+                "Commands change files in the workspace and /tmp, elsewhere what is there and stands in their words or "
+                "where cd leads. What other programs obey (hooks and settings of git, editors and agents) write_file "
+                "and edit can change, with the user's consent."
+            )
+        if rules:
+            named = ", ".join(map(one_line, [*rules][:MOST_NAMED]))
+            is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
+            ways.append(
+                f"Kept as it is by {named}." + ("" if is_denied else " Named in the command, it is asked about.")
+            )
     if is_reading and any(home in line or "~/" in line for line in _ABSENT.findall(text)):
         ways.append("Name a path in the home in the command's own words to ask the user for it.")
-    if is_reading and _NO_REPOSITORY.search(text):
+    if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         ways.append(
             'A repository around the workspace is not shown where rules hide files; needs: "write" asks the user for a '
             "view in which git sees it."
@@ -160,8 +174,14 @@ def _view_note(confined: ConfinedCommand, text: str) -> str:
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
         ways.append('Call it with needs: "network" to ask the user for the network.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
-        who = "this command" if confined.network is Network.OWN_LOOPBACK else "the commands of this session"
+        who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
         ways.append(f'A port is reached only if {who} listens on it; needs: "network" asks for more.')
+    if not is_landlock and _NO_SOCKET.search(text):
+        ways.append(
+            "Sockets of other programs, such as docker's, are not there in the sandbox: ask the user to run it."
+        )
+    if not is_landlock and _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command):
+        ways.append("A command ends only what it has started itself: stop_background_job ends a job.")
     if not ways:
         return ""
     network = "the network" if confined.network is Network.HOST else "no network"

@@ -19,7 +19,7 @@ from functools import partial
 
 import anyio
 
-from tools.contract.command_views import CommandSite
+from tools.contract.command_views import CommandSite, Engine
 from tools.contract.errors import (
     NOTHING_DONE,
     ExhaustedError,
@@ -65,9 +65,11 @@ ALONE_SECONDS = 2.0  # how long it is tried again when none of our programs runs
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
 _WHY_NO_COMMAND = {
     0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
-    errno.ENOENT: "the folder or the shell does not exist or was removed; give a folder that list_directory shows",
+    errno.ENOENT: "the folder, the shell or the sandbox's program does not exist or was removed; give a folder that "
+    "list_directory shows, else tell the user",
     errno.ENOTDIR: "its folder is not a folder (any more); give another one as directory",
-    errno.EACCES: "this server may not use its folder or the shell; give another folder as directory, or ask the user",
+    errno.EACCES: "this server may not use its folder, the shell or the sandbox's program; give another folder as "
+    "directory, or ask the user",
     errno.E2BIG: "the command is too long for the operating system; write it into a script and run that",
     errno.EINVAL: "it, its folder or a variable of its environment (shell.env) holds what no program can be given "
     "(NUL, or half of a surrogate pair); write such a character as an escape, as in printf '\\x00'",
@@ -353,7 +355,8 @@ class CommandRunner(Runner):
     async def _start_command(self, request: CommandRequest) -> RunningProgram:
         def refusal(number: int) -> ToolError:
             name = errno.errorcode.get(number, str(number))
-            other = f"the operating system refused it ({name}); try it once more, then tell the user"
+            what = "the sandbox's program" if confined.engine is Engine.BUBBLEWRAP else "it"
+            other = f"the operating system refused {what} ({name}); try it once more, then tell the user"
             return ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}."
             )

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -24,7 +24,7 @@ from tests.unit.execution.shell import (
     text_of,
 )
 from tests.waiting import until
-from tools.contract.command_views import Engine, Network, ViewKind
+from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.command import CommandRequest
 from tools.shell.private_folders import PrivateFolders
@@ -217,7 +217,7 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
     ("printed", "view", "network", "said"),
     [
         ("sh: x: Read-only file system", READING, HOST, 'needs: "write" to ask'),
-        ("sh: x: Read-only file system", WORKING, HOST, "write_file and edit can, with the user's consent"),
+        ("sh: x: Read-only file system", WORKING, HOST, "write_file and edit can change, with"),
         (
             "cat: /home/me/x: No such file or directory",
             READING,
@@ -232,8 +232,9 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
             "connect: Connection refused",
             READING,
             Network.SESSION_LOOPBACK,
-            "only if the commands of this session listen",
+            "only if a command of this session listens on it",
         ),
+        ("Cannot connect to the Docker daemon at unix:///x.sock", WORKING, OWN, "Sockets of other programs"),
         ("connect: Network is unreachable", WORKING, OWN, 'needs: "network" to ask'),
         ("Temporary failure in name resolution", WORKING, OWN, 'needs: "network" to ask'),
         ("connect: Network is unreachable", WORKING, HOST, None),
@@ -253,6 +254,30 @@ async def test_what_a_view_seems_to_have_stopped_is_told_with_what_asks_for_more
         else:
             assert "Note: it ran in the " in text
             assert said in text
+
+
+@pytest.mark.requirement("sandbox.stopped")
+async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job(root: Path, tmp_path: Path) -> None:
+    class Box(Plain):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
+            return ConfinedCommand(spec, *BOX)
+
+    why = {f"{root}/docs": "permissions.deny rule Edit(/docs/**)", f"{root}/.env": "permissions.ask rule Read(.env)"}
+    view = CommandView(*BOX, restrictions=FileRestrictions(why=why))
+    async with shell_in(root, tmp_path, confinement=Box()) as shell:
+        held = replace(shell, context=replace(shell.context, view=view))
+
+        async def said(command: str) -> str:
+            return text_of(await held.run(command))
+
+        docs = await said("echo touch: docs/a: Read-only file system")
+        assert "Kept as it is by permissions.deny rule Edit(/docs/**).\n" in docs
+        assert "write_file" not in docs
+        assert "by permissions.ask rule Read(.env). Named in" in await said("echo rm: o/.env: Device or resource busy")
+        assert "write_file" in await said("echo touch: /x: Read-only file system")
+        assert "stop_background_job ends a job" in await said("kill %3")
+        assert "stop_background_job ends a job" in await said("pkill -f no.such.program || true")
+        assert "stop_background_job" not in await said("kill -0 $$")
 
 
 @pytest.mark.requirement("shell.exit")
@@ -421,12 +446,21 @@ async def test_a_client_that_takes_nothing_delays_neither_the_limit_nor_the_resu
 
 @pytest.mark.requirement("shell.start")
 async def test_the_reason_of_the_operating_system_is_told_in_words(root: Path, tmp_path: Path) -> None:
+    class Box(Plain):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
+            return ConfinedCommand(spec, *BOX)
+
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(Short(errno.ENOENT), Plain(), ShellOptions(ENVIRONMENT), shell.folders)
-        request = CommandRequest("true", str(root), (str(root),), "test", 5)
-        with pytest.raises(ToolError, match="the folder or the shell does not exist") as refusal:
-            await runner.run(request, None, shell.context.progress)
-        assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
+        for number, confinement, said in (
+            (errno.ENOENT, Plain(), "the folder, the shell or the sandbox's program does not exist"),
+            (errno.ENOEXEC, Plain(), "refused it"),
+            (errno.ENOEXEC, Box(), "refused the sandbox's program"),
+        ):
+            runner = CommandRunner(Short(number), confinement, ShellOptions(ENVIRONMENT), shell.folders)
+            request = CommandRequest("true", str(root), (str(root),), "test", 5)
+            with pytest.raises(ToolError, match=said) as refusal:
+                await runner.run(request, None, shell.context.progress)
+            assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
 
 
 @dataclass

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tables import each_of
 from tests.unit.permissions.commands import judge, outcome, shown
 from tools.contract.command_views import CommandSite, Engine, Network
 from tools.contract.limits import ApprovalMode
@@ -40,6 +41,16 @@ def home() -> Iterator[Path]:
 @pytest.fixture
 def project(home: Path) -> Path:
     return home / "project"
+
+
+@pytest.fixture
+def ignoring(copy: Path) -> Path:
+    """A workspace with two folders that are hidden from agents, of which one has much in it."""
+    for name in ("few/a", "few/b", "many/deep/a", *(f"many/{number}" for number in range(MOST + 1))):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).touch()
+    (copy / ".qwenignore").write_text("few/\nmany/\n")
+    return copy
 
 
 @pytest.fixture
@@ -100,6 +111,14 @@ $x                                              | X   ?w  ?w  w   w n
 .venv/bin/pip list                              | r   r   r   r   w n
 printf x > out.txt                              | X   ?w  r+  w   w n
 printf x > -out                                 | X   ?w  r+  w   w n
+node --check a.js && bash -n a.sh && make -n    | r   r   r   r   w n
+ip a; mount; openssl version; yes | head -1     | r   r   r   r   w n
+ip link set lo down                             | X   ?w  ?w  w   w n
+tar czf /tmp/a.tgz src; tar xf /tmp/a.tgz -C /tmp | r r   r   r   w n
+tar czf a.tgz src                               | X   ?w  ?w  w   w n
+kill %1; kill -0 12; pkill -f server.js         | r   r   r   r   w n
+make & kill %1                                  | X   ?w  ?w  w   w n
+apt list --installed                            | X   ?w  ?w  w   w n
 sh -c 'ls'                                      | X   ?w  ?w  w   w n
 if                                              | X   ?w  ?w  w   w n
 eval ls                                         | X   ?w  ?w  w   w n
@@ -108,7 +127,13 @@ PATH=/x ls                                      | X   ?w  ?w  w   w n
 npm install                                     | X   ?wn ?wn ?wn w n
 python3 -m pip install x                        | X   ?wn ?wn ?wn w n
 git push origin main                            | X   ?wn ?wn ?wn w n
-curl https://example.org/                       | X   ?wn ?wn ?wn w n
+curl -sI https://example.org/ | head -1         | X   ?rn ?rn ?rn w n
+npm view x && git ls-remote origin              | X   ?rn ?rn ?rn w n
+curl -so page https://example.org/              | X   ?wn ?wn ?wn w n
+curl -O localhost:8000/page                     | X   ?w  ?w  w   w n
+curl -so /dev/null -XPOST localhost:8000        | r   r   r   r   w n
+cd ../notes && make                             | X   ?w+ ?w+ ?w+ ?w n+
+cd ../notes && ls                               | ?r+ ?r+ ?r+ ?r+ w n
 npx eslint . && ls                              | X   ?wn ?wn ?wn w n
 cp src/a.py .vscode/tasks.json                  | X   ?w+ ?w+ ?w+ ?w n+
 echo x > .git/hooks/pre-commit                  | X   ?w+ ?r+ ?w+ ?w n+
@@ -120,7 +145,7 @@ echo x > ~/.config/absent                       | X   X   X   X   X
 touch ../notes/new                              | X   ?w  ?w  w   w n
 y=$((x)); ls                                    | r   r   r   r   w n
 cat a > /dev/tcp/127.0.0.1/9                    | X   ?w  ?w  w   w n
-curl -s example.org                             | X   ?wn ?wn ?wn w n
+curl -s example.org                             | X   ?rn ?rn ?rn w n
 git config user.name x                          | X   ?w  ?w  ?w  ?w n
 git -c alias.x=!sh x                            | X   ?w  ?w  w   w n
 echo x > /tmp/.vscode/tasks.json                | X   ?w  ?w  ?w  ?w n
@@ -155,6 +180,8 @@ def test_a_mode_has_the_loopback_that_is_its_own(project: Path) -> None:
 def test_what_needs_more_than_its_view_is_asked_for_it(project: Path) -> None:
     assert outcome(project, "ls", needs=Needs.WRITE) == "?w"
     assert outcome(project, "make", needs=Needs.NETWORK) == "?wn"
+    assert outcome(project, "ls", needs=Needs.NETWORK) == "?rn"
+    assert outcome(project, "ls", PLAN, needs=Needs.NETWORK) == "X"
     assert outcome(project, "make", needs=Needs.NETWORK, is_sandboxed=True) == "?wn"
     assert outcome(project, "make", needs=Needs.WRITE, is_sandboxed=True) == "?w"
     assert outcome(project, "make", needs=Needs.NETWORK, allow=["Bash(make *)"]) == "?wn"
@@ -209,7 +236,14 @@ ask   Read(.env)        | cat .env                              | ?r+
 deny  Edit(src/**)      | echo x > src/a.py                     | X
 deny  WebFetch          | npm install                           | X
 deny  WebFetch          | ls                                    | r
-deny  WebFetch(x.org)   | curl y.org                            | ?wn
+deny  WebFetch(x.org)   | curl y.org                            | ?rn
+allow Bash(curl *)      | curl -s y.org | head -1               | wn
+allow Bash(curl *)      | curl -s y.org | awk 1                 | ?rn
+ask   Edit(src/**)      | touch src/new                         | ?w+
+ask   Edit(src/**)      | cp x.py src                           | ?w+
+ask   Edit(src/**)      | make src/a.py > /dev/null             | ?w+
+ask   Edit(src/**)      | cat src/a.py                          | r
+deny  Edit(src/**)      | cp src/a.py b.py                      | ?w
 allow Read(~/notes/**)  | cat ../notes/todo.txt                 | r+
 allow Read              | cat ../notes/todo.txt                 | ?r+
 allow Edit(~/notes/**)  | cp src/a.py ../notes/todo.txt         | ?w+
@@ -260,6 +294,14 @@ def test_a_network_that_the_operator_does_not_give_is_refused(project: Path) -> 
         ("touch a && rm b", ["Bash(touch *)", "Bash(rm *)"]),
         ("npm test | awk 1", ["Bash(npm test *)", "Bash(awk *)"]),
         ("python3 -c 'x'", []),
+        ("git -C src add x", []),
+        ("npm --prefix x test", []),
+        ("make -j2 test", []),
+        ("python3 -m pip --quiet install x", []),
+        ("ls /", []),
+        ("ls /srv", []),
+        ("ls ..", []),
+        ("curl -s x.org | awk 1", ["Bash(curl *)", "Bash(awk *)"]),
         ("sudo rm x", []),
         ("$x y", []),
         ("eval x", []),
@@ -275,7 +317,7 @@ def test_a_lasting_answer_covers_the_literal_first_words(project: Path, command:
 
 @pytest.mark.requirement("commands.answers")
 def test_a_question_names_what_may_change_files_and_not_the_readers_beside_it(project: Path) -> None:
-    assert judge(project, "awk 1 a | make | ss -l").reason == "'make' may change files"
+    assert judge(project, "awk 1 a | make | ss -l").reason == "'make' is not known to only read"
     beside_allowed = judge(project, "npm test | awk 1", allow=["Bash(npm test *)"])
     assert beside_allowed.reason == "'awk' would run where it can change files"
 
@@ -297,6 +339,48 @@ def test_a_clients_own_dialog_opens_plain_paths_outside_alone(project: Path, hom
     todo = str(home / "notes" / "todo.txt")
     assert set(asked.view.writable) == {todo, str(project / ".vscode" / "tasks.json")}
     assert asked.dialog_view.writable == (todo,)
+
+
+@pytest.mark.requirement("commands.answers")
+def test_a_clients_own_dialog_opens_nothing_to_git_and_nothing_that_is_hidden(copy: Path) -> None:
+    (copy / ".qwenignore").write_text(".env\n")
+    for command in ("git config core.fsmonitor /tmp/x", "make", "cat .env"):
+        asked = judge(copy, command)
+        assert asked.dialog_view is not None
+        assert (asked.dialog_view.is_git, asked.dialog_view.is_asked) == (False, False), command
+        assert asked.dialog_view.look().masked == asked.dialog_view.restrictions.masked == (str(copy / ".env"),), (
+            command
+        )
+
+
+@pytest.mark.requirement("commands.answers")
+def test_a_question_says_what_a_yes_to_it_does_not_give(project: Path, home: Path) -> None:
+    new = home / "notes" / "new"
+    said = f"outside the workspace a yes opens only what is there, so it cannot make {new}"
+    assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to only read; {said}"
+    assert said not in judge(project, "cd ../notes && touch new", home=home).reason, "which opens the folder"
+    assert said not in judge(project, "touch ../notes/new", home=home, site=CommandSite(Engine.NONE)).reason
+    assert judge(project, "git show HEAD:src/.env", deny=["Read(.env)"]).reason.endswith("names HEAD:src/.env")
+    none = judge(project, "grep -f/etc/passwd x", home=home, site=CommandSite(Engine.NONE))
+    assert none.reason == "it names /etc/passwd, which lies outside the workspace"
+
+
+@pytest.mark.requirement("hidden.held")
+@each_of(
+    ("command", "seen", "masked"),
+    [
+        ("cat few/a", ["few/a"], ["few/b", "many"]),
+        ("cat many/deep/a", ["many"], ["few"]),
+        ("ls few", ["few"], ["many"]),
+    ],
+)
+def test_a_yes_to_one_file_of_a_hidden_folder_hides_the_rest_where_that_can_be(
+    ignoring: Path, command: str, seen: list[str], masked: list[str]
+) -> None:
+    view = judge(ignoring, command).view
+    assert view is not None
+    assert [os.path.relpath(path, ignoring) for path in view.seen] == seen
+    assert sorted(os.path.relpath(path, ignoring) for path in view.restrictions.masked) == masked
 
 
 @pytest.mark.requirement("commands.views")
@@ -328,6 +412,12 @@ git branch new                     | ?o  ?o
 date 01010000                      | ?o  r
 find . -name '*.py' -size +5k      | o   r
 rg --pre=x y                       | ?o  r
+rg -L y                            | ?o  r
+grep -R x .                        | ?o  r
+grep -rn --dereference-recursive x | ?o  r
+ls -RL .                           | ?o  r
+diff -r src x                      | ?o  r
+wc --files0-from=x                 | ?o  r
 git -c x=y status                  | ?o  r
 cat ../notes/todo.txt              | ?o+ ?o+
 ls > /tmp/x                        | ?o  ?o
@@ -384,10 +474,11 @@ def test_whatever_is_too_much_to_be_read_is_asked_about(project: Path) -> None:
     [
         ("npm test", "w"),
         ("cd src && npm test", "w"),
-        ("npm test -- --outdir=/tmp/new", "w"),
-        ("npm test > /tmp/made", "w"),
+        ("npm test -- --outdir=out/tmp", "w"),
+        ("npm test > /tmp/made 2>&1", "w"),
+        ("npm test -- --outdir=/tmp/new", "?w"),
         ("cd /tmp && npm test", "?w"),
-        ("cd ~/notes && npm test", "?w"),
+        ("cd ~/notes && npm test", "?w+"),
         ('cd "$X" && npm test', "?w"),
         ("npm test --prefix /tmp", "?w"),
         ("npm test --prefix=/tmp/made", "?w"),
@@ -404,6 +495,44 @@ def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
     permission = judge(project, command, site=site, home=home, allow=["Bash(npm test *)"])
     assert shown(permission) == expected
     assert not permission.grants, "which would not be enough"
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of(
+    "command",
+    [
+        "make -f - < /tmp/m",
+        "make -f /dev/fd/3 3<> /tmp/m",
+        "cat /tmp/m | make -f -",
+        "make -f - <<END\ninclude /tmp/m\nEND",
+        "make -f $(echo /tmp/m)",
+        "for f in /tmp/m; do make -f $f; done",
+        "HOME=/tmp/x; make -f ~/Makefile",
+        "PYTHONPATH=src:/tmp/x make",
+        "export MAKEFILES=/t''mp/m; make",
+        "make -f /proc/self/root/tmp/m",
+        "make -f /proc/$PPID/root/tmp/m",
+        "make -f {/tmp/m,}",
+        "make -f /t*/m",
+        "make -f $'/t\\x6dp/m'",
+        "make -f ../../../../../../../tmp/m*",
+        "make --eval='include /tmp/m'",
+        "make -C t/x",
+        "make -ft/m",
+        "make -kft/m",
+        "make --eval='include t/m'",
+        "MAKEFILES=t/m make",
+        "make -f t/m*",
+        "make -f - < t/m",
+        "cd t && make",
+        "ls t; make",
+    ],
+)
+def test_a_rule_stands_for_nothing_that_names_tmp_anywhere_in_the_command(copy: Path, command: str) -> None:
+    if not (copy / "t").is_symlink():
+        (copy / "t").symlink_to("/tmp")
+    assert outcome(copy, command, allow=["Bash(make *)"]).startswith("?w")
+    assert outcome(copy, "make -C src > /tmp/out 2>&1 && ls src/tmp", allow=["Bash(make *)"]) == "w"
 
 
 @pytest.mark.requirement("hidden.stored")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 import tempfile
@@ -51,7 +50,6 @@ _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
 UNREACHABLE = _LEADING_NOWHERE.split()  # variables that lead to what is not there
-_FILE_ENDING = re.compile(r"\.[A-Za-z]\w{0,7}")  # what a name of a file ends in, and that of a new folder does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +174,9 @@ def prepare(
     if is_reading and os.sep not in allowed.seen:
         parts = reading_view_paths(site.home, search_path, workspace, hidden.all, more, with_repository=allowed.is_git)
         view = _parts(workspace, parts, {*map(_real, more)}, closed, hidden.folders)
-        spelled = (*links_of_programs(site.home, search_path, workspace), *RUNNING_SYSTEM, *more)
         seen = (*view.seen, *present)
+        named = (path for path in allowed.spelled if is_inside(_real(path), (*seen, *files)))
+        spelled = (*links_of_programs(site.home, search_path, workspace), *RUNNING_SYSTEM, *more, *named)
         nowhere = (*OPEN_TO_ALL[: 1 + is_alone], "/proc", "/dev")
         home = _real(site.home)
         view = replace(
@@ -366,14 +365,16 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
                 if lies_inside:
                     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
                     os.close(open_link_free(path, flags, 0o666))
-                elif named.endswith("/") or _FILE_ENDING.fullmatch(os.path.splitext(path)[1]) is None:
+                elif named.endswith("/"):
                     os.mkdir(path)
                 else:
                     problem = (
-                        f"'{shown}' does not exist yet, and a command can be given access only to files that exist. "
-                        f"Name the folder '{shown_whole_path(os.path.dirname(path))}', or use write_file"
+                        f"'{shown}' does not exist, and a command can be given access only to files that do. "
+                        f"Name the folder '{shown_whole_path(os.path.dirname(path))}'"
                     )
             mode = os.stat(path, follow_symlinks=False).st_mode if not problem else 0
+        except FileNotFoundError:
+            mode, problem = 0, f"the folder '{shown_whole_path(os.path.dirname(path))}' does not exist; make it first"
         except OSError as error:
             mode, problem = 0, f"'{shown}' cannot be opened to it ({os.strerror(error.errno or 0)})"
         hides = tuple(map(_real, site.hidden))
