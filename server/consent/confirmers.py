@@ -25,6 +25,7 @@ from server.sealed_states import SealedStates
 from server.store.replica import Replica
 from tools.contract.confirmation import Answer, AskUserConfirmation, Channel, Decision, Pending, Question, Unavailable
 from tools.contract.display import render_question
+from tools.contract.file_names_in_text import brief
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class ClientConfirmer:
             return Answer(Decision.DENY, Channel.TIMED_OUT)
         except MCPError as error:
             logger.warning("the client answered a question with error %s", error.error.code)
-            return Answer(Decision.DENY, Channel.DECLINED)
+            return Answer(Decision.DENY, Channel.FAILED, reason=brief(f"{error.error.code}: {error.error.message}"))
         except ValidationError:
             return Answer(Decision.DENY, Channel.MALFORMED)
         return read_answer(question, result.action, result.content, style)

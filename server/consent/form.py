@@ -30,20 +30,24 @@ MAX_CONTENT_CHARS = 64_000  # of a text in place of a proposed one; offered for 
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:
-    """The form's schema: flat, and with a required decision that has no default."""
+    """The form's schema: flat, and with a required decision that has no default.
+
+    Optional fields are empty by default, since some clients (FastMCP) fill in null where there is none, and refuse it.
+    """
     if isinstance(question.details, AskUserConfirmation):
         return questionnaire_schema(question.details.questions, protocol_version)
     if style == "simple":
         return {"type": "object", "properties": {}}
     titles = {choice.decision.value: visible_line(choice.title) for choice in question.choices}
+    optional = {"type": "string", "default": ""}
     properties: dict[str, Any] = {
         "decision": {"type": "string", "title": "Decision", **_titled_enum(titles, protocol_version)},
-        "reason": {"type": "string", "title": "Reason", "description": "Told to the model if you deny. Optional."},
+        "reason": {**optional, "title": "Reason", "description": "Told to the model if you deny. Optional."},
     }
     if _offers_other_text(question):
-        # No default: a client with a single-line field would hand the text back without its line breaks.
+        # Not the proposed text: a client with a single-line field would hand it back without its line breaks.
         properties["content"] = {
-            "type": "string",
+            **optional,
             "title": "Other text",
             "description": "Written in place of the proposed text if you fill it in. Optional.",
         }
@@ -86,7 +90,7 @@ def _titled_enum(titles: Mapping[str, str], protocol_version: str) -> dict[str, 
 
 
 def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: str) -> dict[str, Any]:
-    """The form for questions of the model: flat, without defaults, so that nothing is answered by itself."""
+    """The form for questions of the model: flat, and without a default that would answer anything by itself."""
     properties: dict[str, Any] = {}
     required: list[str] = []
     for number, question in enumerate(questions, start=1):
@@ -96,7 +100,8 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
         text = {"type": "string", "maxLength": MAX_ANSWER_CHARS}
         if question.options and question.takes_text:
             about = f"An answer in your own words. Optional.{example}"
-            own_words = {f"{field}_text": {**text, "title": f"{header}: {OTHER}", "description": about}}
+            other = {**text, "title": f"{header}: {OTHER}", "description": about, "default": ""}
+            own_words = {f"{field}_text": other}
         else:
             own_words = {}
         if question.is_multiple and question.options and protocol_version < TITLED_ENUM_SINCE:
@@ -106,6 +111,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
                     "type": "boolean",
                     "title": f"{header}: {in_one_line(option.label)}",
                     "description": in_one_line(option.description) or asked,
+                    "default": False,
                 }
             properties |= own_words
             continue

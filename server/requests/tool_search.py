@@ -27,10 +27,11 @@ from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.session.listing import in_turns
 from server.upstreams.wire.own_meta import chain_of
-from tools.call.base_tool import BaseTool
+from tools.call.base_tool import REMARKS, BaseTool
 from tools.call.registry import ToolRegistry
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType, ToolNotRegisteredError
+from tools.contract.parameters import about_unknown, object_schema
 from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS
 from tools.permissions.policy import PermissionPolicy
@@ -176,7 +177,7 @@ class ToolSearch:
         # With the first search
         from server.upstreams.catalog.tool_search import MOST_QUERY_CHARS  # noqa: PLC0415
 
-        query, limit = arguments.get("query"), arguments.get("limit", USUAL)
+        query, limit = arguments.get("query"), arguments.get("limit") or USUAL  # some send 0 for nothing
         if not isinstance(query, str) or not query.strip():
             raise _invalid(SEARCH, "query has to be a text that says what the tool does.")
         if len(query) > MOST_QUERY_CHARS:
@@ -260,12 +261,16 @@ class ToolSearch:
         """
         given = as_mapping(params.get("arguments"))
         name, arguments = given.get("name"), given.get("arguments")
+        arguments = None if arguments in ("", []) else arguments
         if not isinstance(name, str) or not name:
             raise _refusal(
                 "call_tool was given no name of a tool, so nothing was called. Give it one that search_tools finds."
             )
         if not isinstance(arguments, dict | None):
             raise _refusal(f"The arguments for '{_shown(name)}' have to be an object, so nothing was called.")
+        known = object_schema({"name": {}, "arguments": {}})
+        if problem := about_unknown(CALL, given, known, {}, REMARKS, is_refused=True):
+            raise _refusal(f"Nothing was called: {problem} What is for the tool itself belongs into 'arguments'.")
         tool = self.registry.find(name)
         if name in SEARCH_NAMES or (tool is not None and not isinstance(tool, DiscoveredMCPTool)):
             raise _refusal(
@@ -292,12 +297,11 @@ class ToolSearch:
 def _tool(
     name: str, title: str, description: str, properties: Json, required: Sequence[str], annotations: Json
 ) -> Json:
-    schema: Json = {"type": "object", "properties": properties, "required": list(required)}
     return {
         "name": name,
         "title": title,
         "description": description,
-        "inputSchema": schema,
+        "inputSchema": {**object_schema(properties), "required": list(required)},
         "annotations": annotations,
     }
 

@@ -1,4 +1,4 @@
-"""Arguments that a tool does not have: the result names them, briefly, whatever they are called."""
+"""Arguments that a tool does not have: refused where something would change, else named, briefly, in the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from mcp.client import Client
 
 from tests.harness import HANDSHAKE, MODERN, in_memory
-from tests.hostile.every_tool import call
+from tests.hostile.every_tool import call, state_of
 from tools.builtin.all_tools import builtin_tools
 from tools.contract.file_names_in_text import UNSEEN
 
@@ -26,8 +26,14 @@ CALLS: dict[str, dict[str, Any]] = {
     "read_many_files": {"paths": ["a.txt"]},
     "write_file": {"file_path": "b.txt", "content": "new"},
     "edit": {"file_path": "a.txt", "old_string": "x", "new_string": "y"},
-    "run_shell_command": {"command": "true"},
+    "run_shell_command": {"command": "touch ran"},
     "list_background_jobs": {},
+    "read_background_output": {"job_id": "bg_1"},
+    "stop_background_job": {"job_id": "bg_1"},
+    "list_changes": {},
+    "undo_change": {},
+    "web_fetch": {"url": "http://127.0.0.1:9/"},
+    "save_memory": {"fact": "The sky is blue."},
     "todo_write": {"todos": []},
 }
 
@@ -39,31 +45,27 @@ def files(root: Path) -> None:
 
 @pytest.mark.requirement("params.unknown")
 @pytest.mark.parametrize("era", [HANDSHAKE, MODERN])
-async def test_every_tool_names_what_it_does_not_have_and_works_as_without_it(era: str, root: Path) -> None:
+async def test_what_a_tool_does_not_have_is_refused_if_it_changes_something_and_else_named(
+    era: str, root: Path
+) -> None:
     async with in_memory(era, root) as client:
+        listed = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+        assert listed.keys() <= CALLS.keys()
         schemas = {tool.name: tool.output_schema for tool in builtin_tools()}
         for tool, arguments in CALLS.items():
+            before = state_of(root)
             called = await call(client, tool, **arguments, nonsense_q=1)
-            assert not called.result.is_error, called.text
+            hints = listed[tool]
+            assert hints is not None
+            if not hints.read_only_hint:
+                assert called.code == "invalid_tool_params", called.text
+                assert f"'nonsense_q' is not a parameter of {tool}." in called.text
+                assert state_of(root) == before
+                continue
+            assert called.code == ("job_not_found" if tool == "read_background_output" else None), called.text
             assert f"'nonsense_q' is not a parameter of {tool} and was ignored." in called.text
-            if (schema := schemas[tool]) is not None:
+            if not called.result.is_error and (schema := schemas[tool]) is not None:
                 assert list(Draft202012Validator(dict(schema)).iter_errors(called.structured)) == []  # pyright: ignore[reportUnknownMemberType] - jsonschema
-
-
-@pytest.mark.requirement("params.unknown")
-async def test_a_misspelled_parameter_is_told_with_the_right_one(client: Client) -> None:
-    schemas = {tool.name: tool.input_schema["properties"] for tool in (await client.list_tools()).tools}
-    for tool, arguments in CALLS.items():
-        for name in schemas[tool].keys() - arguments.keys() - {"absolute_path"}:
-            for wrong in {f"{name}s", name.replace("_", "-").upper()} - schemas[tool].keys():
-                called = await call(client, tool, **arguments, **{wrong: None})
-                assert "not a parameter" not in called.text, "a null counts as absent"
-                called = await call(client, tool, **arguments, **{wrong: "?"})
-                if "not a parameter" in called.text:
-                    assert f"'{wrong}' is not a parameter of {tool}" in called.text
-                    assert "did you mean" in called.text, (tool, wrong)
-                else:
-                    assert "?" not in called.text or called.result.is_error, "an accepted spelling was used"
 
 
 @pytest.mark.requirement("params.unknown")
@@ -82,10 +84,10 @@ async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_
         },
     ]
     called = await call(client, "todo_write", todos=todos if depth == "object" else json.dumps(todos))
-    assert not called.result.is_error, called.text
-    assert "'todos[1].nonsense_q' is not a parameter of todo_write and was ignored." in called.text
-    assert "'todos[1].statuss' is not a parameter of todo_write and was ignored; 'todos[1].status' is" in called.text
-    assert "'todos[1].prioritty' is not a parameter of todo_write and was ignored" in called.text
+    assert called.code == "invalid_tool_params"
+    assert "'todos[1].nonsense_q' is not a parameter of todo_write." in called.text
+    assert "'todos[1].statuss' is not a parameter of todo_write; 'todos[1].status' is" in called.text
+    assert "'todos[1].prioritty' is not a parameter of todo_write" in called.text
     assert ".no'" not in called.text
     called = await call(client, "todo_write", todos=[{**todos[0], f"k{number}" * 99: 1} for number in range(900)])
     assert len(called.text) < 4_000
@@ -93,32 +95,10 @@ async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_
 
 @pytest.mark.requirement("params.unknown")
 async def test_a_misspelled_parameter_beside_the_right_one_is_told_with_that(client: Client) -> None:
-    called = await call(client, "write_file", file_path="b.txt", content="new", contents="old", path_of_file="b")
+    called = await call(client, "read_file", file_path="a.txt", limit=3, limits=2, path_of_file="b")
     assert not called.result.is_error
-    told = "'contents' is not a parameter of write_file and was ignored; 'content' is one, and its value was used."
+    told = "'limits' is not a parameter of read_file and was ignored; 'limit' is one, and it is given too."
     assert told in called.text
-
-
-@pytest.mark.requirement("params.unknown")
-async def test_accepted_spellings_are_used_in_silence(client: Client, root: Path) -> None:
-    for tool, arguments in (
-        ("read_file", {"absolute_path": str(root / "a.txt"), "start_line": 1, "end_line": 1}),
-        ("list_directory", {"dir_path": ".", "respect_git_ignore": True}),
-        (
-            "glob",
-            {"pattern": "*", "respect_gemini_ignore": True, "file_filtering_options": {"respect_git_ignore": False}},
-        ),
-        ("grep_search", {"pattern": "x", "include": "*.txt", "dir_path": "."}),
-        ("read_many_files", {"include": ["a.txt"], "useDefaultExcludes": True}),
-        (
-            "edit",
-            {"path": "a.txt", "old_string": "x", "new_string": "y", "instruction": "do", "expected_replacements": 1},
-        ),
-        ("run_shell_command", {"command": "true", "wait_for_previous": True}),
-    ):
-        called = await call(client, tool, **arguments)
-        assert not called.result.is_error, called.text
-        assert "not a parameter" not in called.text
 
 
 @pytest.mark.requirement("params.unknown")

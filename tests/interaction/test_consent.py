@@ -194,6 +194,39 @@ async def test_the_person_may_put_another_text_in_place(mode: str, root: Path, t
 
 @pytest.mark.requirement("consent.form")
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
+async def test_optional_fields_that_are_null_or_empty_count_as_left_out(mode: str, root: Path, target: Path) -> None:
+    for nothing, expected in ((None, "hello there\n"), ("", "hello world\n")):
+
+        async def person(_context: Any, _params: Any, nothing: str | None = nothing) -> types.ElicitResult:
+            return types.ElicitResult(
+                action="accept", content={"decision": "once", "reason": nothing, "content": nothing}
+            )
+
+        async with connected("memory", mode, root, elicitation_callback=person) as client:
+            old, new = ("world", "there") if nothing is None else ("there", "world")
+            result = await client.call_tool("edit", {"file_path": str(target), "old_string": old, "new_string": new})
+        assert not result.is_error
+        assert target.read_text() == expected
+
+
+@pytest.mark.requirement("consent.refusal")
+async def test_an_error_in_place_of_an_answer_is_told_as_that_and_not_as_a_no(root: Path, target: Path) -> None:
+    async def fail(_context: Any, _params: Any) -> types.ErrorData:
+        return types.ErrorData(code=-32603, message="there is\nno window")
+
+    async with connected("memory", HANDSHAKE, root, elicitation_callback=fail) as client:
+        result = await client.call_tool("edit", edit_of(target))
+    assert result.is_error
+    assert (result.meta or {})["coretools-mcp/error"]["type"] == "execution_denied"
+    (said,) = (block.text for block in result.content if isinstance(block, types.TextContent))
+    assert "The client answered the question with an error (-32603: there is" in said
+    assert "nothing was done" in said
+    assert not any(word in said for word in ("declined", "refused", "dismissed"))
+    assert target.read_text() == "hello world\n"
+
+
+@pytest.mark.requirement("consent.form")
+@pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_the_form_requires_a_decision_and_proposes_none(mode: str, root: Path, target: Path) -> None:
     schemas: list[dict[str, Any]] = []
 
@@ -206,6 +239,7 @@ async def test_the_form_requires_a_decision_and_proposes_none(mode: str, root: P
     schema = schemas[0]
     assert schema["required"] == ["decision"]
     assert "default" not in schema["properties"]["decision"]
+    assert [schema["properties"][name]["default"] for name in ("reason", "content")] == ["", ""]
     assert [choice["const"] for choice in schema["properties"]["decision"]["oneOf"]] == ["once", "always", "deny"]
 
 

@@ -66,7 +66,9 @@ def test_the_list_holds_nothing_that_only_validation_needs(root: Path) -> None:
     for tool in listed_by(root):
         assert tool.keys() == {"name", "title", "description", "inputSchema", "annotations"}
         for schema in schemas_in(tool["inputSchema"]):
-            assert schema.keys() <= {"type", "properties", "required", "description", "items", "enum", "default"}
+            known = {"type", "properties", "required", "description", "items", "enum", "default"}
+            assert schema.keys() - known == ({"additionalProperties"} if schema["type"] == "object" else set())
+            assert schema.get("additionalProperties") in (None, False)
             assert schema.get("default", True), tool["name"]
 
 

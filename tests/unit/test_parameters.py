@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from tests.tables import each_of
 from tools.contract.errors import InvalidToolParamsError
-from tools.contract.parameters import ToolParams, bind, full_schema, published_schema, rename
+from tools.contract.parameters import UNPUBLISHED, ToolParams, bind, full_schema, published_schema, rename
 
 
 class Options(ToolParams):
@@ -25,6 +26,7 @@ class Params(ToolParams):
     all: bool = False
     names: list[str] = Field(default=[])
     options: Options | None = None
+    old: int | None = Field(None, ge=1, json_schema_extra=UNPUBLISHED)
 
 
 SCHEMA = full_schema(Params)
@@ -46,14 +48,17 @@ def test_the_schema_has_no_references_titles_or_nulls() -> None:
             "options": {
                 "type": "object",
                 "properties": {"respect": {"type": "boolean", "default": True}},
+                "additionalProperties": False,
             },
+            "old": {"type": "integer", "minimum": 1, **UNPUBLISHED},
         },
         "required": ["path"],
+        "additionalProperties": False,
     }
 
 
 @pytest.mark.requirement("params.schema")
-def test_models_are_told_neither_bounds_nor_empty_defaults() -> None:
+def test_models_are_told_neither_bounds_nor_empty_defaults_nor_older_parameters() -> None:
     assert published_schema(SCHEMA) == {
         "type": "object",
         "properties": {
@@ -61,9 +66,14 @@ def test_models_are_told_neither_bounds_nor_empty_defaults() -> None:
             "offset": {"type": "integer", "description": "The first line."},
             "all": {"type": "boolean"},
             "names": {"type": "array", "items": {"type": "string"}},
-            "options": {"type": "object", "properties": {"respect": {"type": "boolean", "default": True}}},
+            "options": {
+                "type": "object",
+                "properties": {"respect": {"type": "boolean", "default": True}},
+                "additionalProperties": False,
+            },
         },
         "required": ["path"],
+        "additionalProperties": False,
     }
 
 
@@ -79,10 +89,12 @@ def test_models_are_told_neither_bounds_nor_empty_defaults() -> None:
         ({"names": '["a", "b"]'}, ("names", ["a", "b"])),
         ({"options": '{"respect": false}'}, ("options", Options(respect=False))),
         ({"options": {"respect": "False"}}, ("options", Options(respect=False))),
+        ({"path": 5}, ("path", "5")),
+        ({"names": "[1, -2]"}, ("names", ["1", "-2"])),
     ],
 )
 def test_values_are_read_as_the_type_the_property_wants(given: dict[str, Any], expected: tuple[str, Any]) -> None:
-    assert getattr(bound(path="p", **given), expected[0]) == expected[1]
+    assert getattr(bound(**{"path": "p", **given}), expected[0]) == expected[1]
 
 
 @pytest.mark.requirement("params.coercion")
@@ -102,10 +114,11 @@ def test_a_string_stays_a_string_where_a_string_is_wanted(value: str) -> None:
         {"all": 1},
         {"all": "yes"},
         {"names": "a"},
-        {"names": [1]},
+        {"names": [1.5]},
         {"names": "[" * 100_000},
         {"options": "[]"},
-        {"path": 5},
+        {"path": 5.5},
+        {"path": True},
         {"path": ["p"]},
     ],
 )
@@ -146,21 +159,32 @@ def test_a_missing_and_an_unknown_property_are_both_named() -> None:
     assert "Not known here: file." in caught.value.message
 
 
-@pytest.mark.requirement("params.unknown")
-def test_unknown_properties_are_ignored() -> None:
-    assert bound(path="p", wait_for_previous=True).path == "p"
+@pytest.mark.requirement("params.empty")
+@each_of("empty", ["", [], {}, None])
+def test_what_is_empty_counts_as_left_out_where_it_is_not_required(empty: Any) -> None:
+    everything: dict[str, Any] = dict.fromkeys(("offset", "all", "names", "options", "old"), empty)
+    assert bound(path="p", **everything) == bound(path="p")
+    assert bound(path="p", options={"respect": empty}) == bound(path="p", options={})
+    assert rename("tool", {"other": empty, "path": ""}, {}, {"path"}) == ({"path": ""}, {"path": "path"})
+
+
+@pytest.mark.requirement("params.empty")
+def test_zero_counts_as_left_out_where_it_is_out_of_bounds() -> None:
+    params = bound(path="", offset=0, old=0)
+    assert (params.path, params.offset, params.old) == ("", 0, None)
 
 
 @pytest.mark.requirement("params.schema")
 def test_an_alias_is_mapped_and_the_spelling_kept() -> None:
-    named, spelled = rename("tool", {"file_path": "a", "limit": None}, {"file_path": "path"})
-    assert named == {"path": "a"}
-    assert spelled == {"path": "file_path"}
+    for spelling in ("file_path", "filePath", "file-path", "FILE_PATH"):
+        named, spelled = rename("tool", {spelling: "a", "limit": None}, {"filepath": "path"})
+        assert named == {"path": "a"}
+        assert spelled == {"path": spelling}
 
 
 @pytest.mark.requirement("params.schema")
 def test_alias_and_name_may_agree_but_not_differ() -> None:
-    aliases = {"file_path": "path"}
-    assert rename("tool", {"file_path": "a", "path": "a"}, aliases) == ({"path": "a"}, {"path": "path"})
+    aliases = {"filepath": "path"}
+    assert rename("tool", {"filePath": "a", "path": "a"}, aliases) == ({"path": "a"}, {"path": "path"})
     with pytest.raises(InvalidToolParamsError, match="different values"):
         rename("tool", {"file_path": "a", "path": "b"}, aliases)

@@ -136,9 +136,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
             given = {name: value for name, value in cast("dict[str, Any]", question).items() if value is not None}
             if "multi_select" in given:
                 given.setdefault("multiSelect", given.pop("multi_select"))
-            if given.get("options") == []:
-                del given["options"]
-            if "options" not in given:
+            if not given.get("options"):
                 given.setdefault("type", "text")
             listed[number] = given
         return arguments
@@ -177,6 +175,12 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
                 ToolErrorType.EXECUTION_FAILED,
                 "The user was not asked, because no form can be shown here: this client has announced none, or the "
                 "operator has set confirmation.style to simple. Ask the questions in your reply instead.",
+            )
+        if answer.channel is Channel.FAILED:
+            raise ToolError(
+                ToolErrorType.EXECUTION_FAILED,
+                f"The client answered the questions with an error ({answer.reason}), so perhaps the user did not see "
+                "them. Ask them in your reply instead.",
             )
         if answer.channel is Channel.MALFORMED:
             raise ToolError(

@@ -120,11 +120,11 @@ class ListJobsTool(BuiltinTool[ToolParams]):
 
 
 class ReadOutputParams(JobParams):
-    lines: int = Field(default=100, ge=1, le=MAX_LINES, description="Most lines to show.")
+    lines: int = Field(default=100, ge=1, le=MAX_LINES, description="Most lines.")
     offset: int | None = Field(
         default=None,
         ge=0,
-        description="Byte to read on from, as the call before told; 0 is the beginning.",
+        description="Byte to read on from.",
     )
 
 
@@ -134,7 +134,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
     display_name = "ReadBackgroundOutput"
     aliases = ("ReadOutputTool", "ReadBackgroundOutput", "BashOutput")
     description = (
-        "Show the output (logs) of a background job, ended or not, and how it stands: the last lines, or those from "
+        "Show the output (logs) of a background job and how it stands: the last lines, or those from "
         "offset on. Each answer tells the next offset."
     )
     kind = Kind.READ

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
-from pydantic.json_schema import SkipJsonSchema
 
-from tools.builtin.file_changes import COMMON_OUTPUT, SHA256_PATTERN, ChangeParams, ChangingTool
+from tools.builtin.file_changes import COMMON_OUTPUT, FOREIGN_PARAMETERS, SHA256_PATTERN, ChangeParams, ChangingTool
 from tools.builtin.path_parameters import FILE_ALIASES, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
 from tools.contract.file_names_in_text import one_line
-from tools.contract.parameters import coerce, object_schema
+from tools.contract.parameters import UNPUBLISHED, coerce, foreign, object_schema
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile
@@ -26,18 +26,18 @@ class EditParams(ChangeParams):
         description="The exact text to replace, with enough lines around it. Empty creates a new file."
     )
     new_string: str = Field(description="The text in its place. Empty deletes, whole lines entirely.")
-    replace_all: bool = Field(default=False, description="Replace every occurrence.")
+    replace_all: bool = False
     expected_sha256: str | None = Field(
         default=None,
         pattern=SHA256_PATTERN,
-        description="Edit only if the file's SHA-256 (hex) is this.",
+        description="Only if the file's SHA-256 is this.",
     )
     encoding: str | None = Field(
         default=None,
         max_length=40,
-        description="Of a file neither UTF-8 nor marked, such as 'shift_jis', to put other than ASCII into it.",
+        description="Of a file that is not Unicode, such as 'shift_jis', to add other than ASCII.",
     )
-    expected_replacements: SkipJsonSchema[int | None] = Field(default=None, ge=1)
+    expected_replacements: int | None = Field(default=None, ge=1, json_schema_extra=UNPUBLISHED)
 
 
 class EditTool(ChangingTool[EditParams]):
@@ -53,8 +53,15 @@ class EditTool(ChangingTool[EditParams]):
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = EditParams
     text_parameter = "new_string"
-    unused_parameters = frozenset({"instruction"})
-    parameter_aliases = {**FILE_ALIASES, "allow_multiple": "replace_all"}  # noqa: RUF012 - declared as a Mapping
+    parameter_aliases: Mapping[str, str] = {
+        **FILE_ALIASES, "allow_multiple": "replace_all",
+        "old_str": "old_string", "old_text": "old_string", "new_str": "new_string", "new_text": "new_string",
+    }  # fmt: skip
+    foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
+        **FOREIGN_PARAMETERS,
+        "edits": foreign(way="Each call replaces one text: call edit once for each."),
+        "regex": foreign("false", way="old_string is taken literally: copy the text that it shall find."),
+    }
     output_schema = object_schema(
         {
             **COMMON_OUTPUT,
@@ -81,10 +88,8 @@ class EditTool(ChangingTool[EditParams]):
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Take the older count of expected replacements as an assertion; more than one means all."""
         expected = coerce(arguments.get("expected_replacements"), {"type": "integer"})
-        if isinstance(expected, int) and not isinstance(expected, bool):
-            arguments["expected_replacements"] = expected
-            if expected > 1:
-                arguments.setdefault("replace_all", True)
+        if isinstance(expected, int) and expected > 1:
+            arguments.setdefault("replace_all", True)
         return arguments
 
     def get_description(self, params: EditParams, context: ToolContext) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 from tools.builtin.path_parameters import check_file_path, located_subject
 from tools.call.base_tool import BuiltinTool
 from tools.call.context import ToolContext
-from tools.contract.parameters import ToolParams
+from tools.contract.parameters import ForeignParameter, ToolParams, foreign
 from tools.contract.permission_subjects import Access, Kind, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
@@ -27,6 +27,28 @@ MAX_PLAN_BYTES = 4_000_000
 # Under these keys a call's memo holds where the file is and what was planned for the question, each with the parameters
 # it belongs to
 _LOCATION, _PLAN = "location", "plan"
+
+_APPEND = "To add to a file use edit: its last line as old_string, and that line with what follows it as new_string."
+CREATE_ONLY = "To create a file and never replace one use edit with an empty old_string."
+FOREIGN_PARAMETERS: Mapping[str, ForeignParameter] = {
+    "append": foreign("false", way=_APPEND),
+    "mode": foreign(way=f"{_APPEND} {CREATE_ONLY}"),
+    **dict.fromkeys(
+        ("create_only", "exclusive", "fail_if_exists", "if_not_exists", "no_clobber", "no_overwrite"),
+        foreign("false", way=CREATE_ONLY),
+    ),
+    **dict.fromkeys(
+        ("create_dirs", "create_directories", "create_parents", "mkdir", "parents"),
+        foreign("true", way="Missing folders are created: see with list_directory whether they are there."),
+    ),
+    **dict.fromkeys(
+        ("insert_line", "insert_at", "line", "line_number", "start_line", "end_line", "position", "view_range"),
+        foreign(
+            way="edit finds its place by text: give the lines there as old_string (read_file shows them), and what "
+            "shall stand in their place as new_string."
+        ),
+    ),
+}
 
 
 class ChangeParams(ToolParams):

@@ -31,15 +31,15 @@ RECENT_SECONDS = 24 * 60 * 60  # files changed within this time come first, as i
 
 class GlobParams(ToolParams):
     pattern: str = Field(description="Relative to path: '**/*.py', 'src/**/*.{ts,tsx}'.")
-    path: str | None = Field(default=None, description="Folder to search; by default the whole workspace.")
-    case_sensitive: bool = Field(default=False, description="Upper and lower case differ.")
+    path: str | None = Field(default=None, description="By default the whole workspace.")
+    case_sensitive: bool = False
     respect_git_ignore: bool | None = Field(default=None, description="False also finds what .gitignore hides.")
     respect_agent_ignore: bool | None = Field(
         default=None,
         description="The same for .qwenignore and the like.",
     )
     limit: int | None = Field(default=None, ge=1, description="Most files; 100 by default.")
-    offset: int = Field(default=0, ge=0, description="Files to skip, to go on with a cut list.")
+    offset: int = Field(default=0, ge=0, description="Files to skip.")
 
 
 class GlobTool(BuiltinTool[GlobParams]):
@@ -50,9 +50,9 @@ class GlobTool(BuiltinTool[GlobParams]):
     display_name = "FindFiles"
     aliases = ("GlobTool", "FindFiles", "Glob")
     description = (
-        "Find files by name or path (like find, fd or ls **). Gives absolute paths: changed in the last 24 hours, "
-        "newest first, then the others by path. Dotfiles are found; what ignore files hide, node_modules and .git "
-        "only if asked for. For file contents use grep_search."
+        "Find files by name or path (like find, fd or ls **). Gives absolute paths, those changed in the last 24 hours "
+        "first. Dotfiles are found; what ignore files hide, node_modules and .git only if asked for. For file contents "
+        "use grep_search."
     )
     kind = Kind.SEARCH
     behaviour = READS

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import Field
 
 from tools.builtin.path_parameters import FOLDER_ALIASES, OPTIONS, gather_options, shown, start_subjects
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
+from tools.contract.errors import InvalidToolParamsError
 from tools.contract.file_names_in_text import brief
 from tools.contract.limits import SEARCH_SECONDS, Deadline
-from tools.contract.parameters import ToolParams
+from tools.contract.parameters import UNPUBLISHED, ToolParams, foreign
 from tools.contract.permission_subjects import Kind, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
@@ -31,18 +32,19 @@ class GrepParams(ToolParams):
         default=None,
         description="Only files that fit: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' leaves out.",
     )
-    case_sensitive: bool = Field(default=False, description="Upper and lower case differ.")
+    case_sensitive: bool = False
     fixed_strings: bool = Field(default=False, description="The pattern is literal text.")
     context: int | None = Field(default=None, ge=0, description="Lines around each match.")
     before: int | None = Field(default=None, ge=0, description="Lines before.")
     after: int | None = Field(default=None, ge=0, description="Lines after.")
     names_only: bool = Field(default=False, description="Only the paths of matching files.")
-    max_matches_per_file: int | None = Field(default=None, ge=1, description="Most matches of one file.")
-    limit: int | None = Field(
-        default=None, ge=1, description="Most matches (or files, with names_only); 100 by default."
-    )
+    max_matches_per_file: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, description="Most matches, or files; 100 by default.")
     exclude_pattern: str | None = Field(default=None, description="Leave out lines that match it too.")
     no_ignore: bool = Field(default=False, description="Also search what .gitignore hides, node_modules and the like.")
+    output_mode: Literal["content", "files_with_matches", "count"] | None = Field(
+        default=None, json_schema_extra=UNPUBLISHED
+    )
 
 
 class GrepTool(BuiltinTool[GrepParams]):
@@ -63,8 +65,17 @@ class GrepTool(BuiltinTool[GrepParams]):
     params_model = GrepParams
     parameter_aliases: Mapping[str, str] = {
         **FOLDER_ALIASES, "include": "glob", "include_pattern": "glob",
-        "total_max_matches": "limit", "maxResults": "limit", "max_results": "limit",
+        "total_max_matches": "limit", "max_results": "limit", "head_limit": "limit",
+        "-A": "after", "-B": "before", "-C": "context",
     }  # fmt: skip
+    foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
+        **dict.fromkeys(
+            ("-i", "ignore_case", "case_insensitive"), foreign("true", way="case_sensitive minds the case.")
+        ),
+        "-n": foreign("true", way="Line numbers are always shown."),
+        "multiline": foreign("false", way="A pattern matches within single lines."),
+        "type": foreign(way="Give glob: '*.py'."),
+    }
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Read the option of the other tools that says the same as `no_ignore`."""
@@ -82,6 +93,10 @@ class GrepTool(BuiltinTool[GrepParams]):
             check_pattern(spelled["exclude_pattern"], params.exclude_pattern)
         if params.glob is not None:
             compile_file_filter(params.glob)
+        if params.names_only and params.output_mode in ("content", "count"):
+            raise InvalidToolParamsError(
+                self.name, f"'names_only' and the output_mode '{params.output_mode}' differ; give one of them."
+            )
 
     def get_description(self, params: GrepParams, context: ToolContext) -> str:
         files = f" in {brief(params.glob)}" if params.glob else ""
@@ -104,9 +119,10 @@ class GrepTool(BuiltinTool[GrepParams]):
             fixed_strings=params.fixed_strings,
             exclude=params.exclude_pattern,
             no_ignore=params.no_ignore,
-            before=min(params.before if params.before is not None else around, MAX_CONTEXT),
-            after=min(params.after if params.after is not None else around, MAX_CONTEXT),
-            names_only=params.names_only,
+            before=min(params.before or around, MAX_CONTEXT),
+            after=min(params.after or around, MAX_CONTEXT),
+            names_only=params.names_only or params.output_mode == "files_with_matches",
+            counts=params.output_mode == "count",
             per_file=params.max_matches_per_file,
             limit=min(params.limit or context.limits.grep_matches, MAX_LIMIT),
         )

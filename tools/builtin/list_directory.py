@@ -33,7 +33,7 @@ class LSParams(ToolParams):
         max_length=MAX_PATTERNS,
         description="Names to leave out, with * and ?: ['*.log'].",
     )
-    offset: int = Field(default=0, ge=0, description="Entries to skip, to go on with a cut listing.")
+    offset: int = Field(default=0, ge=0, description="Entries to skip.")
     limit: int | None = Field(default=None, ge=1, description="Most entries; 100 by default.")
     file_filtering_options: FileFilteringOptions | None = Field(
         default=None, description="False also lists what .gitignore, or .qwenignore and the like, hide."

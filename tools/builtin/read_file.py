@@ -28,9 +28,9 @@ class ReadFileParams(ToolParams):
     absolute_path: str = Field(description="Absolute; a relative one is accepted as file_path.")
     offset: int = Field(
         default=0,
-        description="First line, from 0. Negative counts from the end: -20 is the last 20 lines.",
+        description="First line, from 0; -20 is the last 20 lines.",
     )
-    limit: int | None = Field(default=None, ge=1, description="Lines to show; 2000 by default.")
+    limit: int | None = Field(default=None, ge=1, description="2000 lines by default.")
     pages: str | None = Field(
         default=None,
         max_length=40,

@@ -37,7 +37,7 @@ class ReadManyFilesParams(ToolParams):
     exclude: list[ShortPattern] | None = Field(
         default=None,
         max_length=MAX_PATTERNS,
-        description="Globs to leave out besides the default excludes.",
+        description="More globs to leave out.",
     )
     useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire
         default=True,
@@ -56,14 +56,12 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
     display_name = "ReadManyFiles"
     aliases = ("ReadManyFilesTool", "ReadManyFiles")
     description = (
-        "Read several files at once (like cat), by path, folder or glob: for an overview, or related files. A line "
-        "'--- path ---' precedes each. Media and PDF come only if named or asked for by extension. For one file use "
-        "read_file."
+        "Read several files at once (like cat), by path, folder or glob. A line '--- path ---' precedes each. Media "
+        "and PDF come only if named or asked for by extension. For one file use read_file."
     )
     kind = Kind.READ
     behaviour = READS
     params_model = ReadManyFilesParams
-    parameter_aliases: Mapping[str, str] = {"use_default_excludes": "useDefaultExcludes"}
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Merge `include` into `paths`, take a single string for a list, gather the filter options."""

@@ -18,7 +18,7 @@ from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.errors import ExhaustedError, InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line, shortened_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.parameters import ToolParams
+from tools.contract.parameters import ForeignParameter, ToolParams, foreign
 from tools.contract.permission_subjects import CommandSubject, Kind, Needs, Subject
 from tools.contract.results import TextPart, ToolResult
 from tools.contract.threads import run_blocking
@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 MAX_COMMAND_CHARS = 100_000  # no command line of this length was meant; Linux takes 128 kB
 DESCRIBED_CHARS = 200  # characters of the command, and of what it is for, in the line that describes a call
-_ALIASES = {"dir_path": "directory", "cwd": "directory", "workdir": "directory"}
+_ALIASES = {
+    **dict.fromkeys(("dir_path", "cwd", "workdir", "working_directory"), "directory"),
+    "timeout_ms": "timeout",
+    "run_in_background": "is_background",
+}
+_NEEDS = foreign("false", way="'needs' asks the user for more: 'write' or 'network'.")
 # The `&` at the end of a command that runs in the background anyway; with it, the shell would be all that is seen
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
@@ -77,6 +82,15 @@ class ShellTool(BuiltinTool[ShellParams]):
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
     params_model = ShellParams
     parameter_aliases = _ALIASES
+    foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
+        "dry_run": foreign("false", way="Use an option of the command itself, such as --dry-run, if it has one."),
+        "delay_ms": ForeignParameter(),  # how long a job runs before the call returns (Gemini CLI)
+        **dict.fromkeys(
+            ("additional_permissions", "dangerously_disable_sandbox", "with_escalated_permissions"), _NEEDS
+        ),
+        **dict.fromkeys(("env", "environment"), foreign(way="Set variables in the command: NAME=value before it.")),
+        **dict.fromkeys(("stdin", "input"), foreign(way="Give input in the command, as a here-document or a pipe.")),
+    }
 
     def check(self, params: ShellParams, spelled: Mapping[str, str]) -> None:
         problem = ""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from pydantic import Field
-from pydantic.json_schema import SkipJsonSchema
 
 from tools.builtin.file_changes import author_of
 from tools.call.base_tool import Behaviour, BuiltinTool
@@ -14,7 +13,7 @@ from tools.call.context import ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief
-from tools.contract.parameters import ToolParams, object_schema
+from tools.contract.parameters import ForeignParameter, ToolParams, object_schema
 from tools.contract.permission_subjects import Access, Kind, PathSubject, Subject
 from tools.contract.results import ToolResult
 from tools.contract.threads import run_blocking
@@ -40,11 +39,7 @@ OUTPUT_SCHEMA = object_schema(
 
 
 class SaveMemoryParams(ToolParams):
-    """What to remember, and for whom.
-
-    Qwen Code and Gemini CLI let their own dialogs fill in `modified_by_user` and `modified_content`, the whole text of
-    the file. Here a person changes the fact in the question, so both are taken and mean nothing.
-    """
+    """What to remember, and for whom."""
 
     fact: str = Field(
         max_length=MAX_FACT_CHARS,
@@ -54,8 +49,6 @@ class SaveMemoryParams(ToolParams):
         default=None,
         description="project: kept with the workspace (default where there is one); global: for all projects.",
     )
-    modified_by_user: SkipJsonSchema[bool | None] = None
-    modified_content: SkipJsonSchema[str | None] = None
 
 
 class MemoryTool(BuiltinTool[SaveMemoryParams]):
@@ -70,6 +63,8 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     kind = Kind.EDIT
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = SaveMemoryParams
+    # What the dialogs of Qwen Code and Gemini CLI fill in. Here a person changes the fact in the question
+    foreign_parameters = dict.fromkeys(("modified_by_user", "modified_content"), ForeignParameter())
     output_schema = OUTPUT_SCHEMA
 
     def __init__(self, files: MemoryFiles | None = None) -> None:

@@ -13,7 +13,7 @@ from tools.call.context import ToolContext
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.errors import ExecutionDeniedError, InvalidToolParamsError
 from tools.contract.file_names_in_text import brief, one_line
-from tools.contract.parameters import ToolParams, full_schema, published_schema
+from tools.contract.parameters import ToolParams, foreign, full_schema, published_schema
 from tools.contract.permission_subjects import AgentSubject, Kind, Subject
 from tools.contract.results import ToolResult
 from tools.planning.agent_command import MAX_DEPTH, AgentCommand, depth_in
@@ -58,6 +58,9 @@ class TaskTool(BuiltinTool[TaskParams]):
     behaviour = Behaviour(read_only=False, destructive=True, open_world=True)
     params_model = TaskParams
     parameter_aliases: Mapping[str, str] = {"agent_name": "subagent_type"}
+    foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
+        "run_in_background": foreign("false", way="A call waits for its answer.")
+    }
 
     def __init__(
         self,

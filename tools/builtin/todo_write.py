@@ -12,7 +12,7 @@ from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.file_names_in_text import one_line
-from tools.contract.parameters import MAX_INTEGER, ToolParams, coerce, object_schema
+from tools.contract.parameters import ForeignParameter, ToolParams, coerce, foreign, object_schema
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import TodoListDisplay, ToolResult
 from tools.planning.todo_lists import Todo, TodoLists, TodoStatus
@@ -64,24 +64,25 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     kind = Kind.THINK
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = TodoWriteParams
+    foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
+        "active_form": ForeignParameter(),  # how a client shows a todo while it is worked at (Claude Code)
+        "merge": foreign("false", way="The list is replaced: give all todos, those that stay as they are too."),
+    }
     output_schema = OUTPUT_SCHEMA
 
     def __init__(self, lists: TodoLists | None = None) -> None:
         self._lists = lists if lists is not None else TodoLists()
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Take todos as Gemini CLI writes them. Numbers as ids become texts; a todo without an id gets its number."""
+        """Take todos as Gemini CLI writes them; a todo without an id gets its number."""
         given = coerce(arguments.get("todos"), {"type": "array"})
         if not isinstance(given, list) or len(cast("list[Any]", given)) > MAX_TODOS:
             return arguments
         todos = [self._named(todo) for todo in cast("list[Any]", given)]
         taken: set[Any] = set()
         for todo in (cast("dict[str, Any]", todo) for todo in todos if isinstance(todo, dict)):
-            number = todo.get("id")
-            if isinstance(number, int) and not isinstance(number, bool) and abs(number) <= MAX_INTEGER:
-                todo["id"] = str(number)
-            if isinstance(todo.get("id"), str):
-                taken.add(todo["id"])
+            if isinstance(identity := coerce(todo.get("id"), {"type": "string"}), str):
+                taken.add(identity)
         for number, todo in enumerate(todos, start=1):
             if isinstance(todo, dict) and "id" not in todo:
                 todo["id"] = next(other for other in map(str, count(number)) if other not in taken)

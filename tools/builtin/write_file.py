@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.file_changes import COMMON_OUTPUT, SHA256_PATTERN, ChangeParams, ChangingTool
+from tools.builtin.file_changes import (
+    COMMON_OUTPUT,
+    CREATE_ONLY,
+    FOREIGN_PARAMETERS,
+    SHA256_PATTERN,
+    ChangeParams,
+    ChangingTool,
+)
 from tools.builtin.path_parameters import FILE_ALIASES, shown
 from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
-from tools.contract.parameters import object_schema
+from tools.contract.parameters import foreign, object_schema
 
 if TYPE_CHECKING:
     from tools.files.change.file_change import FileChange, TargetFile
@@ -21,12 +28,12 @@ class WriteFileParams(ChangeParams):
     expected_sha256: str | None = Field(
         default=None,
         pattern=SHA256_PATTERN,
-        description="Write only if the file's SHA-256 (hex) is this.",
+        description="Only if the file's SHA-256 is this.",
     )
     encoding: str | None = Field(
         default=None,
         max_length=40,
-        description="Such as 'windows-1252'; by default the file's own if certain, else UTF-8.",
+        description="Such as 'windows-1252'; by default the file's own, else UTF-8.",
     )
 
 
@@ -43,7 +50,12 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
     params_model = WriteFileParams
     text_parameter = "content"
-    parameter_aliases = FILE_ALIASES
+    parameter_aliases = {**FILE_ALIASES, "file_text": "content"}  # noqa: RUF012 - declared as a Mapping
+    foreign_parameters = {  # noqa: RUF012 - the same
+        **FOREIGN_PARAMETERS,
+        **dict.fromkeys(("overwrite", "allow_overwrite", "force"), foreign("true", way=CREATE_ONLY)),
+        "mode": foreign("w", "write", "overwrite", "rewrite", way=FOREIGN_PARAMETERS["mode"].way),
+    }
     output_schema = object_schema(
         {
             **COMMON_OUTPUT,

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tools.contract.errors import InvalidToolParamsError
 from tools.contract.parameters import (
+    ForeignParameter,
     ToolParams,
-    about_ignored,
-    about_ignored_within,
+    about_unknown,
     bind,
+    folded,
+    foreign,
     full_schema,
     published_schema,
     rename,
@@ -179,7 +182,16 @@ class BaseTool(ABC, Generic[ParamsT]):
         return FunctionDeclaration(self.name, self.description, self.parameter_schema)
 
 
-_OF_PROGRAMS = frozenset({"wait_for_previous"})  # what programs give to every tool, for themselves (Gemini CLI)
+# By the folded name: what programs give to every tool, for themselves (Gemini CLI), or have models say of every call
+REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
+    ("waitforprevious", "description", "displaydescription", "explanation", "goal", "instruction", "instructions",
+     "justification", "purpose", "reason", "reasoning", "taskprogress", "thought"),
+    ForeignParameter(),
+)  # fmt: skip
+_TRIAL = foreign(
+    "false", way="Nothing can be tried out: a call is carried out, once the user agrees if they are asked."
+)
+_FOREIGN = {**REMARKS, **dict.fromkeys(("dryrun", "noop", "preview", "simulate", "validateonly", "whatif"), _TRIAL)}
 
 BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
 
@@ -193,8 +205,8 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
     is_builtin = True
     params_model: type[BuiltinParamsT]
     parameter_aliases: Mapping[str, str] = {}  # accepted spelling -> published name
-    # What the tools of other programs have besides, and what has nothing to say here
-    unused_parameters: frozenset[str] = frozenset()
+    # What tools of other programs have besides
+    foreign_parameters: Mapping[str, ForeignParameter] = {}
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
@@ -210,35 +222,44 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return full_schema(self.params_model)
 
     @cached_property
-    def _nested_parameters(self) -> frozenset[str]:
-        """Those that hold objects or lists of which the schema says more."""
-        properties = self._own_schema["properties"]
-        return frozenset(name for name, schema in properties.items() if schema.keys() & {"items", "properties"})
+    def _spellings(self) -> Mapping[str, str]:
+        own = {name: name for name in self._own_schema["properties"]}
+        return {folded(name): canonical for name, canonical in {**own, **self.parameter_aliases}.items()}
 
     @cached_property
-    def _known_names(self) -> frozenset[str]:
-        """What a parameter may be called, in any spelling."""
-        return frozenset((*self.params_model.model_fields, *self.parameter_aliases))
+    def _foreign(self) -> Mapping[str, ForeignParameter]:
+        return _FOREIGN | {folded(name): other for name, other in self.foreign_parameters.items()}
 
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> BuiltinParamsT:
-        """Map spellings, bind the model, run the tool's own checks."""
-        named, spelled = rename(self.name, arguments, self.parameter_aliases)
-        params = bind(self.name, self.params_model, self._own_schema, self.normalise(named))
+        """Map spellings, bind the model, run the tool's own checks.
+
+        A tool that only reads passes over what it does not know. One that changes something refuses it: it could have
+        been meant to make the change a smaller one.
+        """
+        settled, spelled = self._settled(arguments)
+        params = bind(self.name, self.params_model, self._own_schema, settled)
         self.check(params, spelled)
+        if not self.behaviour.read_only and (problem := self._about_unknown(settled)):
+            raise InvalidToolParamsError(self.name, problem)
         return params
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
-        """Names what is in the schema neither as it was given nor in another spelling, at any depth."""
-        known = self._known_names
-        told: list[str] = []
-        if not arguments.keys() <= known:
-            named, _ = rename(self.name, arguments, self.parameter_aliases)
-            left = self.normalise(dict(named)).keys() - known - self.unused_parameters - _OF_PROGRAMS
-            spellings = {**{name: name for name in self.parameter_schema["properties"]}, **self.parameter_aliases}
-            told = [about_ignored(self.name, [name for name in named if name in left], spellings, set(named))]
-        if not self._nested_parameters.isdisjoint(arguments):
-            told += about_ignored_within(self.name, arguments, self._own_schema)
-        return " ".join(filter(None, told))
+        """Names what the tool does not have, at any depth."""
+        return self._about_unknown(self._settled(arguments)[0]) if self.behaviour.read_only else ""
+
+    def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        named, spelled = rename(self.name, arguments, self._spellings, self._own_schema.get("required", ()))
+        return self.normalise(named), spelled
+
+    def _about_unknown(self, settled: Mapping[str, Any]) -> str:
+        return about_unknown(
+            self.name,
+            settled,
+            self._own_schema,
+            self._spellings,
+            self._foreign,
+            is_refused=not self.behaviour.read_only,
+        )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Rewrite older forms that are more than another name. Called before validation."""

@@ -317,6 +317,11 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
                 "The question was declined, so nothing was done. Some clients decline by themselves: perhaps nobody "
                 f"saw it. {_way_out(judged) or 'Ask the user how to go on.'}"
             )
+        case Channel.FAILED:
+            return (
+                f"The client answered the question with an error ({answer.reason}), so nothing was done, and perhaps "
+                f"nobody saw it. Tell the user. {_way_out(judged)}".rstrip()
+            )
         case Channel.CANCELLED:
             return "The question was dismissed without a decision, so nothing was done. Ask the user how to go on."
         case Channel.TIMED_OUT:

@@ -149,6 +149,7 @@ class Channel(StrEnum):
     TIMED_OUT = "timed_out"
     NOBODY_CAME = "nobody_came"  # to the dashboard, where it was asked
     MALFORMED = "malformed"
+    FAILED = "failed"  # the client answered with an error, which is the reason
     EARLIER = "earlier"  # given before, for a call that goes on
 
 
@@ -158,7 +159,7 @@ class Answer:
 
     decision: Decision  # whether the action may happen. Everything but a valid acceptance is a denial.
     channel: Channel = Channel.FORM  # how the answer came about
-    reason: str = ""  # what the person wrote beside a denial
+    reason: str = ""  # what the person wrote beside a denial, or the client's error
     content: str | None = None  # the text the person put in place of the proposed one, or `None`
     # To the questions of an `AskUserConfirmation`, in order: for each what was chosen and written, nothing where it was
     # left out

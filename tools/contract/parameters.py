@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.file_names_in_text import brief
-
-logger = logging.getLogger(__name__)
 
 MAX_INTEGER_DIGITS = 18  # digits that still fit 64 bits; a longer string is not an integer that anybody meant
 MAX_INTEGER = 2**53  # of either sign; beyond it not every reader of JSON keeps a whole number exactly
 MAX_SHOWN_VALUE = 80  # characters of a wrong value that an error repeats
 MAX_SHOWN_UNKNOWN = 10  # unknown properties that an error names
-MAX_TOLD_IGNORED = 5  # unknown properties that a result names
+MAX_TOLD = 5  # unknown properties that are told of one by one
 # Characters of a string that is read as a list or an object; parsing a million takes some 10 milliseconds
 MAX_JSON_CHARS = 1_000_000
 MAX_ITEMS = 10_000  # items of a list whose schema names no limit; validating them takes milliseconds
@@ -29,20 +26,42 @@ MAX_UNKNOWN = 1_000  # properties of a call or of an object in it; more are no s
 class ToolParams(BaseModel):
     """Base of the parameter models. Strict: what may be coerced is decided by `coerce`, not by pydantic."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", strict=True, json_schema_extra={"additionalProperties": False}
+    )
 
 
 ModelT = TypeVar("ModelT", bound=ToolParams)
 Schema = Mapping[str, Any]
 
+# As `json_schema_extra` of a parameter that is taken like any other, and not listed
+UNPUBLISHED: dict[str, JsonValue] = {"x-unpublished": True}
+
+
+class ForeignParameter(NamedTuple):
+    """A parameter that tools of other programs have."""
+
+    own: frozenset[str] | None = None  # values, as lower-case text, that ask for what happens anyway; `None` for any
+    way: str = ""  # a sentence: how to get here what another value asks for
+
+
+def foreign(*own: str, way: str = "") -> ForeignParameter:
+    return ForeignParameter(frozenset(own), way)
+
 
 def rename(
-    tool: str, arguments: Mapping[str, Any], aliases: Mapping[str, str]
+    tool: str, arguments: Mapping[str, Any], spellings: Mapping[str, str], required: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Map every accepted spelling to its canonical name.
 
-    A null counts as absent. A canonical name and an alias (or two aliases) may stand side by side only with
-    equal values.
+    A null counts as absent, and so does what is empty where it is not required. Two spellings of one parameter may
+    stand side by side only with equal values.
+
+    Args:
+        tool: The tool's name.
+        arguments: As they came.
+        spellings: By each accepted spelling, `folded`, the canonical name.
+        required: Canonical names of the parameters that may be empty.
 
     Returns:
         The arguments under canonical names, and for each canonical name the spelling that was used.
@@ -58,9 +77,9 @@ def rename(
     named: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for name, value in arguments.items():
-        if value is None:
+        canonical = spellings.get(folded(name), name)
+        if value is None or (canonical not in required and _is_empty(value, {})):
             continue
-        canonical = aliases.get(name, name)
         if canonical in named and named[canonical] != value:
             raise InvalidToolParamsError(
                 tool, f"'{spelled[canonical]}' and '{name}' mean the same and have different values; give one of them."
@@ -71,26 +90,46 @@ def rename(
     return named, spelled
 
 
-def coerce(value: Any, schema: Schema) -> Any:
-    """Read a value as the property's type where models commonly write it as a string.
+def folded(name: str) -> str:
+    """A name as it is compared: camelCase, snake_case and kebab-case are one."""
+    return name[:MAX_SHOWN_VALUE].replace("-", "").replace("_", "").lower()
 
-    "true"/"false" become booleans, integral strings and integral floats become integers, JSON text becomes an
-    array or an object, each only where the schema wants that type and does not accept the value as it is. What is
-    too long to be meant stays as it is, for `bind` to refuse.
+
+def _is_empty(value: Any, schema: Schema) -> bool:
+    """Whether it is what frameworks that send every parameter put where there is nothing to say."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value in ("", [], {}) if not is_number else value == 0 and schema.get("minimum", 0) > 0
+
+
+def coerce(value: Any, schema: Schema) -> Any:
+    """Read a value as the property's type where models commonly write it as another one.
+
+    "true"/"false" become booleans, integral strings and integral floats become integers, integers become strings, JSON
+    text becomes an array or an object, each only where the schema wants that type and does not accept the value as it
+    is. In objects what is null, or empty and not required, is left out. What is too long to be meant stays as it is,
+    for `bind` to refuse.
     """
     wanted = schema.get("type")
     if isinstance(value, float) and wanted == "integer" and value.is_integer():
         return int(value)
+    if isinstance(value, int) and wanted == "string" and not isinstance(value, bool) and abs(value) <= MAX_INTEGER:
+        return str(value)
     if isinstance(value, str) and wanted not in (None, "string"):
-        return _from_text(value, cast("str", wanted))
+        value = _from_text(value, cast("str", wanted))
     if isinstance(value, list) and wanted == "array" and "items" in schema:
         items = cast("list[Any]", value)
         return [coerce(item, schema["items"]) for item in items] if len(items) <= _most_items(schema) else items
     if isinstance(value, dict) and wanted == "object" and "properties" in schema:
-        properties = schema["properties"]
+        properties, required = schema["properties"], schema.get("required", ())
         given = cast("dict[str, Any]", value)
-        few = len(given) <= MAX_UNKNOWN
-        return {k: coerce(v, properties.get(k, {})) for k, v in given.items() if v is not None} if few else given
+        if len(given) > MAX_UNKNOWN:
+            return given
+        read = {name: coerce(each, properties.get(name, {})) for name, each in given.items() if each is not None}
+        return {
+            name: each
+            for name, each in read.items()
+            if name in required or not _is_empty(each, properties.get(name, {}))
+        }
     return cast("Any", value)
 
 
@@ -114,26 +153,18 @@ def _from_text(text: str, wanted: str) -> Any:
 
 
 def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str, Any]) -> ModelT:
-    """Validate arguments under canonical names; coerce only what fails as it is.
+    """Validate arguments under canonical names, each read as the type that the schema wants.
 
     Raises:
         InvalidToolParamsError: They do not fit, or are too many to be looked at closely. The sentence
             names every wrong property, and what is accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
-    unknown = arguments.keys() - properties.keys()
+    unknown = [name for name in arguments if name not in properties]
     if len(unknown) > MAX_UNKNOWN:
-        raise InvalidToolParamsError(
-            tool, f"{len(unknown):,} properties are not known here. Accepted: {', '.join(properties)}."
-        )
-    if unknown:
-        # Their names may be secrets; the record of the call has them, and the result tells them to the model.
-        logger.info("%s: ignored %d unknown properties", tool, len(unknown))
+        raise InvalidToolParamsError(tool, f"{len(unknown):,} properties are not known here. {accepted_in(schema)}")
     _refuse_oversized(tool, arguments, schema, model)
-    try:
-        return model.model_validate(arguments)
-    except ValidationError:
-        coerced = {name: coerce(value, properties.get(name, {})) for name, value in arguments.items()}
+    coerced = coerce(arguments, schema)
     _refuse_oversized(tool, coerced, schema, model)
     try:
         return model.model_validate(coerced)
@@ -148,66 +179,87 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
                 shown = value if len(value) <= MAX_SHOWN_VALUE else value[:MAX_SHOWN_VALUE] + "..."
                 reason = item["msg"].removeprefix("Value error, ").rstrip(".")
                 problems.append(f"'{where}': {reason}, got {shown}.")
-        problems.append(f"Accepted: {', '.join(properties)}.")
+        problems.append(accepted_in(schema))
         if unknown:
-            # What is accepted without being listed, an older name, is known all the same.
-            names = [brief(name) for name in arguments if name in unknown and name not in model.model_fields]
-            problems += [f"Not known here: {', '.join(names[:MAX_SHOWN_UNKNOWN])}."] if names else []
+            problems.append(f"Not known here: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
         raise InvalidToolParamsError(tool, " ".join(problems)) from None
 
 
-def about_ignored(tool: str, unknown: Sequence[str], known: Mapping[str, str], given: Container[str]) -> str:
-    """A line for the model about properties that a tool does not have, with what each may have been meant to be.
-
-    `known` has every accepted spelling, with the name that it stands for; `given` the names that were given and used.
-    """
-    told = [
-        f"'{brief(name)}' is not a parameter of {tool} and was ignored{_proposal(name, known, given)}"
-        for name in unknown[:MAX_TOLD_IGNORED]
-    ]
-    if len(unknown) > len(told):
-        told.append(f"{len(unknown) - len(told):,} more unknown parameters were ignored.")
-    return " ".join(told)
+def accepted_in(schema: Schema) -> str:
+    return f"Accepted: {', '.join(published_schema(schema)['properties'])}."
 
 
-def about_ignored_within(tool: str, arguments: Mapping[str, Any], schema: Schema) -> list[str]:
-    """The same of properties of objects in the arguments, by the way to each: `todos[0].prioritty`."""
-    told: list[str] = []
-    for at, name, properties, given in islice(_unknown_within(arguments, schema), MAX_TOLD_IGNORED + 1):
-        if len(told) == MAX_TOLD_IGNORED:
-            told.append("More unknown parameters within others were ignored.")
-            break
-        proposal = _proposal(name, {each: at + each for each in properties}, {at + each for each in given})
-        told.append(f"'{brief(at + name)}' is not a parameter of {tool} and was ignored{proposal}")
-    return told
+class UnknownParameter(NamedTuple):
+    """A property in a call's arguments that the schema does not have."""
+
+    at: str  # the way to the object that has it, such as `todos[0].`
+    name: str
+    value: Any
+    known: Schema  # what that object may have
+    given: Collection[str]  # what it has
 
 
-def _unknown_within(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[str, str, Schema, Collection[str]]]:
-    """Where an object is that has an unknown property, the property, and what it may have and has."""
+def unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[UnknownParameter]:
+    """The unknown properties of a value and of all that is in it."""
     if isinstance(value, str) and schema.get("type") in ("array", "object"):
         value = _from_text(value, schema["type"])
     if isinstance(value, list) and "items" in schema:
         for number, item in enumerate(cast("list[Any]", value)[: _most_items(schema)]):
-            yield from _unknown_within(item, schema["items"], f"{at.removesuffix('.')}[{number}].")
-    if not isinstance(value, dict) or not (properties := cast("Mapping[str, Schema]", schema.get("properties", {}))):
+            yield from unknown_in(item, schema["items"], f"{at.removesuffix('.')}[{number}].")
+    if not isinstance(value, dict) or (properties := schema.get("properties")) is None:
         return
     given = cast("dict[str, Any]", value)
     for name, item in islice(given.items(), MAX_UNKNOWN):
         if name in properties:
-            yield from _unknown_within(item, properties[name], f"{at}{name}.")
-        elif at and item is not None and "additionalProperties" not in schema:
-            yield at, name, properties, given.keys()
+            yield from unknown_in(item, properties[name], f"{at}{name}.")
+        elif item is not None and not _is_empty(item, {}):
+            yield UnknownParameter(at, name, item, properties, given.keys())
 
 
-def _proposal(name: str, known: Mapping[str, str], given: Container[str]) -> str:
+def about_unknown(
+    tool: str,
+    arguments: Mapping[str, Any],
+    schema: Schema,
+    spellings: Mapping[str, str],
+    others: Mapping[str, ForeignParameter],
+    *,
+    is_refused: bool,
+) -> str:
+    """Sentences for the model about properties that a tool does not have, at any depth, with what to do instead.
+
+    Args:
+        tool: Its name.
+        arguments: Those of the call, under canonical names.
+        schema: What the tool has.
+        spellings: By each accepted spelling, `folded`, the canonical name.
+        others: What tools of other programs have, by its name, `folded`.
+        is_refused: Whether the call is refused for them, or runs without them.
+    """
+    told: list[str] = []
+    for at, name, value, known, given in unknown_in(arguments, schema):
+        other = others.get(folded(name))
+        if other is not None and (
+            other.own is None or (isinstance(value, str | bool) and str(value).lower() in other.own)
+        ):
+            continue
+        if len(told) == MAX_TOLD:
+            told.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
+            break
+        hint = f". {other.way}" if other is not None and other.way else _proposal(at, name, spellings, known, given)
+        ignored = "" if is_refused else " and was ignored"
+        told.append(f"'{brief(at + name)}' is not a parameter of {tool}{ignored}{hint}")
+    return " ".join([*told, accepted_in(schema)] if told and is_refused else told)
+
+
+def _proposal(at: str, name: str, spellings: Mapping[str, str], known: Schema, given: Collection[str]) -> str:
     import difflib  # noqa: PLC0415 - most calls are right
 
-    spelled = name[:MAX_SHOWN_VALUE].lower().replace("-", "_")
-    near = [known[spelling] for spelling in difflib.get_close_matches(spelled, known, len(known) or 1)]
-    free = next((name for name in near if name not in given), None)
+    names = {folded(each): each for each in known} if at else spellings
+    meant = [names[near] for near in difflib.get_close_matches(folded(name), names, len(names) or 1)]
+    free = next((name for name in meant if name not in given), None)
     if free is not None:
-        return f"; did you mean '{free}'?"
-    return f"; '{near[0]}' is one, and its value was used." if near else "."
+        return f"; did you mean '{at}{free}'?"
+    return f"; '{at}{meant[0]}' is one, and it is given too." if meant else "."
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:
@@ -272,7 +324,9 @@ def published_schema(schema: Schema) -> dict[str, Any]:
     published: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "properties":
-            published[key] = {name: published_schema(each) for name, each in value.items()}
+            published[key] = {
+                name: published_schema(each) for name, each in value.items() if not UNPUBLISHED.items() <= each.items()
+            }
         elif key == "items":
             published[key] = published_schema(value)
         elif key not in _BOUNDS and (key != "default" or value):

@@ -63,7 +63,9 @@ def test_a_form_is_flat_and_requires_a_decision_that_it_does_not_propose(questio
                 assert schema["required"] == ["decision"]
                 fields = schema["properties"]
                 assert list(fields) == ["decision", "reason", *(["content"] if tool in with_text else [])]
-                assert all(field["type"] in PRIMITIVES and "default" not in field for field in fields.values())
+                assert all(field["type"] in PRIMITIVES for field in fields.values())
+                optional = {name: "" for name in fields if name != "decision"}
+                assert {name: field["default"] for name, field in fields.items() if "default" in field} == optional
 
 
 @pytest.mark.requirement("consent.titles")

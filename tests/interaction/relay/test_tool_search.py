@@ -270,11 +270,15 @@ async def test_what_is_no_call_of_a_tool_of_a_server_is_refused_in_a_sentence(er
         for inner in ("{}", [1], 3, True):
             arguments = {"name": "shop__zap", "arguments": inner}
             assert "have to be an object" in await told_no(client, "call_tool", arguments)
+        for unknown in ({"dry_run": True}, {"colour": "red"}):
+            said = await told_no(client, "call_tool", {"name": "shop__zap", **unknown})
+            assert f"Nothing was called: '{next(iter(unknown))}' is not a parameter of call_tool." in said
+            assert "belongs into 'arguments'" in said
         for query in ("", "  ", 5, None):
             assert "query has to be a text" in await told_no(client, "search_tools", {"query": query})
         assert "1000000 characters" in await told_no(client, "search_tools", {"query": "x" * 1_000_000})
         assert "control characters" in await told_no(client, "search_tools", {"query": "a\x00\x1b[2J"})
-        for limit in (0, 21, "5", True, 1.5):
+        for limit in (-1, 21, "5", True, 1.5):
             assert "from 1 to 20" in await told_no(client, "search_tools", {"query": "x", "limit": limit})
 
 

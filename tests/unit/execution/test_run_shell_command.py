@@ -117,7 +117,9 @@ async def test_a_folder_that_cannot_be_one_is_refused_before_anything_is_started
         ({"command": "a\0b"}, "NUL"),
         ({"command": "echo \ud800"}, "unicode"),
         ({"command": "x" * 100_001}, "100000 characters"),
-        ({"command": "true", "timeout": 0}, "'timeout'"),
+        ({"command": "true", "dry_run": True}, "--dry-run"),
+        ({"command": "true", "additional_permissions": {"network": True}}, "'needs'"),
+        ({"command": "true", "timeout": 0, "dangerouslyDisableSandbox": True}, "'needs'"),
         ({"command": "true", "timeout": -5}, "'timeout'"),
         ({"command": "true", "timeout": 600_001}, "600000"),
         ({"command": "true", "timeout": "soon"}, "'timeout'"),
@@ -133,8 +135,8 @@ def test_what_does_not_fit_is_refused_with_a_way_out(arguments: dict[str, Any], 
 
 
 @pytest.mark.requirement("shell.start")
-async def test_properties_of_other_programs_are_ignored(shell: Shell) -> None:
-    result = await shell.run("echo ok", delay_ms=200, additional_permissions={"network": True}, timeout="30000")
+async def test_properties_of_other_programs_that_change_nothing_are_taken(shell: Shell) -> None:
+    result = await shell.run("echo ok", delay_ms=200, run_in_background=False, timeout_ms="30000", dry_run=False)
     assert output_of(result) == "ok"
 
 

@@ -284,7 +284,7 @@ async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: Too
     assert await code_of(context, "*", path="..") is ToolErrorType.PATH_NOT_IN_WORKSPACE
     assert await code_of(context, "*", path="private") is ToolErrorType.PATH_IGNORED
     with pytest.raises(InvalidToolParamsError):
-        GlobTool().validate_tool_params({"pattern": "*", "path": 5})
+        GlobTool().validate_tool_params({"pattern": "*", "path": 5.5})
 
 
 @pytest.mark.requirement("glob.refused")

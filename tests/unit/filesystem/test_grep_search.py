@@ -260,6 +260,19 @@ async def test_only_the_names_of_files_are_returned_on_request(root: Path, conte
     assert str(result.llm_content).split("\n") == [header, "---", "a.txt", "b.txt"]
     one = await grep(context, "x", names_only=True, limit=1)
     assert "Limited to 1 file, there are more." in str(one.llm_content)
+    assert await grep(context, "x", output_mode="files_with_matches", names_only=False) == result
+    assert await grep(context, "x", output_mode="content") == await grep(context, "x")
+
+
+@pytest.mark.requirement("grep.filter")
+async def test_the_matches_of_each_file_are_counted_on_request(root: Path, context: ToolContext) -> None:
+    make(root, {"b.txt": "x\n" * 300, "a.txt": "x\n", "c.txt": "y"})
+    result = await grep(context, "x", output_mode="count")
+    header = f'Found 2 files with matches (301 matches) for pattern "x" in the workspace directory {root}:'
+    assert str(result.llm_content).split("\n") == [header, "---", "a.txt: 1 match", "b.txt: 300 matches"]
+    one = await lines(context, "x", output_mode="count", head_limit=1)
+    assert one[0] == "a.txt: 1 match"
+    assert "Limited to 1 file, there are more." in one[1]
 
 
 @pytest.mark.requirement("grep.filter")
@@ -610,19 +623,20 @@ async def test_patterns_are_read_as_ripgrep_reads_them(root: Path, context: Tool
     "arguments",
     [
         {},
-        {"pattern": 5},
-        {"pattern": "a", "limit": 0},
+        {"pattern": 5.5},
+        {"pattern": "a", "limit": -1},
         {"pattern": "a", "context": -1},
         {"pattern": ""},
         {"pattern": "a\nb"},
         {"pattern": "a\0b"},
         {"pattern": "\ud800"},
         {"pattern": "a" * 10_001},
-        {"pattern": "a", "exclude_pattern": ""},
         {"pattern": "a", "glob": "../*"},
         {"pattern": "a", "glob": "/etc/*"},
         {"pattern": "a\nb", "fixed_strings": True},
-        {"pattern": "a", "max_matches_per_file": 0},
+        {"pattern": "a", "max_matches_per_file": -1},
+        {"pattern": "a", "output_mode": "names"},
+        {"pattern": "a", "output_mode": "count", "names_only": True},
     ],
 )
 async def test_wrong_parameters_are_refused(arguments: dict[str, Any]) -> None:

@@ -97,7 +97,6 @@ async def test_lines_may_be_named_in_two_ways(
 @pytest.mark.parametrize(
     "given",
     [
-        {"limit": 0},
         {"limit": -1},
         {"offset": 1.5},
         {"offset": "x"},

@@ -152,8 +152,8 @@ async def test_include_and_single_strings_are_taken_for_paths(
         {"paths": []},
         {"paths": [""]},
         {"paths": [" "]},
-        {"paths": [5]},
-        {"paths": ["a"], "exclude": [5]},
+        {"paths": [5.5]},
+        {"paths": ["a"], "exclude": [5.5]},
         {"include": 5},
     ],
 )

@@ -386,7 +386,7 @@ async def test_nothing_outside_the_workspace_is_written(tmp_path: Path, root: Pa
         ({"file_path": " ", "content": "x"}, "file_path"),
         ({"file_path": "folder/", "content": "x"}, "folder/"),
         ({"absolute_path": "a.txt", "content": "x"}, "absolute_path"),
-        ({"file_path": "a.txt", "content": 5}, "content"),
+        ({"file_path": "a.txt", "content": 5.5}, "content"),
     ],
 )
 async def test_wrong_parameters_are_named(arguments: dict[str, Any], named: str, context: ToolContext) -> None:

@@ -120,6 +120,7 @@ async def test_no_answer_is_a_sentence_and_no_failure(channel: Channel, outcome:
         (Unavailable(client_decides=True, way_out="x"), "in your reply"),
         (Unavailable(client_decides=False, way_out="x"), "in your reply"),
         (Answer(Decision.DENY, Channel.MALFORMED), "came back without an answer"),
+        (Answer(Decision.DENY, Channel.FAILED, reason="-32603: no window"), "an error (-32603: no window)"),
     ],
 )
 async def test_where_nobody_can_be_asked_or_no_answer_is_one_the_model_is_told_to_ask_itself(
@@ -263,7 +264,7 @@ async def test_the_longest_questions_are_shown_whole(context: ToolContext) -> No
 
 
 @pytest.mark.requirement("ask_user.form")
-async def test_a_form_has_a_field_for_each_question_and_proposes_nothing(context: ToolContext) -> None:
+async def test_a_form_has_a_field_for_each_question_and_is_empty_by_default(context: ToolContext) -> None:
     questions = (await asked_of(LIBRARY, TESTS, NAME, SURE, context=context)).questions
     schema = questionnaire_schema(questions, NEW)
     fields = schema["properties"]
@@ -271,7 +272,11 @@ async def test_a_form_has_a_field_for_each_question_and_proposes_nothing(context
         *("question_1", "question_1_text", "question_2", "question_2_text", "question_3", "question_4"),
     ]
     assert schema["required"] == ["question_1", "question_2", "question_3", "question_4"]
-    assert not any("default" in field for field in fields.values())
+    assert {name: field.get("default") for name, field in fields.items() if name not in schema["required"]} == {
+        "question_1_text": "",
+        "question_2_text": "",
+    }
+    assert not any("default" in fields[name] for name in schema["required"])
     assert fields["question_1"]["oneOf"] == [
         {"const": "httpx", "title": "httpx - async too"},
         {"const": "requests", "title": "requests"},
@@ -292,7 +297,8 @@ async def test_an_older_revision_gets_only_fields_that_it_knows(context: ToolCon
     fields = schema["properties"]
     assert fields["question_1"]["enum"] == ["httpx", "requests", "Other"]
     assert len(fields["question_1"]["enumNames"]) == len(fields["question_1"]["enum"])
-    assert fields["question_2_option_1"] == {"type": "boolean", "title": "Tests: httpx", "description": "async too"}
+    box = {"type": "boolean", "title": "Tests: httpx", "description": "async too", "default": False}
+    assert fields["question_2_option_1"] == box
     assert {field["type"] for field in fields.values()} == {"string", "boolean"}
     assert schema["required"] == ["question_1", "question_3", "question_4"]
 
@@ -314,6 +320,9 @@ async def test_an_option_that_is_called_other_stands_for_itself(context: ToolCon
         (LIBRARY, {"question_1": "Other", "question_1_text": "aiohttp"}, ("aiohttp",)),
         (LIBRARY, {"question_1": "Other", "question_1_text": ""}, ("Other",)),
         (LIBRARY, {"question_1_text": "aiohttp"}, ("aiohttp",)),
+        (LIBRARY, {"question_1": None, "question_1_text": "aiohttp"}, ("aiohttp",)),
+        (LIBRARY, {"question_1": "httpx", "question_1_text": None}, ("httpx",)),
+        (TESTS, {"question_1_option_1": None, "question_1_option_2": True}, ("requests",)),
         (LIBRARY, {"question_1": "", "question_1_text": "aiohttp"}, ("aiohttp",)),
         (TESTS, {"question_1": ["requests", "httpx", "httpx"]}, ("httpx", "requests")),
         (TESTS, {"question_1": "httpx"}, ("httpx",)),

@@ -342,7 +342,7 @@ async def test_nobody_is_asked_about_what_is_refused_anyway(url: str, context: T
         ({"url": "example.org"}, "http"),
         ({"url": "http://a b/"}, "percent-encoded"),
         ({"url": "http://a.test/", "format": "pdf"}, "format"),
-        ({"url": "http://a.test/", "max_length": 0}, "max_length"),
+        ({"url": "http://a.test/", "max_length": -1}, "max_length"),
         ({"url": "http://a.test/", "max_length": 100_001}, "max_length"),
         ({"url": "http://a.test/", "start_index": -1}, "start_index"),
         ({"url": 5}, "url"),

@@ -212,7 +212,7 @@ async def test_without_a_provider_the_error_names_every_setting_and_variable(
         ({"query": "x" * 401}, "'query'"),
         ({"query": "half \ud83d"}, "valid string"),
         ({"query": "words", "provider": " "}, "'provider' is empty"),
-        ({"query": "words", "limit": 0}, "'limit'"),
+        ({"query": "words", "limit": -1}, "'limit'"),
         ({"query": "words", "limit": 21}, "'limit'"),
         ({"query": ["words"]}, "'query'"),
     ],

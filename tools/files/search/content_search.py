@@ -22,7 +22,7 @@ from tools.files.find.patterns import PathPattern, PatternRefusedError, compile_
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.files.opener import is_temporary
-from tools.files.search.match_report import ContentQuery, MatchReport
+from tools.files.search.match_report import MAX_LINES_OF_FILE, ContentQuery, MatchReport
 from tools.files.search.ripgrep import MAX_FILE_BYTES, Match, Query, RefusedQueryError, Ripgrep, ripgrep
 from tools.files.workspace import Location, Workspace
 
@@ -117,8 +117,6 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
 
 
 MAX_SORTED = 1_000  # matching lines that are sorted here
-# Matching lines of one file that are considered, where an exclude pattern decides which of them are shown
-MAX_LINES_OF_FILE = 1_000_000
 EXCLUDED_AT_ONCE = 20  # files searched for the exclude pattern in one run
 
 

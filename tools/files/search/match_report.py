@@ -25,6 +25,8 @@ from tools.files.workspace import Location, Workspace
 MAX_LINE_BYTES = 1 << 16  # more of one line is never kept
 WHOLE_BYTES = 1 << 20  # a smaller file is read at once
 CHECK_EVERY = 10_000  # lines between two looks at the signal
+# Matching lines of one file that are considered, where they are counted or an exclude pattern decides which are shown
+MAX_LINES_OF_FILE = 1_000_000
 
 
 def is_searchable(opened: OpenedFile) -> bool:
@@ -123,8 +125,9 @@ class ContentQuery:
     before: int
     after: int
     names_only: bool
+    counts: bool  # whether to show how many matches each file has, and not the matches
     per_file: int | None
-    limit: int  # most matches, or files with `names_only`, in all
+    limit: int  # most matches in all; most files with `names_only` or `counts`
 
 
 class MatchReport:
@@ -140,7 +143,8 @@ class MatchReport:
         self._signal = signal
         self._starts = starts
         self._blocks: list[str] = []
-        self.matches = 0  # matching lines shown; with `names_only` files
+        self.matches = 0  # matching lines shown; files with `names_only` or `counts`
+        self._counted = 0  # matching lines of the files that were counted
         self._files = 0
         self._binary = 0
         self._has_more = False  # there are more matches than were wanted
@@ -151,6 +155,8 @@ class MatchReport:
     def most_per_file(self) -> int:
         """Matches that have to be known of each file: one more than can be shown, to tell that there are more."""
         query = self._query
+        if query.counts:
+            return query.per_file or MAX_LINES_OF_FILE
         return 1 if query.names_only else min(query.per_file or query.limit + 1, query.limit + 1)
 
     def add(self, folder: Location, match: Match) -> bool:
@@ -163,17 +169,21 @@ class MatchReport:
                 if not is_searchable(opened):
                     self._binary += 1
                     return True
-                wanted = lines[: query.limit - self.matches]
+                room = query.limit - self.matches
+                wanted = lines if room and query.counts else lines[:room]
                 self._has_more = len(wanted) < len(lines)
                 if not wanted:
                     return False
-                block = [name] if query.names_only else [f"File: {name}"]
+                shows_lines = not (query.names_only or query.counts)
+                block = [f"File: {name}" if shows_lines else name]
+                if query.counts:
+                    block[0] += f": {count(len(lines), 'match', 'matches')}"
                 self._chars_left -= len(block[0]) + len("\n---\n")
                 if self._chars_left < 0 and self._blocks:
                     self._is_cut = True
                     return False
                 shown = 1
-                if not query.names_only:
+                if shows_lines:
                     shown = 0
                     for line in excerpt(opened, wanted, query.before, query.after, self._line_chars, self._signal):
                         text = f"L{line.number}{':' if line.is_match else '-'} {line.text}"
@@ -193,6 +203,7 @@ class MatchReport:
         if shown:
             self._blocks.append("\n".join(block))
             self.matches += shown
+            self._counted += len(lines)
             self._files += 1
             self._per_file_reached = self._per_file_reached or len(lines) == query.per_file
         return not (self._has_more or self._is_cut)
@@ -210,10 +221,12 @@ class MatchReport:
         what += f' (filter: "{one_line(query.glob)}")' if query.glob else ""
         states = {"limited": self._has_more, "truncated": self._is_cut, "timed out": timed_out}
         incomplete = ", ".join(name for name, is_so in states.items() if is_so)
-        noun = ("file with matches", "files with matches") if query.names_only else ("match", "matches")
+        by_file = query.names_only or query.counts
+        noun = ("file with matches", "files with matches") if by_file else ("match", "matches")
         if self.matches:
             number = ("at least " if incomplete else "") + count(self.matches, *noun)
-            text = [f"Found {number} {what}:", "---", *self._blocks]
+            total = f" ({count(self._counted, 'match', 'matches')})" if query.counts else ""
+            text = [f"Found {number}{total} {what}:", "---", *self._blocks]
         elif incomplete:
             text = [f"No matches found {what}."]
         else:
@@ -229,7 +242,7 @@ class MatchReport:
                 "[Cut: the result is too long. Search a narrower path or glob, or use names_only or less context.]"
             )
         if self._has_more:
-            shown = count(self.matches, *(("file", "files") if query.names_only else noun))
+            shown = count(self.matches, *(("file", "files") if by_file else noun))
             text.append(
                 f"[Limited to {shown}, there are more. Raise limit, search a narrower path or glob, "
                 "leave lines out with exclude_pattern, or use names_only or max_matches_per_file.]"

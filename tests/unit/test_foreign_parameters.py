@@ -1,0 +1,203 @@
+"""Parameters of other agents' tools, and those of frameworks that send every one, as the tools here take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.tables import each_of
+from tools.builtin.all_tools import builtin_tools
+from tools.call.base_tool import BuiltinTool
+from tools.contract.errors import InvalidToolParamsError
+from tools.planning.agent_command import AgentCommand
+from tools.shell.runner import ProgramRunner
+
+
+def no_runner() -> ProgramRunner:
+    raise NotImplementedError("nothing is run here")
+
+
+TOOLS: dict[str, BuiltinTool[Any]] = {
+    tool.name: tool
+    for tool in builtin_tools(agents=[AgentCommand(name="reviewer", command="r", description="")], programs=no_runner)
+    if isinstance(tool, BuiltinTool)
+}
+WRITE = {"file_path": "a.md", "content": "x\n"}
+EDIT = {"file_path": "a.md", "old_string": "x", "new_string": "y"}
+RUN = {"command": "true"}
+TODO = {"id": "1", "content": "a", "status": "pending"}
+
+
+@pytest.mark.requirement("params.unknown")
+@each_of(
+    "tool, arguments, way",
+    [
+        ("write_file", {**WRITE, "append": True}, "To add to a file use edit"),
+        ("write_file", {**WRITE, "append": "true"}, "To add to a file use edit"),
+        ("write_file", {**WRITE, "mode": "append"}, "To add to a file use edit"),
+        ("write_file", {**WRITE, "mode": "a"}, "To add to a file use edit"),
+        ("write_file", {**WRITE, "mode": "x"}, "an empty old_string"),
+        ("write_file", {**WRITE, "overwrite": False}, "an empty old_string"),
+        ("write_file", {**WRITE, "createOnly": True}, "an empty old_string"),
+        ("write_file", {**WRITE, "insert_line": 3}, "give the lines there as old_string"),
+        ("write_file", {**WRITE, "create_dirs": False}, "Missing folders are created"),
+        ("write_file", {**WRITE, "dry_run": True}, "Nothing can be tried out"),
+        ("write_file", {**WRITE, "expectedSha": "0"}, "did you mean 'expected_sha256'?"),
+        ("edit", {**EDIT, "dryRun": True}, "Nothing can be tried out"),
+        ("edit", {**EDIT, "start_line": 1, "replace_all": True}, "give the lines there as old_string"),
+        ("edit", {**EDIT, "regex": True}, "old_string is taken literally"),
+        ("edit", {**EDIT, "edits": [{"old_string": "b"}]}, "once for each"),
+        ("edit", {**EDIT, "occurrence": 2}, "Accepted: file_path, old_string"),
+        ("run_shell_command", {**RUN, "dry_run": True}, "such as --dry-run"),
+        ("run_shell_command", {**RUN, "env": {"A": "b"}}, "NAME=value"),
+        ("run_shell_command", {**RUN, "with_escalated_permissions": True}, "'needs' asks the user"),
+        ("save_memory", {"fact": "a", "dry_run": True}, "Nothing can be tried out"),
+        ("undo_change", {"preview": True}, "Nothing can be tried out"),
+        ("undo_change", {"path": "a.md"}, "Accepted: change_id"),
+        ("stop_background_job", {"job_id": "bg_1", "signal": "INT"}, "Accepted: job_id"),
+        ("todo_write", {"todos": [TODO], "merge": True}, "give all todos"),
+        ("todo_write", {"todos": [{**TODO, "due": "now"}]}, "'todos[0].due' is not a parameter"),
+        ("task", {"prompt": "a", "run_in_background": True}, "waits for its answer"),
+        ("web_fetch", {"url": "https://a.example/", "method": "POST"}, "Only GET"),
+        ("web_search", {"query": "a", "allowed_domains": ["a.example"]}, "Accepted: query"),
+        ("exit_plan_mode", {"plan": "a", "mode": "yolo"}, "Accepted: plan"),
+    ],
+)
+def test_what_could_limit_a_change_is_refused_with_the_way_to_do_it(
+    tool: str, arguments: dict[str, Any], way: str
+) -> None:
+    with pytest.raises(InvalidToolParamsError) as caught:
+        TOOLS[tool].validate_tool_params(arguments)
+    assert "nothing was done" in caught.value.message
+    assert f"is not a parameter of {tool}" in caught.value.message
+    assert way in caught.value.message
+
+
+@pytest.mark.requirement("params.unknown")
+@each_of(
+    "tool, arguments, same",
+    [
+        ("write_file", {**WRITE, "append": False, "overwrite": True, "dry_run": False, "mode": "w"}, WRITE),
+        ("write_file", {**WRITE, "append": "False", "create_dirs": True, "wait_for_previous": True}, WRITE),
+        ("write_file", {**WRITE, "description": "why", "explanation": "why", "create_only": None}, WRITE),
+        ("write_file", {"filePath": "a.md", "content": "x\n"}, WRITE),
+        ("write_file", {"path": "a.md", "file_text": "x\n"}, WRITE),
+        ("edit", {**EDIT, "instruction": "do", "expected_replacements": 1}, {**EDIT, "expected_replacements": 1}),
+        ("edit", {"path": "a.md", "oldText": "x", "newText": "y", "dryRun": False}, EDIT),
+        ("edit", {"path": "a.md", "old_str": "x", "new_str": "y"}, EDIT),
+        ("edit", {"filePath": "a.md", "oldString": "x", "newString": "y", "replaceAll": False}, EDIT),
+        ("run_shell_command", {**RUN, "run_in_background": True}, {**RUN, "is_background": True}),
+        ("run_shell_command", {**RUN, "timeout_ms": 5, "wait_for_previous": True}, {**RUN, "timeout": 5}),
+        ("run_shell_command", {**RUN, "justification": "a", "dangerouslyDisableSandbox": False}, RUN),
+        ("save_memory", {"fact": "a", "modified_by_user": True, "modified_content": "b"}, {"fact": "a"}),
+        ("todo_write", {"todos": [{**TODO, "activeForm": "doing"}], "merge": False}, {"todos": [TODO]}),
+        ("todo_write", {"todos": [{"description": "a", "status": "pending"}]}, {"todos": [TODO]}),
+        ("web_fetch", {"url": "https://a.example/", "raw": False, "method": "GET"}, {"url": "https://a.example/"}),
+        ("read_file", {"path": "a", "start_line": 2, "end_line": 3}, {"path": "a", "offset": 1, "limit": 2}),
+        ("read_file", {"path": "a", "pages": 4}, {"path": "a", "pages": "4"}),
+        ("list_directory", {"dir_path": "."}, {"path": "."}),
+        ("glob", {"pattern": "*", "respect_gemini_ignore": True}, {"pattern": "*", "respect_agent_ignore": True}),
+        (
+            "read_many_files",
+            {"include": ["a"], "use_default_excludes": False},
+            {"paths": ["a"], "useDefaultExcludes": 0},
+        ),
+        ("grep_search", {"pattern": "a", "-A": 1, "-B": 2}, {"pattern": "a", "after": 1, "before": 2}),
+        ("grep_search", {"pattern": "a", "-C": 3, "head_limit": 4}, {"pattern": "a", "context": 3, "limit": 4}),
+        (
+            "grep_search",
+            {"pattern": "a", "-n": True, "-i": True, "multiline": False, "head_limit": 0},
+            {"pattern": "a"},
+        ),
+    ],
+)
+def test_other_spellings_and_what_asks_for_nothing_else_are_taken_in_silence(
+    tool: str, arguments: dict[str, Any], same: dict[str, Any]
+) -> None:
+    under_test = TOOLS[tool]
+    same = {name: bool(value) if name == "useDefaultExcludes" else value for name, value in same.items()}
+    assert under_test.validate_tool_params(arguments) == under_test.validate_tool_params(same)
+    assert under_test.about_ignored(arguments) == ""
+
+
+@pytest.mark.requirement("params.unknown")
+@each_of(
+    "tool, arguments, told",
+    [
+        ("grep_search", {"pattern": "a", "type": "py"}, "Give glob: '*.py'."),
+        ("grep_search", {"pattern": "a", "-i": False}, "case_sensitive"),
+        ("read_file", {"path": "a", "offsett": 1}, "did you mean 'offset'?"),
+        ("list_directory", {"path": ".", "file_filtering_options": {"respect": True}}, "respect' is not a parameter"),
+    ],
+)
+def test_a_tool_that_only_reads_tells_what_it_ignored(tool: str, arguments: dict[str, Any], told: str) -> None:
+    TOOLS[tool].validate_tool_params(arguments)
+    assert "was ignored" in TOOLS[tool].about_ignored(arguments)
+    assert told in TOOLS[tool].about_ignored(arguments)
+
+
+@pytest.mark.requirement("params.unknown")
+@each_of(
+    "tool, arguments",
+    [("read_file", {"path": "a"}), ("grep_search", {"pattern": "a"}), ("write_file", WRITE), ("edit", EDIT)],
+)
+def test_a_misspelled_parameter_is_told_with_the_right_one(tool: str, arguments: dict[str, Any]) -> None:
+    under_test = TOOLS[tool]
+    for name in under_test.parameter_schema["properties"].keys() - arguments.keys():
+        for wrong in (f"{name}s", f"the_{name}"):
+            if under_test.behaviour.read_only:
+                said = under_test.about_ignored({**arguments, wrong: "?"})
+            else:
+                with pytest.raises(InvalidToolParamsError) as caught:
+                    under_test.validate_tool_params({**arguments, wrong: "?"})
+                said = caught.value.message
+            assert f"'{wrong}' is not a parameter of {tool}" in said
+            assert "did you mean" in said or "is given too" in said, said
+
+
+@pytest.mark.requirement("params.empty")
+@each_of(
+    "tool, required",
+    [
+        ("list_directory", {"path": "."}),
+        ("read_file", {"absolute_path": "/a"}),
+        ("write_file", {"file_path": "a", "content": ""}),
+        ("edit", {"file_path": "a", "old_string": "", "new_string": ""}),
+        ("undo_change", {}),
+        ("glob", {"pattern": "*"}),
+        ("grep_search", {"pattern": "a"}),
+        ("read_many_files", {"paths": ["a"]}),
+        ("run_shell_command", RUN),
+        ("read_background_output", {"job_id": "bg_1"}),
+        ("web_fetch", {"url": "https://a.example/"}),
+        ("web_search", {"query": "a"}),
+        ("save_memory", {"fact": "a"}),
+        ("task", {"prompt": "a"}),
+    ],
+)
+def test_a_framework_may_send_every_parameter_and_leave_it_empty(tool: str, required: dict[str, Any]) -> None:
+    under_test = TOOLS[tool]
+    bare = under_test.validate_tool_params(required)
+    properties = under_test.parameter_schema["properties"]
+    assert set(under_test.parameter_schema.get("required", ())) <= required.keys()
+    by_type: dict[str, Any] = {"string": "", "integer": 0, "array": [], "object": {}, "boolean": None}
+    for empty in ({name: by_type[each["type"]] for name, each in properties.items()}, dict.fromkeys(properties, "")):
+        sent = {**empty, **required}
+        filled = under_test.validate_tool_params(sent)
+        # Where 0 is something, it is what happens anyway, but for the first byte of an output.
+        assert {name: value for name, value in filled if value} == {name: value for name, value in bare if value}
+        assert under_test.about_ignored(sent) == ""
+
+
+@pytest.mark.requirement("params.schema")
+def test_every_object_in_a_published_schema_is_closed() -> None:
+    def objects(schema: Any) -> list[Any]:
+        inner = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
+        return [
+            *([schema] if schema.get("type") == "object" else []),
+            *(found for each in inner for found in objects(each)),
+        ]
+
+    for tool in TOOLS.values():
+        assert all(each["additionalProperties"] is False for each in objects(tool.parameter_schema)), tool.name
