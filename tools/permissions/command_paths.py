@@ -13,7 +13,7 @@ from tools.contract.permission_subjects import CommandSubject
 from tools.files.opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.permissions.auto_run_files import why_protected
-from tools.permissions.command_lists import is_reader, without_git_options
+from tools.permissions.command_lists import changes_scratch_alone, is_reader, without_git_options
 from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, Words
 from tools.permissions.guarded_paths import GuardedPaths
 
@@ -60,8 +60,10 @@ class CommandPaths:
         found: dict[NamedPath, None] = {}
         commands = (*self._text.commands, *self._text.inner)
         # What works in another folder may change it.
-        for folder in filter(None, {each.folder: None for each in commands if not is_reader(each.words)}):
-            found |= {NamedPath(*each, folder, True): None for each in self._paths([folder], "")}
+        changing = (each for each in commands if not (is_reader(each.words) or changes_scratch_alone(each.words)))
+        for folder in filter(None, {each.folder: None for each in changing}):
+            places = (NamedPath(*each, folder, True) for each in self._paths([folder], ""))
+            found |= dict.fromkeys(filter(self.is_ever_written, places))
         for command in commands:
             changes = not is_reader(command.words)
             first = _first_new_work_tree(command.words)

@@ -26,7 +26,7 @@ NEAR_THE_LIMIT = 0.5  # a command that took this much of its time is told how to
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
 _ABSENT = re.compile(r"[^\n]*(?:no such file or directory|\bENOENT\b)[^\n]*", re.IGNORECASE)
-_NO_SOCKET = re.compile(r"\bunix:/|\.sock\b|docker daemon", re.IGNORECASE)
+_NO_SOCKET = re.compile(r"connect[^\n]*(?:\bunix:/|\.sock\b|\bsocket\b)", re.IGNORECASE)
 # What ends processes, where it has failed, and what is content without one
 _ENDS_PROCESSES = re.compile(r"\b(?:p?kill|killall)\b"), re.compile(r"\b(?:pkill|killall)\b")
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
@@ -147,7 +147,8 @@ def _view_note(finished: FinishedCommand) -> str:
     home = confined.spec.environment.get("HOME") or "~"
     if _WRITE_REFUSED.search(text):
         kept = request.view.restrictions.why.items()
-        rules = dict.fromkeys(why for path, why in kept if path in request.roots or basename(path) in text)
+        names = frozenset(re.split(r"[\s'\"`:/]+", text))
+        rules = dict.fromkeys(why for path, why in kept if path in request.roots or basename(path) in names)
         if is_reading:
             ways.append('Call it with needs: "write" to ask the user for a view in which it can change files.')
         elif not rules:

@@ -133,6 +133,9 @@ curl -so page https://example.org/              | X   ?wn ?wn ?wn w n
 curl -O localhost:8000/page                     | X   ?w  ?w  w   w n
 curl -so /dev/null -XPOST localhost:8000        | r   r   r   r   w n
 cd ../notes && make                             | X   ?w+ ?w+ ?w+ ?w n+
+cd .. && make                                   | X   ?w  ?w  w   w n
+cd ~ && make                                    | X   ?w  ?w  w   w n
+cd /usr && kill 1 && touch /tmp/x               | r   r   r   r   w n
 cd ../notes && ls                               | ?r+ ?r+ ?r+ ?r+ w n
 npx eslint . && ls                              | X   ?wn ?wn ?wn w n
 cp src/a.py .vscode/tasks.json                  | X   ?w+ ?w+ ?w+ ?w n+
