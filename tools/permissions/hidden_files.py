@@ -569,29 +569,22 @@ def restrictions(
     read_only = [*hidden.kept, *(each for file in hidden.kept_unless_asked for each in _beside(file, named))]
     strict = (*rules.deny, *(() if is_asked else rules.ask))
     kept_roots = roots if any(rule.specifier is None and rule.governs(Access.WRITE) for rule in strict) else ()
-    of_new = [
-        [r for r in some if r.specifier is not None and r.governs(Access.WRITE)] for some in (rules.deny, rules.ask)
-    ]
-    denying, asking = of_new
-
-    def takes_out(path: str) -> bool:
-        fitting = denying if is_inside(path, named) else (*denying, *asking)
-        return any(rule.fits_path((path,), roots) for rule in fitting)
-
     masks = _outermost(file.path for file in masked)
     mounts = {*masks, *(keeps := _outermost((file.path for file in read_only), masks))}
     pinned: dict[str, None] = {}
-    for file in (*masked, *read_only):
+    # A mask goes along with its file. Where a rule is about editing, too, no other file must come to the old place.
+    about_edits = [rule for rule in (*rules.deny, *rules.ask) if rule.specifier and rule.governs(Access.WRITE)]
+    stays = (file for file in masked if file.by_path or any(r.fits_path((file.path,), roots) for r in about_edits))
+    for file in (*stays, *read_only):
         root = max((root for root in roots if contains(root, file.path)), key=len, default=None)
         folder = os.path.dirname(file.path)
-        while file.by_path and root is not None and file.path in mounts and folder != root and contains(root, folder):
+        while root is not None and file.path in mounts and folder != root and contains(root, folder):
             pinned[folder] = None
             folder = os.path.dirname(folder)
     return FileRestrictions(
         masked=masks,
         read_only=(*dict.fromkeys((*kept_roots, *keeps)),),
         pinned=tuple(folder for folder in pinned if folder not in mounts),
-        takes_out=takes_out if denying or asking else None,
     )
 
 
