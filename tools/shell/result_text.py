@@ -146,7 +146,7 @@ def _view_note(confined: ConfinedCommand, text: str) -> str:
             'Call it with needs: "write" to ask the user for a view in which it can change files.'
             if is_reading
             else "Commands change files in the workspace and /tmp only, none that a rule about edits names, and none "
-            "that programs obey (settings of git, editors and agents), which write_file can, with the user's consent."
+            "that programs obey (those of git, editors, agents): write_file and edit can, with the user's consent."
         )
     if is_reading and any(home in line or "~/" in line for line in _ABSENT.findall(text)):
         ways.append("Name a path in the home in the command's own words to ask the user for it.")
