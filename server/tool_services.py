@@ -168,8 +168,8 @@ class Commands:
         self._confinement: BubblewrapConfinement | None = None
         self._runner: CommandRunner | None = None
         self._programs: ProgramRunner | None = None
-        self.consented: dict[str, float] = {}
-        """Real paths of files that programs obey and that tools have written with a person's consent, with the time."""
+        self.consented: dict[str, str] = {}
+        """Real paths of files that tools have written with a person's consent, with the SHA-256 of the content."""
 
     def change(self, settings: Settings) -> None:
         """Give commands the `shell.env` of changed settings from the next one on. Those that run go on as they are."""

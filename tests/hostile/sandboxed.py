@@ -76,7 +76,7 @@ class TriedOut(BubblewrapConfinement):
     def __init__(
         self,
         site: Site,
-        consented: Mapping[str, float] = MappingProxyType({}),
+        consented: Mapping[str, str] = MappingProxyType({}),
         mode: SandboxMode = SandboxMode.AUTO,
         folders: PrivateFolders = PRIVATE_FOLDERS,
     ) -> None:
@@ -90,7 +90,7 @@ class TriedOut(BubblewrapConfinement):
         return status
 
 
-async def sandbox_for(site: Site, consented: Mapping[str, float] = MappingProxyType({})) -> TriedOut:
+async def sandbox_for(site: Site, consented: Mapping[str, str] = MappingProxyType({})) -> TriedOut:
     """Bubblewrap for tests that need it."""
     made = TriedOut(site, consented)
     if (await made.status([])).failure is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,7 +11,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -27,7 +27,7 @@ from tests.harness import write_config
 from tests.hostile.sandboxed import NOBODY, PROGRAM, WORKING, Ran, run, run_confined, sandbox_for
 from tests.interaction.test_own_files import Person, served
 from tests.waiting import until
-from tools.contract.command_views import Network
+from tools.contract.command_views import CommandView, Network
 from tools.contract.errors import ToolError
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.private_folders import PrivateFolders
@@ -64,7 +64,7 @@ async def confinement(
     home: Path,
     settings: Sequence[Path] = (),
     writable: tuple[str, ...] = (),
-    consented: Mapping[str, float] = MappingProxyType({}),
+    consented: Mapping[str, str] = MappingProxyType({}),
 ) -> BubblewrapConfinement:
     site = Site(home=str(home), read_only=tuple(map(str, settings)), writable=writable)
     return await sandbox_for(site, consented)
@@ -486,7 +486,7 @@ async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, 
     commit = "git checkout -qb settings; mkdir .qwen; echo x > .qwen/settings.json; git add .qwen; {} commit -qm x"
     git = "git -c user.name=t -c user.email=t@example.org"
     await anyio.run_process(["bash", "-ec", f"{commit.format(git)}; git checkout -q main"], cwd=root)
-    consented: dict[str, float] = {}
+    consented: dict[str, str] = {}
     sandbox = await confinement(home, consented=consented)
     environment = environment_of(home)
 
@@ -494,7 +494,7 @@ async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, 
         for name in ("settings.json", "tasks.json"):
             (root / ".vscode").mkdir(exist_ok=True)
             (root / ".vscode" / name).write_text("{}")
-            consented[str(root / ".vscode" / name)] = time.monotonic()
+            consented[str(root / ".vscode" / name)] = hashlib.sha256(b"{}").hexdigest()
 
     async def by_git() -> None:
         command = "git checkout -q settings && git init -q x"
@@ -510,6 +510,106 @@ async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, 
         (root / "end").touch()
     assert await confined.release() == SandboxChanges()
     assert (root / ".qwen" / "settings.json").exists()
+
+
+@pytest.mark.requirement("sandbox.new_files")
+async def test_consent_is_for_the_content_that_was_written_and_nothing_beside_it(root: Path, home: Path) -> None:
+    good, wanted = "good\n", (".envrc", ".vscode/tasks.json", ".qwen/agents/a.md", ".gemini/settings.json", ".mcp.json")
+    consented = {str(root / name): hashlib.sha256(good.encode()).hexdigest() for name in wanted}
+    consented[str(root / ".claude" / "settings.json")] = hashlib.sha256().hexdigest()
+    (root / ".claude").mkdir()
+    (root / ".claude" / "settings.json").write_text(good)
+    sandbox = await confinement(home, consented=consented)
+
+    def meanwhile() -> None:
+        for name in wanted:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(good)
+        (root / ".claude" / "settings.json").unlink()
+        # What a job does as soon as it sees the files: other content, content beside it, a link in its place.
+        (root / ".envrc").write_text("evil\n")
+        (root / ".qwen" / "agents" / "b.md").write_text("evil\n")
+        (root / ".gemini" / "settings.json").unlink()
+        (root / ".gemini" / "settings.json").symlink_to(root / ".mcp.json")
+
+    spec = ProcessSpec(("/bin/bash", "-c", "true"), str(root), environment_of(home))
+    confined = await sandbox.confine(spec, [str(root)], WORKING)
+    assert isinstance(confined, SandboxedCommand)
+    await run_confined(confined, 30, meanwhile)
+    changes = await confined.release()
+    assert [Path(old).name for old, _ in changes.moved] == [".envrc", ".gemini", ".qwen"]
+    assert replace(changes, moved=()) == SandboxChanges()
+    assert (root / ".mcp.json").read_text() == (root / ".vscode" / "tasks.json").read_text() == good
+
+
+STEPS = {
+    "a list of steps": "mkdir $R; echo 'exec ./x' > $R/git-rebase-todo",
+    "a list of steps that is continued": "mkdir $R; printf 'pick a\n\tx ./x\n' > $R/git-rebase-todo",
+    "a strategy": "mkdir $R; echo pick a > $R/git-rebase-todo; echo /../x > $R/strategy",
+    "a strategy of two lines": "mkdir $R; printf 'ort\n/../x' > $R/strategy",
+    "options of picks": "mkdir $S; printf '[options]\n\tSTRATEGY = x\n' > $S/opts",
+    "a link": "mkdir steps; echo 'exec ./x' > steps/git-rebase-todo; ln -s ../steps $R",
+    "a list that is a link": "mkdir $R; echo pick a > steps; ln -s ../../steps $R/git-rebase-todo",
+    "a folder that looks like a repository": "mkdir $R; echo 'exec ./x' > $R/git-rebase-todo; touch $R/HEAD",
+    "what is hidden behind others": "mkdir $R; touch $R/a{1..60}; echo 'exec ./x' > $R/git-rebase-todo",
+}
+
+
+@pytest.mark.requirement("sandbox.steps")
+async def test_steps_that_git_would_go_on_with_are_moved_away_where_they_run_something(root: Path, home: Path) -> None:
+    repository(root)
+    sandbox = await confinement(home)
+    for what, command in STEPS.items():
+        place = "sequencer" if "$S" in command else "rebase-merge"
+        paths = "R=.git/rebase-merge S=.git/sequencer;"
+        result = await run(sandbox, f"{paths} {command}", [str(root)], environment_of(home))
+        assert [old for old, _ in result.changes.moved] == [str(root / ".git" / place)], (what, result.output)
+        await anyio.run_process(["rm", "-rf", "steps"], cwd=root)
+    # Those that a person has begun, too, once a command has added something to run.
+    steps = root / ".git" / "rebase-merge"
+    steps.mkdir()
+    (steps / "git-rebase-todo").write_text("exec make test\npick a\nexec make test\n")
+    for command, is_moved in (("sed -i 1d git-rebase-todo", False), ("echo 'x ./x' >> git-rebase-todo", True)):
+        result = await run(sandbox, f"cd {steps}; {command}", [str(root)], environment_of(home))
+        assert bool(result.changes.moved) == is_moved
+        assert steps.exists() != is_moved
+        assert result.changes.changed == ()
+
+
+@pytest.mark.requirement("sandbox.steps")
+@pytest.mark.parametrize("view", [WORKING, GIT], ids=["unasked", "git alone"])
+async def test_a_rebase_and_picks_with_conflicts_go_on_in_later_commands(
+    root: Path, home: Path, view: CommandView
+) -> None:
+    repository(root)
+    git = "git -c user.name=t -c user.email=t@example.org -c core.editor=true"
+    prepare = (
+        f"git checkout -qb other; for n in 1 2; do echo other $n > file; {git} commit -qam 'exec $n'; done;"
+        f"git checkout -q main; echo main > file; {git} commit -qam main; git branch picks"
+    )
+    await anyio.run_process(["bash", "-ec", prepare], cwd=root)
+    sandbox = await confinement(home)
+
+    async def ran(command: str) -> Ran:
+        result = await run(sandbox, command, [str(root)], environment_of(home), view=view)
+        assert result.changes == SandboxChanges(), result.output
+        return result
+
+    for begin, go_on, steps in (
+        ("checkout -q other && {} rebase main", "rebase --continue", "rebase-merge"),
+        ("checkout -q picks && {} cherry-pick -X patience other@{{1}} other@{{0}}", "cherry-pick --skip", "sequencer"),
+    ):
+        assert (await ran(f"{git} {begin.format(git)}")).code != 0
+        assert (root / ".git" / steps).exists()
+        for number in (1, 2):
+            await ran(f"echo done {number} > file; git add file; {git} {go_on}")
+        assert not (root / ".git" / steps).exists()
+    with_steps = f"git checkout -q main; {git} rebase -q --reschedule-failed-exec -x false HEAD~1"
+    result = await run(sandbox, with_steps, [str(root)], environment_of(home), view=view)
+    steps = str(root / ".git" / "rebase-merge")
+    assert ([old for old, _ in result.changes.moved], result.changes.changed) == (
+        ([steps], ()) if view is WORKING else ([], (steps,))
+    )
 
 
 @pytest.mark.requirement("sandbox.git")
@@ -904,10 +1004,8 @@ for pid in started:
     assert not group.exists()
 
 
-@pytest.mark.requirement("sandbox.view")
-@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
-async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path) -> None:
-    repository(root)
+async def ran_by_nobody(root: Path, home: Path, command: str, meanwhile: str = "true") -> dict[str, Any]:
+    """How a command ended in the sandbox of a user without rights, to whom all of the workspace belongs."""
     for folder in (root, home):
         for path in (folder, *folder.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
@@ -915,6 +1013,69 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
         with suppress(PermissionError):
             if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
                 parent.chmod(parent.stat().st_mode | 0o011)
+    ended = await anyio.run_process(
+        [sys.executable, *forked([str(PROGRAM), str(root), str(home), "working", command])],
+        env={**os.environ, "MEANWHILE": meanwhile},
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr.decode()
+    return json.loads(ended.stdout)
+
+
+@pytest.mark.requirement("sandbox.closed_folders")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only for a user without rights a folder can be closed")
+async def test_a_folder_that_a_command_closes_hides_nothing_that_is_new_in_it(root: Path, home: Path) -> None:
+    new = "x/deep/.envrc", ".git/hooks", "y/.vscode", ".mcp.json", "z/.qwen"
+    command = """
+    git init -q; rm -rf .git/hooks; mkdir -p .git/hooks x/deep y/.vscode z/.qwen
+    for file in x/deep/.envrc .git/hooks/pre-commit y/.vscode/tasks.json .mcp.json z/.qwen/a; do echo x > $file; done
+    chmod 000 x/deep y/.vscode; chmod 111 x .git; chmod 444 y; chmod 555 z/.qwen z .
+    """
+    result = await ran_by_nobody(root, home, command)
+    assert sorted(old for old, _ in result["changes"]["moved"]) == sorted(str(root / name) for name in new), result
+    assert not any((root / name).exists() for name in new)
+    assert result["changes"]["unmovable"] == []
+
+
+@pytest.mark.requirement("sandbox.closed_folders")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only for a user without rights a folder can be closed")
+@pytest.mark.parametrize("meanwhile", ["true", "chmod -R u=rwX '{}'"], ids=["closed", "opened meanwhile"])
+async def test_a_folder_that_cannot_be_looked_into_stays_as_it_is(root: Path, home: Path, meanwhile: str) -> None:
+    folders = {mode: root / "a" / f"{mode:o}" for mode in (0o111, 0o444, 0o333, 0o000)}
+    repository(root / "b")
+    folders[0o555] = root / "b" / ".git"  # listed, and to be kept in part
+    folders[0o101] = root / "b" / ".git" / "modules" / "m"
+    for mode, closed in folders.items():
+        for name in (".envrc", ".vscode/tasks.json", "sub/.mcp.json", "hooks/pre-commit", ".git/config"):
+            if mode not in (0o555, 0o101) or name.startswith("hooks"):
+                (closed / name).parent.mkdir(parents=True, exist_ok=True)
+                (closed / name).write_text("the person's")
+    before = listing(root)
+    for mode, closed in reversed(folders.items()):
+        closed.chmod(mode)
+    command = """
+    for closed in a/* b/.git/modules/m b/.git; do
+        chmod 755 $closed; mv $closed $closed.moved; mkdir -p $closed/hooks $closed/.git $closed/sub
+        for file in .envrc .vscode/tasks.json hooks/pre-commit .git/config config.worktree config sub/.mcp.json; do
+            echo EVIL > $closed/$file
+        done
+    done 2>&1
+    """
+    result = await ran_by_nobody(root, home, command, meanwhile.format(root / "a"))
+    # That of the repository can be looked into, and what is new in it is moved away.
+    assert [old for old, _ in result["changes"].pop("moved")] == [str(root / "b" / ".git" / "config.worktree")]
+    assert not any(result["changes"].values()), result
+    for closed in folders.values():
+        closed.chmod(0o755)
+    after = listing(root)
+    content = {name: each[1] for name, each in before.items()}
+    assert {name: each[1] for name, each in after.items() if name in content} == content, result["output"]
+
+
+@pytest.mark.requirement("sandbox.view")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
+async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path) -> None:
+    repository(root)
     attempts = " ; ".join(
         f"( {command} ) >/dev/null 2>&1 && echo 'worked: {number}'"
         for number, command in enumerate((*OUTSIDE, *AUTO_RUN_CHANGES[:3]))
@@ -922,18 +1083,58 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
     git = "git -c user.name=t -c user.email=t@example.org"
     command = f"{attempts}; echo two > file; {git} commit -qam two && echo committed; echo x > .mcp.json"
     before = listing(home)
-    ended = await anyio.run_process(
-        [sys.executable, *forked([str(PROGRAM), str(root), str(home), "working", command])],
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr.decode()
-    result = json.loads(ended.stdout)
+    result = await ran_by_nobody(root, home, command)
     ((old, new),) = result["changes"].pop("moved")
     assert old == str(root / ".mcp.json")
     changes = json.loads(json.dumps(asdict(SandboxChanges())))
     assert result == {"code": 0, "output": "committed\n", "changes": {k: v for k, v in changes.items() if k != "moved"}}
     assert listing(home) == before
     assert {path.name for path in root.iterdir()} == {".git", "file", Path(new).name}
+
+
+@pytest.mark.requirement("sandbox.masks")
+@pytest.mark.requirement("sandbox.new_files")
+async def test_what_rules_keep_from_being_edited_stays_and_nothing_of_a_person_is_moved(
+    root: Path, tmp_path: Path
+) -> None:
+    await sandbox_for(Site(str(root)))
+    deep = "1/2/3/4/5/6/7/8"
+    for name in ("docs/a.md", "docs/b.txt", f"{deep}/a.md", "keys/.env"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("kept")
+    rules = {
+        "sandboxedCommands": "allow",
+        "deny": ["Edit(*.md)", "Read(.env)", "Edit(.env)"],
+        "ask": ["Edit(/notes/**)", "Edit(.envrc)"],
+    }
+    person = Person("once")
+    async with served(root, person, "--config", str(write_config(tmp_path, {"permissions": rules}))) as client:
+
+        async def said(tool: str, **arguments: object) -> str:
+            result = await client.call_tool(tool, arguments)
+            assert not result.is_error, result
+            return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent))
+
+        evil = "import os; os.makedirs('{0}', exist_ok=True); open('{0}/{1}'.replace('+', ''), 'w').write('EVIL')"
+        for folder, name in (("docs", "a.m+d"), (deep, "a.m+d"), ("keys", ".e+nv")):
+            top = folder.partition("/")[0]
+            moves = f"mv {top} moved; mv {top}/2/3/4 moved; mv {folder} moved; mkdir -p {folder}"
+            code = evil.format(folder, name)
+            assert "Note: it ran in the working view" in await said(
+                "run_shell_command",
+                command=f'{moves}; python3 -c "{code}"; mv docs/b.txt docs/c.txt; mv docs/c.txt docs/b.txt',
+            )
+            assert (root / folder / name.replace("+", "")).read_text() == "kept"
+        assert person.asked == []
+        job = await said(
+            "run_shell_command", command="touch began; until [ -e end ]; do sleep 0.1; done", is_background=True
+        )
+        for name in ("notes/written.txt", ".envrc"):
+            await said("write_file", file_path=name, content="written")
+        (root / "notes" / "by_hand.txt").write_text("written")
+        assert len(person.asked) == 2
+        assert "Note" not in await said("stop_background_job", job_id=job.split()[2])
+    assert {(root / name).read_text() for name in (".envrc", "notes/written.txt", "notes/by_hand.txt")} == {"written"}
 
 
 @pytest.mark.requirement("sandbox.consent")

@@ -32,6 +32,7 @@ OUTPUT_SCHEMA = object_schema(
         "fact": {"type": "string", "description": "The fact as it stands in the file."},
         "saved": {"type": "boolean", "description": "False if the file held the fact already."},
         "created": {"type": "boolean", "description": "The file did not exist before."},
+        "sha256": {"type": ["string", "null"], "description": "Digest of the file now, where it was written."},
         "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
         "notes": {"type": "array", "items": {"type": "string"}, "description": "What else to know."},
     }

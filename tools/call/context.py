@@ -25,9 +25,8 @@ class Services:
     """The services that tools are given: each is made when it is first called, and then the same one is given."""
 
     commands: Callable[[], CommandRunner] | None = None  # runs shell commands; `None` where none can be run
-    # Real paths of files that programs obey and that tools have written with a person's consent, each with the
-    # monotonic time of the last consent
-    consented: dict[str, float] = field(default_factory=dict[str, float])
+    # Real paths of files that tools have written with a person's consent, each with the SHA-256 of the last content
+    consented: dict[str, str] = field(default_factory=dict[str, str])
     journal: Callable[[], Journal] | None = None  # what changes of files are written down in; `None` where none are
     forget_plan: Callable[[str], None] | None = None  # called with the key of a client whose plan mode has ended
 

@@ -138,8 +138,6 @@ class Flow:
                 context = replace(context, answer=given, confirmed=judged.details)
                 if isinstance(answer, Unavailable):
                     view = permission.dialog_view
-                if permission.no_rule_allows:
-                    context.services.consented.update(dict.fromkeys(judged.written, monotonic()))
             if view is not None:
                 context = replace(context, view=view)
             notes = "\n".join(
@@ -155,6 +153,10 @@ class Flow:
                     progress.timer.cancel()
                     if progress.telling is not None:  # most calls have told nothing
                         await progress.end()
+            digest = result.structured.get("sha256") if result.structured is not None else None
+            if permission.verdict is Verdict.ASK and digest is not None:
+                # Consent is for what was written, not for what somebody else puts in its place.
+                context.services.consented.update(dict.fromkeys(judged.written, str(digest)))
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
             result = ToolResult.failed(error)

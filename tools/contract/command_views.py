@@ -45,10 +45,8 @@ class FileRestrictions:
 
     masked: tuple[str, ...] = ()  # files and folders that cannot be opened
     read_only: tuple[str, ...] = ()  # files and folders that stay as they are
-    # Folders on the way to those of these that a rule gives by path: a rename of one would take the mount away
+    # Folders on the way to what stays as it is, and to what a rule masks by path: one that is renamed takes it along
     pinned: tuple[str, ...] = ()
-    # Whether a file that was not there before the command has to be moved out of the workspace afterwards, by its path
-    takes_out: Callable[[str], bool] | None = field(default=None, compare=False, repr=False)
     # Of what is masked or stays, the rule or agent-ignore file that says so
     why: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 

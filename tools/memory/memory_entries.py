@@ -291,6 +291,7 @@ def remember(
             "fact": stored,
             "saved": written is not None,
             "created": is_new,
+            "sha256": Digest(addition.data).hex() if written is not None and addition is not None else None,
             "user_modified": is_users,
             "notes": notes,
         },

@@ -99,7 +99,9 @@ _ASKED_PAIRS = {
 # Folders of fetched or made files: large, and nobody opens them as a project
 FETCHED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
 REPOSITORY = ".git"  # a repository's own folder, or a file that says where it is
-REPOSITORY_FOLDERS = {"hooks"}  # programs that git runs
+# What `git rebase --continue` and `git cherry-pick --continue` go on with; programs may be among it
+REPOSITORY_STEPS = {"rebase-merge", "sequencer"}
+REPOSITORY_FOLDERS = {"hooks", *REPOSITORY_STEPS}  # programs that git runs
 # Commands that git runs (`core.fsmonitor`, `core.hooksPath`, filters), and where to find other such files
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 _SHORT_NAMES = {"git~1": REPOSITORY}  # how Windows also calls it
@@ -128,8 +130,7 @@ def why_protected(relative_path: str) -> str | None:
         if part == REPOSITORY:
             rest = parts[at + 1 :]
             # `.git` itself: a file of that name leads git to another configuration.
-            is_asked = not rest or rest[0] == "rebase-merge" or rest[-3:-1] == ["objects", "info"]
-            is_asked = is_asked or is_guarded_in_repository(rest)
+            is_asked = not rest or rest[-3:-1] == ["objects", "info"] or is_guarded_in_repository(rest)
             return "git runs what its hooks and its configuration say" if is_asked else None
     return None
 

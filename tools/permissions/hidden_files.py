@@ -580,15 +580,6 @@ def restrictions(
     strict = (*rules.deny, *(() if is_asked else rules.ask))
     bare = [rule for rule in strict if rule.specifier is None and rule.governs(Access.WRITE)]
     kept_roots = roots if bare else ()
-    of_new = [
-        [r for r in some if r.specifier is not None and r.governs(Access.WRITE)] for some in (rules.deny, rules.ask)
-    ]
-    denying, asking = of_new
-
-    def takes_out(path: str) -> bool:
-        fitting = denying if is_inside(path, named) else (*denying, *asking)
-        return any(rule.fits_path((path,), roots) for rule in fitting)
-
     masks = _outermost(file.path for file in masked)
     mounts = {*masks, *(keeps := _outermost((file.path for file in read_only), masks))}
     pinned: dict[str, None] = {}
@@ -600,7 +591,6 @@ def restrictions(
         masked=masks,
         read_only=(*dict.fromkeys((*kept_roots, *keeps)),),
         pinned=tuple(folder for folder in pinned if folder not in mounts),
-        takes_out=takes_out if denying or asking else None,
         why={file.path: file.why for file in (*masked, *read_only)}
         | dict.fromkeys(kept_roots, "".join(map(str, bare[:1]))),
     )

@@ -6,18 +6,23 @@ git obeys in it is read-only, the rest stays writable, so that git can commit.
 What is new after a command is moved out of the workspace, unless it can do no harm: what `git init`, `clone`,
 `worktree` and `submodule` make, whoever called them. Looking is bounded: what lies deeper, or beyond the number of
 folders, is neither protected nor found.
+
+A folder that cannot be looked into before a command stays as it is, as a whole. One that a command closes is opened
+again, by its owner, who this server is, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import stat
 import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,7 +30,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tools.contract.errors import exhaustion_of
-from tools.files.opener import BLOCK_BYTES, open_link_free, open_regular, real_path
+from tools.files.opener import BLOCK_BYTES, open_folder, open_regular, real_path
 from tools.files.remembered import Remembered, stamp_of
 from tools.files.workspace import contains, is_inside
 from tools.permissions import auto_run_files
@@ -47,6 +52,12 @@ _STORES = ("objects", "refs", "logs")  # of git's own, without what it obeys
 _SETTINGS = ("config", "config.worktree")
 _SHARES = ("modules", "worktrees")  # folders with further repositories' own
 _IN_REPOSITORY = (*auto_run_files.REPOSITORY_FILES, *auto_run_files.REPOSITORY_FOLDERS)
+# What makes git run something as it goes on with a rebase or with picking commits, in files of its steps
+_STEPS_THAT_RUN = {
+    "git-rebase-todo": rb"(?m)^[ \t]*(?:x|exec)\s.*",
+    "strategy": rb"(?s)\A(?!(?:ort|recursive)?\s?\Z).+",
+    "opts": rb"(?im)strategy\s*=(?![ \t]*(?:ort|recursive)$).*",
+}
 
 
 @dataclass(slots=True)
@@ -56,6 +67,7 @@ class AutoRunPaths:
     pinned: list[str] = field(default_factory=list[str])  # stay where they are, and writable: repositories' own
     read_only: list[str] = field(default_factory=list[str])  # files and folders that stay as they are
     found: set[str] = field(default_factory=set[str])  # every auto-run path that exists, links included
+    closed: list[str] = field(default_factory=list[str])  # folders that cannot be looked into
 
 
 class _Folder(NamedTuple):
@@ -63,16 +75,17 @@ class _Folder(NamedTuple):
 
     auto_run: tuple[os.DirEntry[str], ...]
     below: tuple[str, ...]
+    closed: Sequence[str]  # itself, where it cannot be looked into
 
 
 class AutoRunLookout:
     """Looks through roots for all commands of a server, and remembers the folders that have not changed since.
 
-    `consented` has real paths that other tools have written with a person's consent, each with the monotonic time of
-    the last; whoever holds it adds to it.
+    `consented` has real paths that other tools have written with a person's consent, each with the SHA-256 of the
+    content that was written last; whoever holds it adds to it.
     """
 
-    def __init__(self, consented: Mapping[str, float] = MappingProxyType({})) -> None:
+    def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
         self.consented = consented
         self._accepted: dict[str, Fingerprint | None] = {}  # what commands have changed that may
         self._folders = Remembered[_Folder](REMEMBERED)
@@ -94,12 +107,15 @@ class AutoRunLookout:
                 paths: Iterator[str] = iter((entry.path,))
                 if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
                     found.pinned.append(entry.path)
-                    paths = _guarded(entry.path)
+                    paths = _guarded(entry.path, found.closed)
                 for each in paths:
                     found.found.add(each)
+                    if _is_of_steps(each):
+                        continue  # git changes them as it goes on
                     # A link itself cannot be covered, what it leads to can. It may be gone by now.
                     with suppress(OSError):
                         found.read_only.append(os.path.realpath(each) if os.path.islink(each) else each)
+            found.closed += folder.closed
             return folder.below
 
         waiting = deque([(root, 0)])
@@ -116,11 +132,23 @@ class AutoRunLookout:
         self._holding[root] = holding
         return found
 
-    def accept(self, path: str) -> None:
-        """Take what is at a path now for as good as what was there before."""
+    def has_consent(self, path: str) -> bool:
+        """Whether what is at a path is what another tool has left there with consent, and nobody else's content."""
+        digest = self.consented.get(path)
+        if digest is None:
+            return False
+        try:
+            with open_regular(path) as file:
+                is_of_size = file.info.st_size <= COPIED_BYTES
+                return is_of_size and hashlib.file_digest(file.stream, "sha256").hexdigest() == digest
+        except OSError:
+            return digest == hashlib.sha256().hexdigest() and not os.path.lexists(path)
+
+    def accept(self, path: str, what: Fingerprint | None) -> None:
+        """Take what is at a path for as good as what was there before."""
         if len(self._accepted) >= REMEMBERED:
             self._accepted.clear()
-        self._accepted[path] = fingerprint(path)
+        self._accepted[path] = what
 
     def is_accepted(self, path: str) -> bool:
         """Whether what is at a path now was left there by somebody who may."""
@@ -128,7 +156,8 @@ class AutoRunLookout:
 
     def _look_into(self, path: str) -> _Folder:
         looked_at, stamp = time.time_ns(), stamp_of(path)
-        entries = _entries(path)
+        closed: list[str] = []
+        entries = _entries(path, closed)
         parent = os.path.basename(path)
         auto_run: list[os.DirEntry[str]] = []
         below: list[str] = []
@@ -146,28 +175,43 @@ class AutoRunLookout:
                 auto_run.append(entry)
             elif name not in auto_run_files.FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
-        folder = _Folder(tuple(auto_run), tuple(below))
+        folder = _Folder(tuple(auto_run), tuple(below), closed)
         self._folders.keep(path, folder, [(path, stamp)], looked_at)
         return folder
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _entries(folder: str, closed: list[str]) -> list[os.DirEntry[str]]:
+    """What is in a folder; one that is there and cannot be looked into is added to those that are closed."""
     try:
         with os.scandir(folder) as entries:
-            return list(entries)
+            if os.access(folder, os.X_OK):
+                return list(entries)
     except OSError as error:
-        # What cannot be looked for now may be there all the same.
         if exhaustion_of(error) is not None:
             raise
-        return []
+        if not isinstance(error, PermissionError):
+            return []
+    closed.append(folder)
+    return []
 
 
-def _guarded(own: str) -> Iterator[str]:
+def _open_up(folder: str) -> bool:
+    """Let the owner of a folder do everything in it again; whether that had been taken away."""
+    with suppress(OSError), open_folder(folder, to_list=False) as opened:
+        place = f"/proc/self/fd/{opened.descriptor}"
+        mode = stat.S_IMODE(os.stat(place).st_mode)
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(place, mode | stat.S_IRWXU)
+            return True
+    return False
+
+
+def _guarded(own: str, closed: list[str]) -> Iterator[str]:
     """What git obeys in a repository's own folder, and in those of its submodules and worktrees.
 
     Where these are too many, the folder that holds them all is what is kept.
     """
-    for entry in _entries(own):
+    for entry in _entries(own, closed):
         name = folded(entry.name)
         if auto_run_files.is_guarded_in_repository([name]):
             yield entry.path
@@ -178,7 +222,7 @@ def _guarded(own: str) -> Iterator[str]:
             while waiting and looked < MODULE_FOLDERS:
                 folder, parts = waiting.popleft()
                 looked += 1
-                below = _entries(folder)
+                below = _entries(folder, closed)
                 # Of these folders only git's own are left out, not submodules of the same name.
                 stores = _STORES if any(each.name == "HEAD" for each in below) else ()
                 for each in below:
@@ -195,12 +239,6 @@ class Fingerprint(NamedTuple):
 
     status: tuple[int, ...]  # what identifies it, and of a file the time of its last change, which nobody can set back
     entries: Mapping[str, tuple[int, ...] | None] | None = None  # the same of the first of a folder
-
-    def without(self, names: set[str]) -> Fingerprint:
-        """The same but for some entries."""
-        if self.entries is None:
-            return self
-        return Fingerprint(self.status, {name: each for name, each in self.entries.items() if name not in names})
 
 
 def fingerprint(path: str) -> Fingerprint | None:
@@ -224,7 +262,7 @@ def fingerprint(path: str) -> Fingerprint | None:
     try:
         names = sorted(os.listdir(path))[:ENTRIES]
     except OSError:
-        return None
+        names = []
     return Fingerprint(status, {name: status_of(os.path.join(path, name)) for name in names})
 
 
@@ -233,6 +271,24 @@ def read_settings(path: str) -> bytes | None:
     with open_regular(path) as file:
         content = file.head(READ_BYTES + 1)
     return content if len(content) <= READ_BYTES else None
+
+
+def _is_of_steps(path: str) -> bool:
+    """Whether a guarded path has the steps that git goes on with, and is no submodule or worktree of such a name."""
+    return folded(os.path.basename(path)) in auto_run_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
+
+
+def _steps_that_run(folder: str) -> Sequence[object]:
+    """What of the steps in such a folder makes git run something; of a file that cannot be read, which one it is."""
+    found: list[object] = []
+    for name, pattern in _STEPS_THAT_RUN.items():
+        file = os.path.join(folder, name)
+        try:
+            content = read_settings(file)
+        except OSError:
+            content = None
+        found += filter(None, [fingerprint(file)] if content is None else re.findall(pattern, content))
+    return found
 
 
 def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool:
@@ -246,11 +302,11 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
     folder, name = os.path.split(path)
     bare = folded(name)
     try:
+        if bare in _SETTINGS or _is_of_steps(path):
+            return not _what_runs(path, roots)
         if bare in auto_run_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
-        if bare in _SETTINGS:
-            return not _settings_that_run(path, roots)
         # Both as git reads them.
         text = _text(path)
         if bare == "commondir":
@@ -280,8 +336,13 @@ def _text(path: str) -> str:
     return content.decode()
 
 
-def _settings_that_run(path: str, roots: Sequence[str]) -> Sequence[object]:
-    """What may make git run something in a file of settings; in one that cannot be read, something else each time."""
+def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
+    """What may make git run something in a file of settings, or in a folder of steps.
+
+    In settings that cannot be read it is something else each time, in a file of steps which file that is.
+    """
+    if _is_of_steps(path):
+        return _steps_that_run(path)
     folder = os.path.dirname(path)
 
     def is_work_tree(value: str) -> bool:
@@ -347,13 +408,12 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
     for path in paths:
         above, name = os.path.split(path)
         aside = f"{name}.untrusted-{os.urandom(4).hex()}"
+        for each in (above, path):  # a folder that comes into another one is written, too
+            _open_up(each)
         try:
             # First of all no program is to obey it, also where to copy it takes a while or fails.
-            descriptor = open_link_free(above, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-            try:
-                os.rename(name, aside, src_dir_fd=descriptor, dst_dir_fd=descriptor)
-            finally:
-                os.close(descriptor)
+            with open_folder(above) as opened:
+                os.rename(name, aside, src_dir_fd=opened.descriptor, dst_dir_fd=opened.descriptor)
         except OSError:
             yield path, None
             continue
@@ -393,41 +453,6 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-@dataclass(frozen=True, slots=True)
-class GitBefore:
-    """What git had to do with the auto-run files of a workspace before a command of git alone."""
-
-    tracked: Collection[str]  # the files among them, and in them, that it tracks
-    settings: Mapping[str, Sequence[object]]  # of each file of settings, those that may make it run something
-
-    @staticmethod
-    def of(before: Mapping[str, Fingerprint | None], roots: Sequence[str]) -> GitBefore:
-        tracked = TrackedFiles()
-        return GitBefore(
-            {place for path, each in before.items() for place in _places(path, each) if _is_tracked(place, tracked)},
-            {p: _settings_that_run(p, roots) for p in before if folded(os.path.basename(p)) in _SETTINGS},
-        )
-
-    def explains(self, path: str, before: Fingerprint | None, roots: Sequence[str], tracked: TrackedFiles) -> bool:
-        """Whether what is different at a path is what git tracks, or brings no setting that runs something."""
-        now = fingerprint(path)
-        folder, name = os.path.split(path)
-        bare = folded(name)
-        if now is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
-            # A worktree, a submodule or a repository is gone.
-            return True
-        if now is not None and bare in _SETTINGS:
-            known = self.settings.get(path, ())
-            if all(each in known for each in _settings_that_run(path, roots)):
-                return True
-        then, since = _places(path, before), _places(path, now)
-        return all(
-            _is_tracked(place, tracked) if place in since else place in self.tracked
-            for place in then.keys() | since.keys()
-            if then.get(place) != since.get(place)
-        )
-
-
 def _places(path: str, found: Fingerprint | None) -> Mapping[str, tuple[int, ...] | None]:
     """What a fingerprint tells of a file, or of each entry of a folder, by their paths."""
     if found is None or found.entries is None:
@@ -435,54 +460,63 @@ def _places(path: str, found: Fingerprint | None) -> Mapping[str, tuple[int, ...
     return {os.path.join(path, name): status for name, status in found.entries.items()}
 
 
-@dataclass(frozen=True, slots=True)
+def _differing(path: str, before: Fingerprint | None, after: Fingerprint | None) -> Sequence[str]:
+    then, since = _places(path, before), _places(path, after)
+    return [place for place in then.keys() | since.keys() if then.get(place) != since.get(place)]
+
+
 class AutoRunState:
     """The auto-run files of a workspace before a command, and what the command may do to them."""
 
-    roots: Sequence[str]  # real paths of the workspace's folders
-    before: Mapping[str, Fingerprint | None]  # every path that programs obey, and what was there
-    waived: Sequence[str]  # files and folders that the command may change although programs obey them
-    lookout: AutoRunLookout
-    is_known: bool  # whether the client can be told from others
-    git: GitBefore | None  # of a command in which nothing but git changes anything
-    takes_out: Callable[[str], bool] | None = None  # whether what is new at a path is moved out, too
-    taken: frozenset[str] = frozenset()  # what was there of that
-    made_at: float = field(default_factory=time.monotonic)  # monotonic seconds
+    def __init__(
+        self,
+        lookout: AutoRunLookout,
+        roots: Sequence[str],  # real paths of the workspace's folders
+        paths: Collection[str],  # every path that programs obey
+        closed: Collection[str],  # folders that cannot be looked into: nothing in them is new afterwards
+        waived: Sequence[str],  # files and folders that the command may change although programs obey them
+        *,
+        is_known: bool,  # whether the client can be told from others
+        is_git: bool,  # whether nothing but git changes anything
+    ) -> None:
+        self._lookout, self._roots, self._closed, self._waived = lookout, roots, closed, waived
+        self._is_known, self._is_git = is_known, is_git
+        self._before = {path: fingerprint(path) for path in paths}
+        # Of what git goes by, what makes it run something
+        names = {*auto_run_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
+        self._runs = {path: _what_runs(path, roots) for path in paths if folded(os.path.basename(path)) in names}
+        # Files among them, and in them, that git tracks
+        tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)
+        self._tracked = {place for each in places for place in each if _is_tracked(place, tracked)}
 
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
-        now = {path for root in self.roots for path in self.lookout.look(root).found}
-        differing = [
-            (path, self.before.get(path))
-            for path in sorted(now | self.before.keys())
-            if path not in self.before
-            or fingerprint(path) != self.before[path]
-            # Nothing is seen of what changes in it, and to git alone it is open.
-            or (self.git is not None and folded(os.path.basename(path)) in _SHARES)
-        ]
-        consented = (path for path, at in list(self.lookout.consented.items()) if at >= self.made_at)
-        waived = (*self.waived, *consented)
+        now = self._look()
         tracked = TrackedFiles()
-        unwanted = [
-            path for path in sorted(matching(self.roots, self.takes_out) - self.taken) if not is_inside(path, waived)
-        ]
+        unwanted: list[str] = []
         changed: list[str] = []
-        for path, before in differing:
-            is_by_git = self.git is not None and (
-                is_harmless(path, self.roots, now) or self.git.explains(path, before, self.roots, tracked)
-            )
-            if is_by_git or _is_waived(path, before, waived):
-                self.lookout.accept(path)
-            elif self.lookout.is_accepted(path):
+        for path in sorted(now | self._before.keys()):
+            before, after, is_of_steps = self._before.get(path), fingerprint(path), _is_of_steps(path)
+            # Nothing is seen of what changes in a folder of shares, and to git alone it is open.
+            is_share = folded(os.path.basename(path)) in _SHARES
+            is_same = path in self._before and after == before and not (self._is_git and is_share)
+            if (self._runs_no_more(path) if is_of_steps else is_same) or is_inside(path, self._closed):
                 continue
-            elif before is not None or self.git is not None or folded(os.path.basename(path)) in _SHARES:
+            is_harmless_now = is_harmless(path, self._roots, now)
+            is_explained = self._is_git and not is_of_steps and self._explains(path, before, after, tracked)
+            is_by_git = is_explained or (self._is_git and is_harmless_now)
+            if is_by_git or self._is_waived(path, before, after):
+                self._lookout.accept(path, after)
+            elif self._lookout.is_accepted(path):
+                continue
+            elif self._is_git or is_share or (before is not None and not is_of_steps):
                 # Of git alone, what is new came by its hooks, or by what else was at work. Of a repository that holds
                 # too many others, it is not known which are new.
                 changed.append(path)
-            elif not is_harmless(path, self.roots, now):
+            elif not is_harmless_now:
                 unwanted.append(path)
-        parent = os.path.realpath(tempfile.gettempdir()) if self.is_known and unwanted else None
-        if parent is not None and is_inside(parent, self.roots):
+        parent = os.path.realpath(tempfile.gettempdir()) if self._is_known and unwanted else None
+        if parent is not None and is_inside(parent, self._roots):
             parent = None
         places = dict(move_away(unwanted, parent))
         return SandboxChanges(
@@ -491,33 +525,60 @@ class AutoRunState:
             tuple(changed),
         )
 
+    def _runs_no_more(self, path: str) -> bool:
+        """Whether nothing that git goes by makes it run what it did not before."""
+        return all(each in self._runs.get(path, ()) for each in _what_runs(path, self._roots))
 
-def matching(roots: Sequence[str], is_wanted: Callable[[str], bool] | None) -> frozenset[str]:
-    """Files and folders of a workspace for which something is true, those near the top first; as bounded as a look."""
-    found: set[str] = set()
-    for root in roots if is_wanted is not None else ():
-        waiting = deque([(root, 0)])
-        for _ in range(FOLDERS):
-            if not waiting:
+    def _explains(
+        self, path: str, before: Fingerprint | None, after: Fingerprint | None, tracked: TrackedFiles
+    ) -> bool:
+        """Whether what is different at a path is what git tracks, or brings nothing that runs something."""
+        folder, name = os.path.split(path)
+        bare = folded(name)
+        if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
+            # A worktree, a submodule or a repository is gone.
+            return True
+        if after is not None and bare in _SETTINGS and self._runs_no_more(path):
+            return True
+        return all(
+            _is_tracked(place, tracked) if os.path.lexists(place) else place in self._tracked
+            for place in _differing(path, before, after)
+        )
+
+    def _look(self) -> set[str]:
+        """What programs obey now, also in folders that were closed meanwhile, each of which may hold another one."""
+        found: list[AutoRunPaths] = []
+        for _ in range(DEPTH + MODULE_DEPTH):
+            found = [self._lookout.look(root) for root in self._roots]
+            if not sum(_open_up(path) for each in found for path in each.closed if path not in self._closed):
                 break
-            folder, depth = waiting.popleft()
-            for entry in _entries(folder):
-                if is_wanted is not None and is_wanted(entry.path):
-                    found.add(entry.path)
-                elif depth < DEPTH and entry.is_dir(follow_symlinks=False) and folded(entry.name) != REPOSITORY:
-                    waiting.append((entry.path, depth + 1))
-    return frozenset(found)
+        return {path for each in found for path in each.found}
 
+    def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
+        """Whether nothing at a path differs but what the command may change, or another tool has with consent."""
+        if self._is_free(path):
+            return True
+        if before is None or after is None or before.status != after.status:
+            return False
+        differing = _differing(path, before, after)
+        return bool(differing) and all(map(self._is_free, differing))
 
-def _is_waived(path: str, before: Fingerprint | None, waived: Sequence[str]) -> bool:
-    """Whether nothing at a path differs but what the command may change, or another tool has with consent."""
-    if is_inside(path, waived):
+    def _is_free(self, path: str) -> bool:
+        """Whether all that is at a path may be so."""
+        if not any(contains(path, each) or contains(each, path) for each in (*self._waived, *self._lookout.consented)):
+            return False
+        waiting = [path]
+        while waiting:
+            place = waiting.pop()
+            if is_inside(place, self._waived) or self._lookout.has_consent(place):
+                continue
+            if os.path.islink(place):
+                return False
+            try:
+                waiting += (os.path.join(place, name) for name in os.listdir(place))
+            except OSError:
+                return False  # a file, or nothing
         return True
-    free = {each[len(path) + 1 :].partition(os.sep)[0] for each in waived if contains(path, each)}
-    now = fingerprint(path) if free else None
-    if before is None or now is None:
-        return now is not None and now.without(free).entries == {}
-    return now.without(free) == before.without(free)
 
 
 def _is_tracked(path: str, tracked: TrackedFiles) -> bool:

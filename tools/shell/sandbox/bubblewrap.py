@@ -228,7 +228,7 @@ class BubblewrapConfinement:
         search_path: str = os.defpath,
         program: str | None = None,  # the program to use instead of the one that would be found
         *,
-        consented: Mapping[str, float] = MappingProxyType({}),  # as `AutoRunLookout` takes it
+        consented: Mapping[str, str] = MappingProxyType({}),  # as `AutoRunLookout` takes it
         loopbacks: SessionLoopbacks | None = None,
         landlock: LandlockConfinement | None = None,  # what holds readers where bubblewrap does not work
     ) -> None:

@@ -17,7 +17,7 @@ from tools.files.opener import open_link_free
 from tools.files.workspace import contains, is_inside
 from tools.shell.private_folders import SCRATCH, SCRATCH_OF_PLAN, make_open_folder, remove_tree
 from tools.shell.process import SandboxChanges
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState, GitBefore, fingerprint, matching
+from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 from tools.shell.sandbox.reading_view import (
@@ -164,7 +164,9 @@ def prepare(
     present = writable((*(() if is_reading else workspace), *opened))
     _refuse_masks_around((*workspace, *present), restrictions.masked)
     _refuse_links(allowed.seen)
-    present = tuple(root for root in present if not is_inside(root, restrictions.read_only))
+    # In one that cannot be looked into, nothing could be guarded.
+    looked_into = (root for root in present if os.access(root, os.R_OK | os.X_OK))
+    present = tuple(root for root in looked_into if not is_inside(root, restrictions.read_only))
     files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
     hidden, copies = secrets
 
@@ -205,14 +207,15 @@ def prepare(
 
     # What programs obey stays as it is, or where it is.
     found = [lookout.look(root) for root in present]
+    shut = {path for each in found for path in each.closed}
     own = [path for path in map(_real, (*site.read_only, *site.hidden)) if is_inside(path, present)]
     waived = _waived((*allowed.writable, *site.writable), present)
     free = present if changes_by_git else waived
     # The folder that a file is in is written too, by whatever writes a new file and gives it the name of the old one.
     guarded = (
         path
-        for path in _by_depth(path for each in found for path in each.read_only)
-        if not any(contains(path, other) or contains(other, path) for other in free)
+        for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
+        if not any(contains(path, other) or contains(other, path) for other in (waived if path in shut else free))
     )
     repositories = () if changes_by_git else _by_depth(path for each in found for path in each.pinned)
     pinned, read_only, uncovered = _kept_in_place(
@@ -236,16 +239,14 @@ def prepare(
         pinned=tuple(path for path in held if not is_inside(path, (*kept, *masked))),
         read_only=tuple(path for path in kept if not is_inside(path, masked)),
     )
-    before = {path: fingerprint(path) for path in (*own, *(path for each in found for path in each.found))}
     auto_run = AutoRunState(
-        present,
-        before,
-        waived,
         lookout,
-        private_folder is not None,
-        GitBefore.of(before, present) if changes_by_git else None,
-        takes_out=restrictions.takes_out,
-        taken=matching(present, restrictions.takes_out),
+        present,
+        {*own, *(path for each in found for path in each.found)},
+        shut,
+        waived,
+        is_known=private_folder is not None,
+        is_git=changes_by_git,
     )
     made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen)))
     return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, made, restrictions=restrictions)
