@@ -144,18 +144,16 @@ class _CommandPolicy:
             is_asked=False,
         )
         is_explicit = bool(asking.settings)
+        may_last = not (is_explicit or asking.opens)
+        why = "; ".join((*asking.reasons, *asking.remarks))
         return replace(
-            self._permission(
-                Verdict.ASK, "; ".join((*asking.reasons, *asking.remarks)), setting=" and ".join(asking.settings)
-            ),
-            grants=() if asking.opens or is_explicit else tuple(asking.grants),
+            self._permission(Verdict.ASK, why, setting=" and ".join(asking.settings)),
+            grants=tuple(asking.grants) if may_last else (),
             is_explicit=is_explicit,
             no_rule_allows=asking.opens,
             view=self._restricted(view),
             dialog_view=self._restricted(dialog_view),
-            offers_sandboxed=self._is_held
-            and not (is_explicit or asking.opens)
-            and (self._needs_network or not self._is_reading),
+            offers_sandboxed=self._is_held and may_last and (self._needs_network or not self._is_reading),
         )
 
     def _why_unasked(self) -> str:
