@@ -36,9 +36,7 @@ class ReadFileParams(ToolParams):
         max_length=40,
         description="Pages of a PDF: '3', '10-15' or '8-'; offset and limit then count their lines.",
     )
-    chars: str | None = Field(
-        default=None, max_length=40, description="Only these characters of the line at offset: '2000-4000'."
-    )
+    chars: str | None = Field(default=None, max_length=40, description="Characters of the line at offset: '2000-4000'.")
 
 
 class ReadFileTool(BuiltinTool[ReadFileParams]):

@@ -24,6 +24,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ NOISE = (
     "nav", "[role=navigation]", "button", "select", "textarea", "iframe", "svg", "template", "[aria-hidden=true]",
 )  # fmt: skip
 HIDDEN = ("template", "[aria-hidden=true]")  # those of them that hold text which a page shows later, or to some
+MAX_TRIED = 2_000_000  # characters of a page that is converted once more to see whether it hides text
 MAX_LEADS = 10  # refreshes and frames of a page that are passed on
 NICENESS = 10  # the server, which is waited for, comes first where processors are scarce
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
@@ -153,7 +155,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
     if not (found.content or "").strip():
         # Better with all its navigation than without its text.
         found = converted(**linked, hidden_content="all")
-    elif _MAY_HIDE.search(page):
+    elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
         seen = [selector for selector in NOISE if selector not in HIDDEN]
         hides = converted(**linked, exclude_selectors=seen, hidden_content="all").content != found.content
     if len(found.content or "") > MAX_GROWTH * len(page) + FREE_CHARS:

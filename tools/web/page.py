@@ -25,7 +25,7 @@ from tools.files.child_process import ChildFailedError, DocumentWorker, unnamed_
 from tools.files.opener import OpenedFile
 from tools.files.read.media import MAX_INLINE_BYTES, TEXT_KINDS, FileKind, FileType, detect
 from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
-from tools.files.text_encodings import SNIFFED_BYTES, guess
+from tools.files.text_encodings import SNIFFED_BYTES, guess, marked_encoding
 from tools.web.address_guard import UrlError, parse_url
 from tools.web.http_exchange import REDIRECTS
 from tools.web.opener import WebResponse
@@ -35,13 +35,6 @@ logger = logging.getLogger(__name__)
 
 DECLARATION_BYTES = 4_096  # where a page has to name its encoding (the HTML standard asks for the first 1,024)
 
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 _META = re.compile(rb"""(?i)<meta\s[^>]{0,400}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{1,40})""")
 _XML = re.compile(rb"""(?i)\A\s{0,9}<\?xml\s[^>]{0,200}?encoding\s{0,9}=\s{0,9}["']([\w:.-]{1,40})""")
 
@@ -82,10 +75,8 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
     `declared` is what `Content-Type` says; markup may itself name its encoding; what is cut may end within a character.
     """
     name = None
-    for mark, marked in _BYTE_ORDER_MARKS:
-        if body.startswith(mark):
-            body, name = body[len(mark) :], marked
-            break
+    if (mark := marked_encoding(body)) is not None:
+        body, name = body[len(mark.bom) :], mark.codec
     else:
         name = _LABELS.get(declared or "")
         if name is None and is_markup:
