@@ -213,7 +213,7 @@ async def test_a_refresh_header_leads_nowhere() -> None:
         "http://user:pw@site.test/",
         "http://a\\@127.0.0.1/",
         "http://site.test/\r\nHost: other.test",
-        "http://site.test/\t",
+        "http://site.test/\tx",
     ],
 )
 async def test_what_is_no_plain_url_is_refused_by_tool_and_opener(url: str, context: ToolContext) -> None:

@@ -19,6 +19,7 @@ from tools.builtin.grep_search import GrepTool
 from tools.call.context import ClientState, ToolContext
 from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.files.find.walk import Everything, Filters, Walk
+from tools.files.text_encodings import decode, shown_text
 from tools.files.workspace import Workspace
 
 LITERALS = [
@@ -150,11 +151,15 @@ def expected(root: Path, pattern: str, *, case_sensitive: bool, fixed: bool) -> 
 
 
 def compare(files: list[bytes], pattern: str, *, case_sensitive: bool, fixed: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as texts:
         root = Path(folder).resolve()
         for number, content in enumerate(files):
             (root / f"{number}.txt").write_bytes(content)
-        theirs = expected(root, pattern, case_sensitive=case_sensitive, fixed=fixed)
+            # What is not in Unicode is searched as the text that reading it shows.
+            decoded = decode(content)
+            is_unicode = decoded is None or decoded.encoding.is_known
+            Path(texts, f"{number}.txt").write_bytes(content if is_unicode else shown_text(content).text.encode())
+        theirs = expected(Path(texts), pattern, case_sensitive=case_sensitive, fixed=fixed)
         assume(theirs is not None)
         assert found(root, pattern, case_sensitive=case_sensitive, fixed_strings=fixed) == theirs
 

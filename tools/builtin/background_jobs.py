@@ -173,6 +173,8 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         lines += sandbox_notes(job.running.changes)
         if window.lost:
             lines.append(f"Note: {size(window.lost)} before this are not kept any more.")
+        if window.note:
+            lines.append(f"Note: {window.note}")
         if window.end > window.start:
             lines.append(f"Bytes {window.start}-{window.end} of {window.total}; offset {window.end} reads on.")
             lines.append(f"Output:\n{window.text}")

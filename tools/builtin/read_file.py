@@ -36,6 +36,7 @@ class ReadFileParams(ToolParams):
         max_length=40,
         description="Pages of a PDF: '3', '10-15' or '8-'; offset and limit then count their lines.",
     )
+    chars: str | None = Field(default=None, max_length=40, description="Characters of the line at offset: '2000-4000'.")
 
 
 class ReadFileTool(BuiltinTool[ReadFileParams]):
@@ -86,9 +87,21 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
                     self.name, f"'pages' must be like '3', '10-15' or '8-', counted from 1; got {params.pages!r}."
                 ) from None
 
+        if params.chars is not None:
+            from tools.files.read.line_window import CharRange  # noqa: PLC0415 - with the first call
+
+            try:
+                CharRange.parse(params.chars)
+            except ValueError:
+                raise InvalidToolParamsError(
+                    self.name, f"'chars' must be like '2000-4000' or '2000-', counted from 0; got {params.chars!r}."
+                ) from None
+
     def get_description(self, params: ReadFileParams, context: ToolContext) -> str:
         lines = ""
-        if params.offset < 0:
+        if params.chars is not None:
+            lines = f" (characters {params.chars} of the line at offset {params.offset})"
+        elif params.offset < 0:
             lines = f" (last {-params.offset} lines)"
         elif params.limit is not None:
             last = params.offset + params.limit
@@ -102,7 +115,8 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
 
     async def execute(self, params: ReadFileParams, context: ToolContext) -> ToolResult:
         """Read, where it has to be waited for in a thread, and remember what was seen."""
-        from tools.files.read.reader import read_path  # noqa: PLC0415 - with the first call
+        from tools.files.read.line_window import CharRange  # noqa: PLC0415 - with the first call
+        from tools.files.read.reader import read_path  # noqa: PLC0415
 
         work = partial(
             read_path,
@@ -111,6 +125,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
             offset=params.offset,
             limit=params.limit,
             pages=params.pages or "",
+            chars=CharRange.parse(params.chars) if params.chars is not None else None,
             limits=context.limits,
             media=context.media,
             signal=context.signal,
@@ -129,6 +144,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
                 "eol": reading.eol,
                 "truncated": reading.truncated or reading.shortened,
                 "next_offset": reading.next_offset,
+                "next_char": reading.next_char,
                 "pages": reading.pages,
             }
         display = ""  # of a text that is shown whole

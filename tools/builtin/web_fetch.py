@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.context import ToolContext
@@ -31,7 +31,9 @@ _GITHUB_FILE = re.compile(r"(/[^/?]+/[^/?]+)/(?:blob|raw)(/[^?]+)(?:\?.*)?")
 
 
 class WebFetchParams(ToolParams):
-    url: str = Field(max_length=8_000, description="http or https.")
+    url: Annotated[str, StringConstraints(strip_whitespace=True)] = Field(
+        max_length=8_000, description="http or https."
+    )
     prompt: str | None = Field(
         default=None,
         max_length=MAX_PROMPT_CHARS,

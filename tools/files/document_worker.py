@@ -12,9 +12,10 @@ Standard input is the document itself, so no path is opened here. Each line on s
 
 `html URL` (empty for text without links) writes
 
-    {"title": "...", "text": "...", "is_partial": false, "end": "done"}
+    {"title": "...", "text": "...", "is_partial": false, "hides": false, "refresh": [], "frames": [], "end": "done"}
 
-where `is_partial` says that elements nested too deep are missing.
+where `is_partial` says that elements nested too deep are missing, `hides` that text is left out which the page hides,
+and the lists have what a refresh says, and the targets of frames.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -38,9 +40,19 @@ FREE_CHARS = 100_000  # a text of this length is no reason for that
 NOISE = (
     "nav", "[role=navigation]", "button", "select", "textarea", "iframe", "svg", "template", "[aria-hidden=true]",
 )  # fmt: skip
+HIDDEN = ("template", "[aria-hidden=true]")  # those of them that hold text which a page shows later, or to some
+MAX_TRIED = 2_000_000  # characters of a page that is converted once more to see whether it hides text
+MAX_LEADS = 10  # refreshes and frames of a page that are passed on
 NICENESS = 10  # the server, which is waited for, comes first where processors are scarce
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+# What may hide text; whether there is any is tried
+_MAY_HIDE = re.compile(
+    r"\shidden[\s=>/]|visibility\s{0,9}:\s{0,9}(?:hidden|collapse)|display\s{0,9}:\s{0,9}none|<template\b|aria-hidden",
+    re.IGNORECASE,
+)
+_LEADING = re.compile(r"<(?:(!--)|(script|style|template)\b|(meta|i?frame)\b([^<>]{0,4000})>)", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""([a-z-]{1,20})\s{0,9}=\s{0,9}(?:"([^"]*)"|'([^']*)'|([^\s"']+))""", re.IGNORECASE)
 _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOTALL)
 
 
@@ -139,9 +151,13 @@ def html(url: str) -> Iterator[dict[str, Any]]:
 
     linked = {"base_url": url} if url else {"output_format": "plain"}
     found = converted(**linked, exclude_selectors=list(NOISE))
+    hides = False
     if not (found.content or "").strip():
         # Better with all its navigation than without its text.
         found = converted(**linked, hidden_content="all")
+    elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
+        seen = [selector for selector in NOISE if selector not in HIDDEN]
+        hides = converted(**linked, exclude_selectors=seen, hidden_content="all").content != found.content
     if len(found.content or "") > MAX_GROWTH * len(page) + FREE_CHARS:
         found = converted(output_format="plain", exclude_selectors=list(NOISE))
     title = _TITLE.search(page)
@@ -149,8 +165,33 @@ def html(url: str) -> Iterator[dict[str, Any]]:
         "title": " ".join(unescape(title[1]).split()) if title else "",
         "text": (found.content or "").strip("\n"),
         "is_partial": bool(found.warnings),
+        "hides": hides,
+        **_leads(page),
         "end": "done",
     }
+
+
+def _leads(page: str) -> dict[str, list[str]]:
+    """Where a page leads by itself: by a refresh, and in frames."""
+    from html import unescape  # noqa: PLC0415 - the limits come first
+
+    leads: dict[str, dict[str, None]] = {"refresh": {}, "frames": {}}
+    lower, end = page.lower(), 0
+    for found in _LEADING.finditer(page):
+        if found.start() < end:
+            continue
+        comment, skipped, tag, rest = found.groups()
+        if tag is None:
+            end = lower.find("-->" if comment else f"</{skipped.lower()}", found.end())
+            if end < 0:
+                break
+            continue
+        named = {each[1].lower(): unescape(each[2] or each[3] or each[4] or "") for each in _ATTRIBUTE.finditer(rest)}
+        if tag.lower() != "meta":
+            leads["frames"][named.get("src", "").strip()] = None
+        elif named.get("http-equiv", "").strip().lower() == "refresh":
+            leads["refresh"][named.get("content", "").strip()] = None
+    return {kind: [target for target in targets if target][:MAX_LEADS] for kind, targets in leads.items()}
 
 
 def _say(message: dict[str, Any]) -> None:

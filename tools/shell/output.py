@@ -19,70 +19,34 @@ from functools import partial
 import anyio
 
 from tools.contract.display import visible
+from tools.contract.terminal_text import terminal_text
 from tools.contract.threads import THREADS
+from tools.files.text_encodings import (
+    SNIFFED_BYTES,
+    UTF_8,
+    is_utf8,
+    looks_binary,
+    marked_encoding,
+    shown_text,
+)
 from tools.shell.private_folders import OutputFile, PrivateFolder
 
 MAX_UTF8_BYTES = 4
-# What follows the beginning of a control string, up to its end or, where it has none, up to the end of the line.
-_STRING = r"[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
-_ERASE_LINE = "\ud800"
-# Stand for the two sequences that erase text, while lines are put together. No decoded text has lone surrogates.
-_ERASE_REST = "\ud801"
-_ERASING = re.compile(r"\x1b\[([02]?)K")
-# CSI, then OSC, DCS, SOS, PM and APC, then all shorter ones; each also by its one-character form. Unterminated ones are
-# taken as far as they go.
-_SEQUENCE = re.compile(
-    rf"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_]{_STRING}|[ -/]*[0-~]?)"
-    rf"|\x9b[0-?]*[ -/]*[@-~]?"
-    rf"|[\x90\x98\x9d-\x9f]{_STRING}"
-)
-# A line of which parts were overwritten or erased.
-_OVERWRITTEN = re.compile(r"(?m)^[^\n\r\x08\ud800\ud801]*[\r\x08\ud800\ud801][^\n]*")
 _PLAIN = bytes([*b"\t\n", *range(0x20, 0x7F)])  # the bytes of a text that needs no work
-_RUN = re.compile(r"\x08+|[^\x08]+")
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\r\n]*\x1b?|[ -/]*)\Z")
 LONGEST_SEQUENCE = 256  # bytes of an escape sequence at the end of an output that are waited for; real ones are shorter
 
 
-def plain_text(data: bytes) -> str:
+def plain_text(data: bytes, codec: str = "utf-8") -> str:
     """The text that a person would find on a terminal, line by line.
 
-    Bytes that are not UTF-8 become U+FFFD. What a carriage return, an erased line or a backspace took away is left out.
-    All other characters that cannot be seen become visible marks.
+    Bytes that cannot be decoded become U+FFFD. What was written over or erased is left out. All other characters that
+    cannot be seen become visible marks.
     """
     odd = data.translate(None, _PLAIN)
     if not odd:
         return data.decode("ascii")
-    text = data.decode("utf-8", "replace")
-    if b"\x1b" in odd or b"\xc2" in odd:
-        marked = _ERASING.sub(lambda found: _ERASE_LINE if found[1] == "2" else _ERASE_REST, text)
-        text = _SEQUENCE.sub("", marked)
-    if b"\r" in odd or b"\x08" in odd or b"\x1b" in odd:
-        text = _OVERWRITTEN.sub(_as_on_a_terminal, text.replace("\r\n", "\n"))
-    return visible(text)
-
-
-def _as_on_a_terminal(found: re.Match[str]) -> str:
-    """One line, written from its beginning again after each carriage return."""
-    shown = ""
-    for written in reversed(found[0].split("\r")):
-        text = written.rpartition(_ERASE_LINE)[2]
-        if "\b" in text:
-            characters: list[str] = []
-            for run in _RUN.findall(text.replace(_ERASE_REST, "")):
-                if run[0] == "\b":
-                    del characters[max(len(characters) - len(run), 0) :]
-                else:
-                    characters.extend(run)
-            kept = "".join(characters)
-        else:
-            kept = text.replace(_ERASE_REST, "")
-        if len(kept) > len(shown):
-            shown += kept[len(shown) :]
-        if _ERASE_LINE in written or _ERASE_REST in text:
-            # What was written before lies under an erased rest.
-            break
-    return shown
+    return visible(terminal_text(data.decode(codec, "replace").removeprefix("\ufeff")))
 
 
 def whole_characters(data: bytes) -> bytes:
@@ -111,7 +75,6 @@ OUTPUT_CHARS = 40_000  # characters of an output that are shown (Gemini CLI's nu
 HEAD_SHARE = 5  # one part in so many is for the beginning; what counts is mostly at the end (as both CLIs do)
 HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, with room for colours
 TAIL_BYTES = 1 << 18  # bytes kept of the end; an output that is not longer is in memory as a whole
-SNIFFED_BYTES = 4096  # a NUL in so many at the beginning means binary data (Qwen Code's and Gemini CLI's number)
 SMALL_BYTES = 4096  # a smaller piece is joined with the one before, so that a million cost no more than their bytes
 QUICK_BYTES = 1 << 15  # a longer output is made text in a thread
 FLUSH_SECONDS = 10.0  # how long a result waits for a hung disk to take the rest of the output
@@ -124,6 +87,7 @@ class ShownOutput:
     total: int
     is_cut: bool = False  # whether something between its beginning and its end is left out
     is_binary: bool = False  # whether it is not text, so that nothing of it is shown
+    note: str = ""  # in which encoding it is shown, where that is a guess
     file: str | None = None  # the path of the file with the output, or `None`
     missing: int = 0  # bytes at the end of the output that the file lacks
 
@@ -136,21 +100,33 @@ class Snapshot:
     tail: bytes  # its end; all of it where `is_whole`
     is_whole: bool  # whether nothing is missing
 
-    def text(self, budget: int = OUTPUT_CHARS) -> tuple[str, bool]:
+    def decoding(self) -> tuple[str, str]:
+        """The codec of the output, found out as that of a file, and a sentence about it where it is a guess."""
+        whole = (
+            self.tail if self.is_whole else b"%s\n%s" % (whole_characters(self.head), from_whole_character(self.tail))
+        )
+        if is_utf8(whole):
+            return UTF_8.codec, ""
+        shown = shown_text(whole)
+        if shown.note:
+            return shown.encoding.codec, f"The output is not UTF-8; it is shown as {shown.encoding.name}, {shown.note}."
+        return shown.encoding.codec if shown.encoding.is_known and self.is_whole else UTF_8.codec, ""
+
+    def text(self, budget: int = OUTPUT_CHARS, codec: str = UTF_8.codec) -> tuple[str, bool]:
         """The output as text, without blank lines around it, and whether its middle was left out."""
         head_chars = budget // HEAD_SHARE
         if self.is_whole and len(self.tail) <= TAIL_BYTES:
-            whole = plain_text(self.tail).strip("\n")
+            whole = plain_text(self.tail, codec).strip("\n")
             if len(whole) <= budget:
                 return whole, False
             head, tail = whole[:head_chars], whole[head_chars - budget :]
         else:
-            head = plain_text(whole_characters(self.head)).lstrip("\n")[:head_chars]
+            head = plain_text(whole_characters(self.head), codec).lstrip("\n")[:head_chars]
             # There may be ten times as many bytes as characters, or as few: as much of the end is read as is needed.
             tail_chars, end = budget - head_chars, self.tail[-TAIL_BYTES:]
             size = 2 * tail_chars
             while True:
-                tail = plain_text(from_whole_character(end[-size:])).strip("\n")
+                tail = plain_text(from_whole_character(end[-size:]), codec).strip("\n")
                 if len(tail) >= tail_chars or size >= len(end):
                     break
                 size *= 4
@@ -178,10 +154,11 @@ class Output:
         self._recent_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        if self.total < SNIFFED_BYTES and b"\0" in data[: SNIFFED_BYTES - self.total]:
-            self.is_binary = True
         if len(self._head) < HEAD_BYTES:
             self._head += data[: HEAD_BYTES - len(self._head)]
+        if self.total < SNIFFED_BYTES and b"\0" in self._head:
+            sample = bytes(self._head[:SNIFFED_BYTES])
+            self.is_binary = b"\0" in sample and marked_encoding(sample) is None and looks_binary(sample)
         self.total += len(data)
         self.changed_at = time.monotonic()
         self._recent_bytes += len(data)
@@ -233,18 +210,21 @@ class Output:
 
     async def shown(self, budget: int = OUTPUT_CHARS) -> ShownOutput:
         """The output so far as a result shows it, in `budget` characters; what is longer is kept in a file."""
-        text, is_cut = "", False
+        text, is_cut, note = "", False, ""
         if not self.is_binary:
             snapshot = self.snapshot()
-            make_text = partial(snapshot.text, budget)
-            text, is_cut = make_text() if len(snapshot.tail) <= QUICK_BYTES else await THREADS.run(make_text)
+            if len(snapshot.tail) <= QUICK_BYTES and is_utf8(snapshot.tail):
+                text, is_cut = snapshot.text(budget)
+            else:
+                codec, note = await THREADS.run(snapshot.decoding)
+                text, is_cut = await THREADS.run(partial(snapshot.text, budget, codec))
         if is_cut or self.is_binary:
             self.keep_all()
         if self.file is not None:
             with anyio.move_on_after(FLUSH_SECONDS):
                 await self.file.flush()
         missing = self.file.missing if self.file is not None else 0
-        return ShownOutput(text, self.total, is_cut, self.is_binary, self.kept_in, missing)
+        return ShownOutput(text, self.total, is_cut, self.is_binary, note, self.kept_in, missing)
 
     def keep_only_end(self, size: int) -> None:
         """After the last of it: give back memory. What is dropped can be read from the file only."""
@@ -334,6 +314,7 @@ class Window:
     end: int  # position after its last byte, where to go on
     total: int  # bytes printed so far
     lost: int = 0  # bytes before it that were asked for and are not kept
+    note: str = ""  # in which encoding it is shown, where that is a guess
 
 
 async def last_lines(output: Output, lines: int, *, is_over: bool) -> Window:
@@ -353,7 +334,8 @@ async def last_lines(output: Output, lines: int, *, is_over: bool) -> Window:
     shown = data[before + 1 :]
     if before < 0 and end > len(data):
         shown = from_whole_character(shown)
-    return Window(await _text(shown), end - len(shown), end, output.total)
+    text, note = await THREADS.run(partial(_text, shown))
+    return Window(text, end - len(shown), end, output.total, note=note)
 
 
 async def lines_from(output: Output, position: int, lines: int, *, is_over: bool) -> Window:
@@ -377,11 +359,13 @@ async def lines_from(output: Output, position: int, lines: int, *, is_over: bool
         data = data[: endings[-1] if endings else 0] or whole_characters(data) or data
     elif not is_over:
         data = whole_characters(data)
-    return Window(await _text(data), start, start + len(data), total, lost=start - position)
+    text, note = await THREADS.run(partial(_text, data))
+    return Window(text, start, start + len(data), total, lost=start - position, note=note)
 
 
-async def _text(data: bytes) -> str:
-    return (await THREADS.run(partial(plain_text, data))).removesuffix("\n")
+def _text(data: bytes) -> tuple[str, str]:
+    codec, note = Snapshot(b"", data, is_whole=True).decoding()
+    return plain_text(data, codec).removesuffix("\n"), note
 
 
 REPORT_BYTES = 4096  # of the end of the output that are looked at

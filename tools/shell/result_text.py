@@ -132,6 +132,8 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             where = f"All of it{lacking} is in {shown_whole_path(shown.file)}{how}."
         parts = kept_output(shown, "output of the command")
         lines.append(f"Note: the output has {size(shown.total)}; {what}. {where}")
+    if shown.note:
+        lines.append(f"Note: {shown.note}")
     lines.append(_output_block(shown))
     return [TextPart("\n".join(lines)), *parts]
 

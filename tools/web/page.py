@@ -11,6 +11,8 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from http import HTTPStatus
@@ -23,8 +25,9 @@ from tools.files.child_process import ChildFailedError, DocumentWorker, unnamed_
 from tools.files.opener import OpenedFile
 from tools.files.read.media import MAX_INLINE_BYTES, TEXT_KINDS, FileKind, FileType, detect
 from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
-from tools.files.text_encodings import SNIFFED_BYTES
-from tools.web.address_guard import parse_url
+from tools.files.text_encodings import SNIFFED_BYTES, guess, marked_encoding
+from tools.web.address_guard import UrlError, parse_url
+from tools.web.http_exchange import REDIRECTS
 from tools.web.opener import WebResponse
 from tools.web.untrusted import harmless
 
@@ -32,13 +35,6 @@ logger = logging.getLogger(__name__)
 
 DECLARATION_BYTES = 4_096  # where a page has to name its encoding (the HTML standard asks for the first 1,024)
 
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 _META = re.compile(rb"""(?i)<meta\s[^>]{0,400}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{1,40})""")
 _XML = re.compile(rb"""(?i)\A\s{0,9}<\?xml\s[^>]{0,200}?encoding\s{0,9}=\s{0,9}["']([\w:.-]{1,40})""")
 
@@ -73,16 +69,14 @@ DECODE_SECONDS = 2.0
 _LONGEST_CHARACTER = 4
 
 
-def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) -> str:
-    """The text of a body; what cannot be decoded becomes U+FFFD.
+def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
+    """The text of a body, and a sentence where its encoding is a guess; what cannot be decoded becomes U+FFFD.
 
     `declared` is what `Content-Type` says; markup may itself name its encoding; what is cut may end within a character.
     """
     name = None
-    for mark, marked in _BYTE_ORDER_MARKS:
-        if body.startswith(mark):
-            body, name = body[len(mark) :], marked
-            break
+    if (mark := marked_encoding(body)) is not None:
+        body, name = body[len(mark.bom) :], mark.codec
     else:
         name = _LABELS.get(declared or "")
         if name is None and is_markup:
@@ -92,20 +86,24 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
             name = "utf-8" if name is not None and name.startswith("utf-16") else name
     if name is None:
         try:
-            return body.decode("utf-8")
+            return body.decode("utf-8"), ""
         except UnicodeDecodeError as error:
+            name = "utf-8"
             is_cut_character = is_cut and len(body) - error.start < _LONGEST_CHARACTER
-            name = "utf-8" if is_cut_character else "windows-1252"  # what browsers assume
+            guessed = None if is_cut_character else guess(body)
+        if guessed is not None:
+            note = f"Nothing says in which encoding it is: it is shown as {guessed.name}, {guessed.how}."
+            return guessed.decoded.text, note
     if name not in _MULTIBYTE and not name.startswith("utf-"):
-        return _by_table(body, name)
+        return _by_table(body, name), ""
     decoder = codecs.getincrementaldecoder(name)("replace")
     parts: list[str] = []
     deadline = time.monotonic() + DECODE_SECONDS
     for start in range(0, len(body), DECODED_AT_ONCE):
         if time.monotonic() > deadline:
-            return "".join([*parts, _by_table(body[start:], "ascii")])
+            return "".join([*parts, _by_table(body[start:], "ascii")]), ""
         parts.append(decoder.decode(body[start : start + DECODED_AT_ONCE]))
-    return "".join([*parts, decoder.decode(b"", final=True)])
+    return "".join([*parts, decoder.decode(b"", final=True)]), ""
 
 
 def _by_table(body: bytes, name: str) -> str:
@@ -144,6 +142,9 @@ class PageText:
     title: str  # on one line; empty where it has none
     text: str  # as Markdown
     is_partial: bool = False  # whether elements are missing that are nested too deep
+    hides: bool = False  # whether text is left out that the page hides
+    refresh: tuple[str, ...] = ()  # what it says to send browsers on
+    frames: tuple[str, ...] = ()  # the targets of its frames
 
 
 class Unconverted(StrEnum):
@@ -177,10 +178,15 @@ def page_text(
     signal.raise_if_aborted()
     if answer is None or answer["end"] != "done":
         return Unconverted.LATE if is_late else Unconverted.ENDED
-    return PageText(answer["title"], answer["text"], answer["is_partial"])
+    refresh, frames = tuple(answer["refresh"]), tuple(answer["frames"])
+    return PageText(answer["title"], answer["text"], answer["is_partial"], answer["hides"], refresh, frames)
 
 
 ERROR_CHARS = 10_000  # characters that are shown of what comes with a status from 400 on (Gemini CLI's number)
+MAX_LEAD_CHARS = 500  # of a URL that a page leads to
+_WAIT = re.compile(r"\d{1,9}|[A-Za-z]{3}, [\w :-]{1,40}")  # a `Retry-After`: seconds, or a date
+# What a refresh says: seconds, then a target
+_REFRESH = re.compile(r"""(?i)[\d.]{1,20}[;,\s]\s{0,9}(?:url\s{0,9}=\s{0,9})?["']?([^"'\s]{1,8000})["']?""")
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 # Types that say nothing, or that servers send for what they do not know
 _VAGUE_TYPES = ("", "application/octet-stream")
@@ -216,11 +222,35 @@ def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signa
     notes = page.notes
     if response.cut is not None:
         notes = (f"Only its first {len(response.body):,} bytes are here: {response.cut}.", *notes)
+    if response.status in REDIRECTS and response.moved_to is None:
+        notes = (f"It is a redirect ({page.status}) that names no target.", *notes)
+    wait = response.headers.get("retry-after", "")
+    if page.is_error and _WAIT.fullmatch(wait):
+        unit = " seconds" if wait.isdigit() else ""
+        notes = (f"The server asks to wait before the next request: {wait}{unit} (Retry-After).", *notes)
+    if refresh := response.headers.get("refresh"):
+        notes = (*notes, *_leads(response, PageText("", "", refresh=(refresh,))))
     text = harmless(page.text)
     if page.is_error and len(text) > ERROR_CHARS:
         text = text[:ERROR_CHARS]
         notes = (*notes, f"Only the first {ERROR_CHARS:,} characters of what came with this status are kept.")
     return replace(page, response=replace(response, body=b""), title=harmless(page.title[:500]), text=text, notes=notes)
+
+
+def _leads(response: WebResponse, page: PageText) -> Iterator[str]:
+    """Sentences about where a page leads by itself; a target that could not be opened is left out."""
+    origin = parse_url(response.url)
+    refresh = [found[1] for text in page.refresh if (found := _REFRESH.fullmatch(text.strip()))]
+    for targets, how in (
+        (refresh, "It sends browsers on after a while (refresh)"),
+        (page.frames, "It shows other pages in frames"),
+    ):
+        urls: dict[str, None] = {}
+        for target in targets:
+            with suppress(UrlError):
+                urls[origin.joined(target).url[:MAX_LEAD_CHARS]] = None
+        if urls:
+            yield f"{how}, not fetched; call web_fetch for what you want: {' '.join(urls)}"
 
 
 def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
@@ -234,25 +264,31 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
     if found.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
         begins_as_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
         if media_type in _HTML_TYPES or (media_type in _VAGUE_TYPES and begins_as_html):
-            source = decode(body, charset, is_markup=True, is_cut=is_cut)
+            source, note = decode(body, charset, is_markup=True, is_cut=is_cut)
+            notes = (note,) if note else ()
             if shown_as is Format.HTML:
-                return replace(page, text=source)
+                return replace(page, text=source, notes=notes)
             converted = page_text(source, "" if shown_as is Format.TEXT else response.url, signal)
             if isinstance(converted, Unconverted):
                 note = f"It could not be turned into text, since {converted}. This is its source."
-                return replace(page, text=source, notes=(note,))
+                return replace(page, text=source, notes=(*notes, note))
             page = replace(page, title=converted.title)
+            notes = (*notes, *_leads(response, converted))
             if not converted.text.strip():
                 why = "perhaps scripts make it in a browser, or its elements are nested too deep"
-                return replace(page, notes=(f"The page has no text; {why}. format='html' shows its source.",))
-            note = "What is nested too deep in it is missing; format='html' shows its source."
-            return replace(page, text=converted.text, notes=(note,) if converted.is_partial else ())
+                return replace(page, notes=(f"The page has no text; {why}. format='html' shows its source.", *notes))
+            if converted.is_partial:
+                notes = ("What is nested too deep in it is missing; format='html' shows its source.", *notes)
+            if converted.hides:
+                notes = ("Text that the page hides is left out; format='html' shows its source.", *notes)
+            return replace(page, text=converted.text, notes=notes)
     # A text of two-byte characters does not look like text.
     is_utf_16 = (charset or "").startswith("utf-16")
     if found.kind in TEXT_KINDS or (
         is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))
     ):
-        return replace(page, text=decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut))
+        text, note = decode(body, charset, is_markup=media_type.endswith("xml"), is_cut=is_cut)
+        return replace(page, text=text, notes=(note,) if note else ())
     if found.kind is not FileKind.PDF:
         return _media(page, found, media)
     if not is_installed():

@@ -227,7 +227,7 @@ async def test_escape_sequences_and_characters_split_between_two_reads_are_whole
 
 @pytest.mark.requirement("jobs.read")
 async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell) -> None:
-    job = await started(shell, "printf 'a\\0b'")
+    job = await started(shell, "printf '\\1\\0b'")
     await over(job)
     assert job.running.output.file is not None
     path = job.running.output.file.path

@@ -136,12 +136,21 @@ def test_memory_stays_bounded_by_any_number_of_tiny_pieces() -> None:
 
 
 @pytest.mark.requirement("shell.cut")
-@pytest.mark.parametrize(("position", "is_binary"), [(0, True), (SNIFFED_BYTES - 1, True), (SNIFFED_BYTES, False)])
+@pytest.mark.parametrize(("position", "is_binary"), [(0, True), (SNIFFED_BYTES - 2, True), (SNIFFED_BYTES - 1, False)])
 @pytest.mark.parametrize("piece", [1, 1000, 10_000])
-def test_a_nul_near_the_beginning_tells_binary_data(position: int, piece: int, *, is_binary: bool) -> None:
-    data = b"x" * position + b"\0" + b"x" * 100
+def test_a_nul_with_other_controls_near_the_beginning_is_binary(position: int, piece: int, *, is_binary: bool) -> None:
+    data = b"x" * position + b"\1\0" + b"x" * 100
     output = filled(None, *(data[at : at + piece] for at in range(0, len(data), piece)))
     assert output.is_binary is is_binary
+
+
+@pytest.mark.requirement("shell.text.visible")
+@pytest.mark.parametrize("piece", [1, 3, 10_000])
+def test_nuls_between_names_are_marks_in_text(piece: int) -> None:
+    data = "a.py\0b c.py\0é.py\0".encode()
+    output = filled(None, *(data[at : at + piece] for at in range(0, len(data), piece)))
+    assert not output.is_binary
+    assert output.snapshot().text()[0] == "a.py␀b c.py␀é.py␀"
 
 
 @pytest.mark.requirement("shell.cut")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.execution.shell import ENVIRONMENT, Shell, link_of, output_of, shell_in, text_of
+from tools.builtin.read_file import ReadFileTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.contract.command_views import UNHELD
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
 from tools.contract.permission_subjects import CommandSubject
+from tools.files.workspace import Workspace
 from tools.shell.output import CUT_MARK, OUTPUT_CHARS
 from tools.shell.result_text import DISPLAY_CHARS
 
@@ -283,19 +286,46 @@ async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shel
 
 @pytest.mark.requirement("shell.cut")
 async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell) -> None:
-    result = await shell.run("printf 'a\\0b'; seq 1 10")
+    result = await shell.run("printf 'a\\0\\1'; seq 1 10")
     text, link = text_of(result), link_of(result)
     assert link is not None
     assert text.endswith("\nOutput: (binary, 24 bytes)")
     assert "it is not text" in text
-    assert Path(link.uri.removeprefix("file://")).read_bytes() == b"a\0b" + b"".join(b"%d\n" % n for n in range(1, 11))
+    assert Path(link.uri.removeprefix("file://")).read_bytes() == b"a\0\1" + b"".join(b"%d\n" % n for n in range(1, 11))
     assert result.return_display == "Binary output, 24 bytes"
 
 
 @pytest.mark.requirement("shell.text.visible")
 async def test_progress_bars_and_colours_are_shown_as_on_a_terminal(shell: Shell) -> None:
-    result = await shell.run(r"printf '\033[31m10%%\r\033[32m100%%\033[0m done\n\xff\xe2\x82\xac\n'")
-    assert output_of(result) == "100% done\n\ufffd€"
+    result = await shell.run(r"printf '\033[31m10%%\r\033[32m100%%\033[0m done\n\xff\xe2\x82\xac \xc3\xa9\n'")
+    assert output_of(result) == "100% done\n\ufffd€ é"
+
+
+@pytest.mark.requirement("shell.encodings")
+async def test_output_in_another_encoding_is_shown_as_a_file_is(shell: Shell) -> None:
+    text = "你好世界这是一个测试"
+    (Path(shell.context.workspace.first_root) / "a.txt").write_bytes(f"{text}\n".encode("gb18030") * 5_000)
+    for command in ("head -n 2 a.txt", "cat a.txt"):
+        result = await shell.run(command)
+        assert "Note: The output is not UTF-8; it is shown as gb18030, a" in text_of(result)
+        lines = output_of(result).split("\n")
+        assert set(lines) <= {text, CUT_MARK}
+        assert len(lines) == 2 or CUT_MARK in lines
+    wide = await shell.run(r"printf '\xff\xfea\0\xe9\0'")
+    assert output_of(wide) == "aé"
+
+
+@pytest.mark.requirement("shell.text.visible")
+async def test_a_nul_between_names_hides_no_output_and_not_its_file(shell: Shell) -> None:
+    result = await shell.run("seq 1 20000 | tr '\\n' '\\0'")
+    link = link_of(result)
+    assert output_of(result).startswith("1␀2␀3␀")
+    assert link is not None
+    assert link.mime_type == "text/plain"
+    tool = ReadFileTool()
+    params = tool.validate_tool_params({"file_path": link.uri.removeprefix("file://"), "chars": "108890-"})
+    context = replace(shell.context, workspace=Workspace([str(Path(shell.folders.path))]))
+    assert "00␀" in str((await tool.execute(params, context)).llm_content)
 
 
 @pytest.mark.requirement("shell.no_input")

@@ -52,6 +52,12 @@ def test_a_control_string_without_an_end_hides_no_more_than_its_line() -> None:
         (b"Work |\x08/\x08-\x08done\n", "Work done\n"),
         (b"N\x08NA\x08AM\x08ME\x08E\n", "NAME\n"),
         (b"ab\n\x08\x08c\n", "ab\nc\n"),
+        (b"one 1%\ntwo 1%\n\x1b[2Aone 50%\ntwo 9%\n\x1b[2A\x1b[2Kone ok\n\x1b[2Ktwo ok\n", "one ok\ntwo ok\n"),
+        (b"begun\na\nb\nc\n\x1b[3A\x1b[Jdone\n", "begun\ndone\n"),
+        (b"a\nb\n\x1b[1F\x1b[0KB\x1b[1E", "a\nB\n"),
+        (b"down 10%\x1b[8D\x1b[0Kdone\nx\x1b[1Gy", "done\ny"),
+        (b"a\nb\x1b[9999A\rA\x1b[9999B\rB", "A\nB"),
+        ("\x9b1Aé\n\x9b1Aè\n".encode(), "è\n"),
     ],
     ids=repr,
 )

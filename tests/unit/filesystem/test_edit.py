@@ -340,7 +340,7 @@ async def test_half_of_a_character_is_never_replaced(root: Path, context: ToolCo
 
 
 @pytest.mark.requirement("edit.create")
-@pytest.mark.parametrize("data", [b"\0binary OLD", codecs.BOM_UTF16_LE + b"\0\xd8!"])
+@pytest.mark.parametrize("data", [b"\0\1binary OLD", codecs.BOM_UTF16_LE + b"\0\xd8!"])
 async def test_what_is_no_text_is_not_edited(data: bytes, root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_bytes(data)
     error = await refusal(context, old_string="OLD", new_string="NEW")

@@ -38,6 +38,13 @@ def test_outputs_follow_their_cell_without_terminal_sequences() -> None:
     assert "\x1b" not in text
 
 
+def test_what_an_output_has_written_over_is_not_shown() -> None:
+    pieces = [["  0%|  |\r"], " 50%|# |", "\r100%|##|\n"]
+    outputs = [{"output_type": "stream", "name": "stderr", "text": piece} for piece in pieces]
+    redrawn = {"output_type": "stream", "name": "stdout", "text": ["a 1\nb 1\n", "\x1b[2Aa 2\nb 2\n"]}
+    assert "Output:\n```\n100%|##|\na 2\nb 2\n```\n" in rendered(code("x", *outputs, redrawn))
+
+
 def test_errors_show_their_traceback() -> None:
     error = {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["\x1b[0;31mline 1\x1b[0m", "E: v"]}
     assert "line 1\nE: v\n" in rendered(code("x", error))

@@ -249,7 +249,7 @@ async def test_a_long_path_is_shortened_in_the_middle(root: Path, context: ToolC
 async def test_what_is_published_is_the_seeds_name_and_no_other_spelling() -> None:
     tool = ReadFileTool()
     assert tool.parameter_schema["required"] == ["absolute_path"]
-    assert set(tool.parameter_schema["properties"]) == {"absolute_path", "offset", "limit", "pages"}
+    assert set(tool.parameter_schema["properties"]) == {"absolute_path", "offset", "limit", "pages", "chars"}
     assert tool.behaviour.read_only
     assert tool.behaviour.idempotent
     assert not tool.behaviour.destructive

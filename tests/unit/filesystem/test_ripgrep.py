@@ -126,7 +126,7 @@ def test_whoever_holds_the_output_of_a_program_that_has_ended_is_not_waited_for(
 @needs_proc
 @pytest.mark.requirement("grep.cancelled")
 def test_a_search_that_is_closed_early_leaves_no_process(root: Path, tmp_path: Path) -> None:
-    program = script(tmp_path, f"echo $$ > {tmp_path}/pid; printf './a\\0001:\\n./b\\0001:\\n'; exec sleep 300")
+    program = script(tmp_path, f"echo $$ > {tmp_path}/pid; printf './a\\0001:1:\\n./b\\0001:1:\\n'; exec sleep 300")
     query = Query("foo", fixed=False, ignore_case=False)
     with closing(Ripgrep(program, deadline()).matches(query, str(root), ())) as matches:
         assert next(matches).path == "a"
@@ -160,7 +160,7 @@ def test_a_child_ends_with_whoever_is_killed_that_started_it() -> None:
 def endless_ripgrep(tmp_path: Path, no_ripgrep: pytest.MonkeyPatch) -> Callable[[], list[int]]:
     """A ripgrep that finds one line and goes on for ever; gives those that run."""
     (tmp_path / "bin").mkdir()
-    script(tmp_path / "bin", "printf './a.txt\\0001:\\n./z.txt\\000'; exec /bin/sleep 300")
+    script(tmp_path / "bin", "printf './a.txt\\0001:1:\\n./z.txt\\000'; exec /bin/sleep 300")
     no_ripgrep.setenv("PATH", str(tmp_path / "bin"))
     others = frozenset(children_of(os.getpid()))
     return lambda: [pid for pid in children_of(os.getpid()) if pid not in others and is_running(pid)]

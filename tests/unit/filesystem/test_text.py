@@ -78,12 +78,16 @@ def test_damaged_utf_16_is_not_decoded() -> None:
         (b"", False),
         (b"plain\ttext\r\n", False),
         (b"\x1b[31mred\x1b[0m text", False),
-        (b"a\0b", True),
+        (b"a.py\0b.py\0", False),
+        (b"a\0\0\0b", True),
+        (b"a\0\1b", True),
+        (b"\0", True),
+        (b"caf\xe9\0", True),
         (bytes(range(1, 9)) + b"abc", True),
         ("Grüße".encode("latin-1"), False),
     ],
 )
-def test_nul_and_many_control_characters_make_binary(head: bytes, is_binary: bool) -> None:
+def test_nul_beside_what_is_not_text_and_many_control_characters_make_binary(head: bytes, is_binary: bool) -> None:
     assert looks_binary(head) is is_binary
 
 

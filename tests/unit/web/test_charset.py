@@ -6,6 +6,7 @@ import codecs
 
 import pytest
 
+from tests.tables import each_of
 from tools.web.page import DECODED_AT_ONCE, decode
 
 
@@ -29,26 +30,45 @@ from tools.web.page import DECODED_AT_ONCE, decode
     ],
 )
 def test_the_mark_counts_most_then_the_server_then_the_page(body: bytes, declared: str | None, wanted: str) -> None:
-    text = decode(body, declared, is_markup=True, is_cut=False)
+    text = decode(body, declared, is_markup=True, is_cut=False)[0]
     assert text == wanted or text.endswith(f">{wanted}")
+
+
+@pytest.mark.requirement("web.charset")
+@each_of(
+    ("codec", "text"),
+    [
+        ("euc-kr", "<p>안녕하세요 한국어 텍스트 파일입니다"),
+        ("windows-1251", "<p>Съешь же ещё этих мягких французских булок"),
+        ("windows-1252", "<p>Le café était fermé à cause de la grève"),
+        ("gb18030", "<p>这是一个中文文本文件用来测试"),
+    ],
+)
+def test_where_nothing_is_said_the_encoding_is_guessed_as_that_of_a_file_and_told(codec: str, text: str) -> None:
+    for is_markup in (True, False):
+        shown, note = decode(text.encode(codec), None, is_markup=is_markup, is_cut=False)
+        assert shown == text
+        assert "Nothing says in which encoding it is: it is shown as" in note
+    assert decode(text.encode(codec), codec, is_markup=True, is_cut=False) == (text, "")
+    assert decode(text.encode(), None, is_markup=True, is_cut=False) == (text, "")
 
 
 @pytest.mark.requirement("web.open")
 def test_only_markup_names_its_own_encoding() -> None:
-    assert decode(b"<meta charset=koi8-r>\xc3\xa9", None, is_markup=False, is_cut=False).endswith("\u00e9")
+    assert decode(b"<meta charset=koi8-r>\xc3\xa9", None, is_markup=False, is_cut=False)[0].endswith("\u00e9")
 
 
 @pytest.mark.requirement("web.open")
 @pytest.mark.parametrize("name", ["unicode_escape", "idna", "utf-7", "hex", "rot13", "mbcs", "undefined", "punycode"])
 def test_a_codec_that_is_no_encoding_of_the_web_is_not_taken(name: str) -> None:
-    assert decode(b"+ADw-\\x41", name, is_markup=True, is_cut=False) == "+ADw-\\x41"
+    assert decode(b"+ADw-\\x41", name, is_markup=True, is_cut=False)[0] == "+ADw-\\x41"
 
 
 @pytest.mark.requirement("web.open")
 def test_a_text_that_was_cut_within_a_character_is_still_utf_8() -> None:
     whole = "a\u00e9\u65e5".encode()
-    assert decode(whole[:-1], None, is_markup=False, is_cut=True) == "a\u00e9\ufffd"
-    assert decode(whole[:-1], None, is_markup=False, is_cut=False) != "a\u00e9\ufffd"
+    assert decode(whole[:-1], None, is_markup=False, is_cut=True)[0] == "a\u00e9\ufffd"
+    assert decode(whole[:-1], None, is_markup=False, is_cut=False)[0] != "a\u00e9\ufffd"
 
 
 @pytest.mark.requirement("web.open")
@@ -57,11 +77,11 @@ def test_pieces_read_as_the_whole_does(name: str) -> None:
     body = bytes(range(256)) * (3 * DECODED_AT_ONCE // 256 + 1) + b"\x81"
     wanted = {"cp874": "cp874", "utf-16": "utf-16-le", "gbk": "gb18030", "big5": "big5hkscs"}.get(name, name)
     declared = "tis-620" if name == "cp874" else name
-    assert decode(body, declared, is_markup=False, is_cut=False) == body.decode(wanted, "replace")
+    assert decode(body, declared, is_markup=False, is_cut=False)[0] == body.decode(wanted, "replace")
 
 
 @pytest.mark.requirement("web.open")
 def test_what_is_wrong_for_too_long_is_read_as_ascii() -> None:
-    text = decode(b"\xff" * (10 << 20) + b"end", "euc-kr", is_markup=False, is_cut=False)
+    text = decode(b"\xff" * (10 << 20) + b"end", "euc-kr", is_markup=False, is_cut=False)[0]
     assert text.startswith("\ufffd")
     assert text.endswith("end")

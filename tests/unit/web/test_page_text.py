@@ -71,6 +71,37 @@ def test_what_nobody_reads_is_left_out(noise: str) -> None:
     assert shown(f"<p>before</p>{noise}<p>after</p>").text == "before\n\nafter"
 
 
+@pytest.mark.requirement("web.leads")
+@each_of(
+    ("part", "hides"),
+    [
+        ("<p style='visibility: hidden'>no</p>", True),
+        ("<div hidden>no</div>", True),
+        ("<div hidden=until-found>no</div>", True),
+        ("<x-y><template shadowrootmode=open><p>no</template></x-y>", True),
+        ("<p style=display:none>no</p>", True),
+        ("<p aria-hidden=true>no", True),
+        ("<input type=hidden name=a value=no>", False),
+        ("<nav>no</nav><button>no</button>", False),
+        ("<div hidden></div>", False),
+        ("<p>It is hidden here.", False),
+    ],
+)
+def test_it_is_known_whether_text_is_left_out_that_the_page_hides(part: str, hides: bool) -> None:
+    assert shown(f"<p>text</p>{part}").hides is hides
+
+
+@pytest.mark.requirement("web.leads")
+def test_where_a_page_leads_by_itself_is_known_but_not_what_only_looks_so() -> None:
+    page = """<META content="0; URL='/a?b&amp;c'" Http-Equiv=REFRESH><frameset><frame src=left.html>
+    <frame src='right.html'></frameset><iframe src="left.html" title=x></iframe><iframe srcdoc=x></iframe>
+    <!-- <iframe src=c></iframe> --><script>x = '<iframe src=s>'</script><meta name=x content="0;url=z">"""
+    found = shown(page)
+    assert found.refresh == ("0; URL='/a?b&c'",)
+    assert found.frames == ("left.html", "right.html")
+    assert len(shown("<iframe src=x>" * 5 + "".join(f"<frame src={n}>" for n in range(99))).frames) == 10
+
+
 @pytest.mark.requirement("web.html")
 @pytest.mark.parametrize(
     ("page", "wanted"),

@@ -77,23 +77,25 @@ def find_files(
             position = each.start()
             if position is None:
                 continue
-            base = os.path.join(start.name, "")
-            for below, is_link, info in walk.files(start, position, roots):
-                if info is None:
-                    continue  # it has gone meanwhile
-                found = base + below.replace("/", os.sep)
-                # A link counts where it leads to a file that could be read.
-                if is_link and (
-                    walk.is_out_of_time() or visible_kind(workspace, found, agent=agent) is not PathKind.FILE
-                ):
-                    continue
-                if info.st_mtime > recent_since:
-                    recent.append((-info.st_mtime, found))
-                else:
-                    others.append(found)
+            for folder, wanted in walk.through_links(start, position):
+                base = os.path.join(folder.name, "")
+                for below, is_link, info in walk.files(folder, wanted, roots):
+                    if info is None:
+                        continue  # it has gone meanwhile
+                    found = base + below.replace("/", os.sep)
+                    # A link counts where it leads to a file that could be read.
+                    if is_link and (
+                        walk.is_out_of_time() or visible_kind(workspace, found, agent=agent) is not PathKind.FILE
+                    ):
+                        continue
+                    if info.st_mtime > recent_since:
+                        recent.append((-info.st_mtime, found))
+                    else:
+                        others.append(found)
     except OSError as error:
         raise explain(error, starts[0].shown, ToolErrorType.GLOB_EXECUTION_ERROR) from None
-    files = [found for _, found in sorted(recent)] + sorted(others)
+    # What a link leads to may have been found without it, too.
+    files = list(dict.fromkeys([found for _, found in sorted(recent)] + sorted(others)))
 
     total, shown_pattern = len(files), one_line(pattern)
     where = "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"
@@ -109,6 +111,8 @@ def find_files(
             head.append(
                 f"Only files directly in that folder were looked at; '**/{shown_pattern}' searches folders below."
             )
+        if walk.has_passed_links:
+            head.append("Links to folders are followed only where the pattern names them.")
     page = files[offset : offset + limit]
     text, shown, next_offset = list_page(head, [shown_whole_path(found) for found in page], offset, total, "file")
     notes = walk_notes(walk)

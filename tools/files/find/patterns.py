@@ -103,11 +103,22 @@ class _Tree:
     """`**`: any number of folders."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A part without wildcards."""
+
+    text: str  # in lower case where case does not count
+    ignore_case: bool
+
+    def __call__(self, name: str) -> bool:
+        return (name.lower() if self.ignore_case else name) == self.text
+
+
 _TREE = _Tree()
 _Step = Names | _Tree
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Position:
     """Where in a pattern a folder is: what may come next. Folders of equal standing share one position."""
 
@@ -139,6 +150,16 @@ class Position:
                 reached.update(self.pattern.reachable(behind))
         return self.pattern.position(frozenset(reached))
 
+    def linked(self, name: str) -> Position | None:
+        """The same for a link to a folder: one that a wildcard fits is not followed."""
+        is_named = any(isinstance(step, _Name) and step(name) for step, _, is_last in self.steps if not is_last)
+        return self.enter(name) if is_named else None
+
+    @property
+    def leads_to_links(self) -> bool:
+        """Whether a folder may still come that the pattern names."""
+        return any(behind - 1 <= self.pattern.last_folder_named(behind - 1) for _, behind, _ in self.steps)
+
     def covers(self, name: str) -> bool:
         """Whether a folder of this name fits itself, or everything in it does: an exclusion prunes it."""
         if self.accepts(name):
@@ -150,9 +171,12 @@ class Position:
 class PathPattern:
     """A pattern for paths below one folder; also several patterns, of which one has to fit."""
 
-    def __init__(self, alternatives: Sequence[Sequence[_Step]], literals: frozenset[str]) -> None:
+    def __init__(self, alternatives: Sequence[Sequence[_Step]]) -> None:
         self.alternatives = alternatives
-        self.literals = literals
+        # The parts without wildcards, in lower case
+        self.literals = frozenset(
+            step.text.lower() for steps in alternatives for step in steps if isinstance(step, _Name)
+        )
         self._positions: dict[frozenset[int], Position] = {}
         # Those of all alternatives one after the other, and `None` behind the last one of each
         self._steps: list[_Step | None] = []
@@ -164,6 +188,12 @@ class PathPattern:
 
     def start(self) -> Position | None:
         return self.position(self._starts)
+
+    def last_folder_named(self, number: int) -> int:
+        """The number of the last step, of the alternative that a step belongs to, that names a folder; or -1."""
+        end = self._steps.index(None, number)
+        before = range(end - 2, -1, -1)
+        return next((at for at in before if self._steps[at] is None or isinstance(self._steps[at], _Name)), -1)
 
     def reachable(self, number: int) -> Iterator[int]:
         """A step itself, and those behind it that come next as well because `**` may stand for no folder."""
@@ -213,7 +243,6 @@ def compile_patterns(
         return next((at for at in places if exists is None or not exists("/".join(parts[: at + 1]))), len(places))
 
     alternatives: list[list[_Step]] = []
-    literals: set[str] = set()
     for pattern in patterns:
         whole = _parts(pattern)
         if literal_parts(whole) == len(whole):
@@ -231,9 +260,8 @@ def compile_patterns(
             if at_any_depth and len(parts) == 1:
                 steps.insert(0, _TREE)
             alternatives.append(steps)
-            literals.update(part.lower() for n, part in enumerate(parts) if n < literal or not _WILDCARDS.search(part))
         _check_size(len(alternatives), 0)
-    return PathPattern(alternatives, frozenset(literals))
+    return PathPattern(alternatives)
 
 
 def _parts(pattern: str) -> list[str]:
@@ -260,7 +288,7 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
         return _TREE
     same = part.lower() if ignore_case else part
     if literal or not _WILDCARDS.search(part):
-        return (lambda name: name.lower() == same) if ignore_case else same.__eq__
+        return _Name(same, ignore_case)
     if part == "*":
         return bool
     if part.startswith("*") and not _WILDCARDS.search(part[1:]):

@@ -82,6 +82,8 @@ class _NamesInAnyCase:
     def enter(self, name: str) -> Selection | None:
         return self.folders.get(name.lower())
 
+    linked = enter
+
 
 class FileSelection:
     """Chooses files in every root. A `PatternRefusedError` names the pattern that cannot be used."""
@@ -189,11 +191,12 @@ class FileSelection:
             excluded = excluded and excluded.enter(name)
         if excluded is not None:
             selection = Without(selection, excluded)
-        base = os.path.join(start.name, "")
-        for found in walk.files(start, selection, others):
-            path = base + found.path.replace("/", os.sep)
-            if path not in self.files:
-                self.files[path] = Candidate(path, None)
+        for folder, inside in walk.through_links(start, selection):
+            base = os.path.join(folder.name, "")
+            for found in walk.files(folder, inside, others):
+                path = base + found.path.replace("/", os.sep)
+                if path not in self.files:
+                    self.files[path] = Candidate(path, None)
 
 
 def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool = False) -> PathPattern:
@@ -212,5 +215,4 @@ def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool 
                 f"{MAX_ALTERNATIVES} patterns. Give fewer of them, or the folders or files themselves"
             )
         patterns.append(pattern)
-    steps = [steps for pattern in patterns for steps in pattern.alternatives]
-    return PathPattern(steps, frozenset[str]().union(*(pattern.literals for pattern in patterns)))
+    return PathPattern([steps for pattern in patterns for steps in pattern.alternatives])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import Deadline
 from tools.files.ignore_files import HiddenBy, Scope, is_hidden_target, names_of_ignore_files, refuse_hidden, scope_of
 from tools.files.opener import PathKind
@@ -18,6 +19,7 @@ from tools.files.workspace import Location, Workspace
 # Folders of other people's code and of version control that searches leave out (the five of Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
 CHECK_EVERY = 500  # entries of one folder between two looks at the clock and the signal
+MAX_LINKED = 100  # links that one walk follows to a folder; a pattern may name many that lead in circles
 MAX_REFUSALS = 3  # folders for which the result says why nothing in them is read
 
 
@@ -30,6 +32,9 @@ class Selection(Protocol):
     # What is wanted in a folder below, or `None` if nothing in it is
     def enter(self, name: str) -> Selection | None: ...
 
+    # The same for a link to a folder, which is followed only where its name is asked for
+    def linked(self, name: str) -> Selection | None: ...
+
 
 class Everything:
     def chosen(self, names: list[str]) -> list[str]:
@@ -38,6 +43,10 @@ class Everything:
     def enter(self, name: str) -> Selection | None:
         del name
         return self
+
+    def linked(self, name: str) -> Selection | None:
+        del name
+        return None
 
 
 class Exclusion(Protocol):
@@ -66,7 +75,13 @@ class Without:
         return [name for name in wanted if name not in excluded] if excluded else wanted
 
     def enter(self, name: str) -> Selection | None:
-        wanted = None if self.excluded.covers(name) else self.wanted.enter(name)
+        return self._below(name, self.wanted.enter(name))
+
+    def linked(self, name: str) -> Selection | None:
+        return self._below(name, self.wanted.linked(name))
+
+    def _below(self, name: str, wanted: Selection | None) -> Selection | None:
+        wanted = None if self.excluded.covers(name) else wanted
         excluded = self.excluded.enter(name)
         return Without(wanted, excluded) if wanted is not None and excluded is not None else wanted
 
@@ -98,9 +113,35 @@ class Walk:
     # Names of folders that were not entered because of their name, with their number
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
     unreadable: int = 0  # folders that could not be read
-    # Why nothing is read in a folder whose agent-ignore file is not understood, for the first of them
+    # Why nothing is read in a folder whose agent-ignore file is not understood, or a link is not followed, for the
+    # first of them
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
+    has_passed_links: bool = False  # whether there were links that may lead to what was wanted
+    # Folders that links lead to which the selection asks for, and what is wanted in them
+    _linked: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
+
+    def through_links(self, start: Location, selection: Selection) -> Iterator[tuple[Location, Selection]]:
+        """A folder to walk, and as walks of them come by links that are asked for by name, what these lead to.
+
+        Each comes with what is wanted in it, and the walks of it are over when the next one is asked for. A circle
+        leads to nothing new.
+        """
+        ahead = dict.fromkeys([(start, selection)])
+        known = {(start.path, selection)}
+        while ahead:
+            folder, wanted = next(iter(ahead))
+            del ahead[folder, wanted]
+            yield folder, wanted
+            for target, inside in self._linked:
+                if (target.path, inside) in known:
+                    continue
+                if len(known) > MAX_LINKED:
+                    self.refusals.append(f"PARTIAL RESULT: only {MAX_LINKED} links to folders were followed.")
+                    return
+                known.add((target.path, inside))
+                ahead[target, inside] = None
+            self._linked.clear()
 
     def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
         """Walk a folder; files come folder by folder, these in the order of their names, in no order within one.
@@ -128,13 +169,18 @@ class Walk:
                             files.append(name)
                         elif kind is is_folder:
                             folders.append(name)
-                        elif kind is is_link and filters.links:
+                        elif kind is is_link:
                             links.append(name)
                     if prefix:
                         scope = scope_below(
                             self.workspace, filters, scope, path, names_of_ignore_files(name for name, _ in entries)
                         )
-                    for names, are_links in ((files, False), (links, True)):
+                    for name in links:
+                        if (inside := wanted.linked(name)) is not None:
+                            self._follow(scope, name, os.path.join(start.name, prefix.replace("/", os.sep)), inside)
+                        elif not self.has_passed_links:
+                            self.has_passed_links = wanted.enter(name) is not None
+                    for names, are_links in ((files, False), (links if filters.links else [], True)):
                         visible = self._visible(names, wanted, scope) if names else names
                         if filters.stats:
                             found += [Found(prefix + name, are_links, opened.stat(name)) for name in visible]
@@ -169,6 +215,26 @@ class Walk:
             below.sort(key=lambda folder: folder[1], reverse=True)
             ahead += below
             yield from found
+
+    def _follow(self, scope: Scope, name: str, folder: str, inside: Selection) -> None:
+        """Remember what a link leads to, if it is a folder that may be seen."""
+        hidden_by = scope.hides(name, is_folder=True)
+        try:
+            target = self.workspace.locate(os.path.join(folder, name))
+        except PathNotInWorkspaceError:
+            if hidden_by is None and len(self.refusals) < MAX_REFUSALS:
+                shown = shown_whole_path(os.path.join(folder, name))
+                self.refusals.append(f"Not followed, since it leads outside the workspace: the link {shown}.")
+            return
+        except ToolError:
+            return
+        if self.workspace.kind_of(target) is PathKind.FOLDER:
+            if hidden_by is None and is_hidden_target(self.workspace, target, agent=self.filters.agent):
+                hidden_by = HiddenBy.AGENT
+            if hidden_by is None:
+                self._linked.append((target, inside))
+            else:
+                self.hidden[hidden_by] += 1
 
     def names_below(self, folder: Location) -> Callable[[str], bool]:
         """What tells whether a relative path exists below a folder; nothing is looked up once the time is up.

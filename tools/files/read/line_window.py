@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 import threading
 import time
 from array import array
@@ -11,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Limits
@@ -19,7 +20,7 @@ from tools.contract.results import Part, TextPart
 from tools.files.line_endings import eol_style
 from tools.files.read.media import FileKind
 from tools.files.read_ledger import FileIdentity
-from tools.files.text_encodings import REPLACEMENT, UNKNOWN, Encoding
+from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 
 BLOCK = 1 << 20  # bytes read and counted at a time
 # How much one call reads on its way to a line or to its end (half a second); what was counted is remembered
@@ -33,6 +34,7 @@ TAKEN_BYTES = 1 << 16  # bytes read at a time where lines are taken out; a windo
 COUNTED_BYTES = 16 << 20
 CUT_MARK = "... [truncated]"  # stands at the end of a line that was cut (the mark of Qwen Code and Gemini CLI)
 MAX_UTF8_BYTES = 4
+_CHAR_RANGE = re.compile(r"\s*(\d{1,12})\s*(?:-\s*(\d{1,12})?\s*)?")
 
 
 class Source:
@@ -142,9 +144,28 @@ def _too_far(what: str, side: str, known: str) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_TOO_LARGE,
         f"Nothing was read: {what} lies more than {SOUGHT_BYTES:,} bytes from {side} of the file, which is as far as "
-        f"one call looks for lines; {known}. Use grep_search, or an offset near the beginning or (negative) the end; "
+        f"one call looks for lines; {known}. Use an offset near the beginning or (negative) the end; "
         "a file that does not change is counted on from there when the call is repeated.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CharRange:
+    """Characters of one line, counted from 0."""
+
+    start: int
+    end: int | None  # where they end, not included; `None` for the end of the line
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `2000-4000` or `2000-`; a `ValueError` for anything else."""
+        found = _CHAR_RANGE.fullmatch(text)
+        if found is None:
+            raise ValueError
+        chars = cls(int(found[1]), int(found[2]) if found[2] else None)
+        if chars.end is not None and chars.end <= chars.start:
+            raise ValueError
+        return chars
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +174,7 @@ class Wanted:
     limit: int
     limits: Limits  # `line_chars` cuts a line, `read_chars` ends the window before the line that does not fit
     signal: AbortSignal  # looked at between blocks
+    chars: CharRange | None = None  # of the one line at the offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +185,14 @@ class Window:
     total: int | None  # lines in the file, or `None` where they were not counted
     at_least: int  # lines there are for certain
     reaches_end: bool
-    shortened: bool
+    cut: int | None  # which of its lines is the first that was cut, from 0
     is_decodable: bool  # all of it is valid UTF-8
     chars: int  # characters of `text` that come from the file
+    part: LinePart | None = None  # which part of one line it is, where that was asked for
+
+    @property
+    def shortened(self) -> bool:
+        return self.cut is not None
 
 
 def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None) -> Window:
@@ -196,7 +223,13 @@ def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None)
     else:
         position = index.position_of(offset, source)
     if position is None or position >= source.size:
-        return Window("", offset, 0, index.total, index.counted, True, False, True, 0)
+        return Window("", offset, 0, index.total, index.counted, True, None, True, 0)
+    if wanted.chars is not None:
+        part = line_part(source, position, wanted.chars, wanted.limits.read_chars, signal)
+        at_least = max(index.counted, offset + 1) if offset >= 0 else -offset
+        return Window(
+            part.text, offset, 1, index.total, at_least, part.is_end, None, part.is_decodable, len(part.text), part
+        )
     lines = _Lines(source.separator, wanted)
     reaches_end = lines.take(source, position)
     text, total = "".join(lines.texts), index.total
@@ -208,9 +241,61 @@ def window(source: Source, wanted: Wanted, identity: FileIdentity | None = None)
         is_ended = text.endswith(separator)
         text = text.removesuffix(separator)
         text = text.removesuffix("\r") if is_ended and separator == "\n" else text
-    return Window(
-        text, offset, lines.count, total, at_least, reaches_end, lines.shortened, lines.is_decodable, lines.chars
-    )
+    return Window(text, offset, lines.count, total, at_least, reaches_end, lines.cut, lines.is_decodable, lines.chars)
+
+
+@dataclass(frozen=True, slots=True)
+class LinePart:
+    """A part of one line, without its ending."""
+
+    text: str
+    start: int  # its first character, from 0
+    length: int  # characters of the line as far as they were counted
+    is_counted: bool  # whether that is all of them
+    is_decodable: bool
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    @property
+    def is_end(self) -> bool:
+        """Whether nothing of the line follows."""
+        return self.is_counted and self.end >= self.length
+
+
+def line_part(source: Source, position: int, chars: CharRange, most: int, signal: AbortSignal) -> LinePart:
+    """Take a part, of at most so many characters, of the line that begins at a position.
+
+    The line is decoded from its beginning on, as it is where it is shown whole. What follows is counted as far as that
+    is quick. If the part is too far from the beginning, `file_too_large` is raised.
+    """
+    end = chars.start + most if chars.end is None else min(chars.end, chars.start + most)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    texts: list[str] = []
+    length, first, last = 0, position, ""
+    is_ended = False
+    while not is_ended and not (length >= end and position - first >= COUNTED_BYTES):
+        signal.raise_if_aborted()
+        if length <= chars.start and position - first >= SOUGHT_BYTES:
+            raise _too_far(f"character {chars.start:,}", "the beginning of the line", f"{length:,} come before it")
+        block = source.read_at(position, TAKEN_BYTES if length >= chars.start else BLOCK)
+        found = block.find(source.separator)
+        is_ended = not block or found >= 0
+        data = block if found < 0 else block[:found]
+        try:
+            text = decoder.decode(data, is_ended)
+        except UnicodeDecodeError:
+            decoder.errors = "replace"
+            text = decoder.decode(data, is_ended)
+        texts.append(text[max(0, chars.start - length) : max(0, end - length)])
+        length += len(text)
+        position += len(block)
+        last = text[-1:] or last
+        if found >= 0 and source.separator == b"\n" and last == "\r":
+            length -= 1  # it belongs to the ending
+    shown = "".join(texts)[: max(0, length - chars.start)]
+    return LinePart(shown, chars.start, length, is_ended, decoder.errors == "strict")
 
 
 class _Lines:
@@ -224,7 +309,7 @@ class _Lines:
         self.texts: list[str] = []
         self.count = 0
         self.chars = 0
-        self.shortened = False
+        self.cut: int | None = None
         self.is_decodable = True
 
     def take(self, source: Source, position: int) -> bool:
@@ -300,8 +385,9 @@ class _Lines:
             return False
         self._room -= chars
         self.chars += chars
+        if is_cut and self.cut is None:
+            self.cut = self.count
         self.count += 1
-        self.shortened |= is_cut
         self.texts.append(text + (CUT_MARK if is_cut else "") + ending.decode())
         return True
 
@@ -336,6 +422,7 @@ class Reading:
     # `lf`, `crlf`, `cr` or `mixed` as far as it was looked at; `None` where there is no line ending
     eol: str | None = None
     next_offset: int | None = None  # the `offset` that continues after `end`, or `None` where nothing follows
+    next_char: int | None = None  # where `chars` continue in a line of which a part was asked for
     pages: int | None = None  # how many pages a PDF has whose text is shown, else `None`
     is_guess: bool = False  # `encoding` is a guess; the text says so
     is_text: bool = True  # it is shown as text, of a PDF too
@@ -348,8 +435,10 @@ def reading_of(found: Window, encoding: Encoding, limits: Limits, notes: Sequenc
     if found.count:
         start = found.first + 1 if found.first >= 0 else found.first
         end = start + found.count - 1
-    following = None if found.reaches_end else found.first + found.count
+    following = None if found.reaches_end or found.part is not None else found.first + found.count
+    next_char = None
     header: list[str] = []
+    text = found.text.replace("\0", NUL_MARK)
     if not found.count and found.total == 0:
         text = "" if found.first <= 0 else f"The file is empty; offset {found.first} lies past its end."
     elif not found.count:
@@ -358,33 +447,46 @@ def reading_of(found: Window, encoding: Encoding, limits: Limits, notes: Sequenc
             f"end. The last line is at offset {(found.total or 1) - 1}, and at offset -1."
         )
     else:
-        if start < 0:
+        total = f"{found.total}" if found.total is not None else f"at least {found.at_least}"
+        if (part := found.part) is not None:
+            length = f"{part.length}" if part.is_counted else f"at least {part.length}"
+            shown = f"characters {part.start}-{part.end} of {length}" if text else f"none of {length} characters"
+            header.append(f"Showing {shown} in line {start}{f' of {total}' if start > 0 else ''}.")
+            if not part.is_end and text:
+                next_char = part.end
+                header.append(f"To read on in it, continue with offset={found.first} and chars='{next_char}-'.")
+        elif start < 0:
             header.append(f"Showing lines {start} to {end}, counted from the end (-1 is the last line).")
-        elif start > 1 or not found.reaches_end or found.shortened or not is_known:
-            total = found.total if found.total is not None else f"at least {found.at_least}"
+        elif start > 1 or not found.reaches_end or found.shortened or not is_known or text != found.text:
             header.append(f"Showing lines {start}-{end} of {total} total lines.")
         if following is not None:
             header.append(f"To read on, continue with offset={following}.")
-        if found.shortened:
+        if found.cut is not None:
             cut = min(limits.line_chars, limits.read_chars)
-            header.append(f"Lines longer than {cut} characters were cut; grep_search can look into them.")
+            header.append(
+                f"Lines longer than {cut} characters were cut, line {start + found.cut} first: "
+                f"offset={found.first + found.cut} and chars='{cut}-' read on in it."
+            )
+        if text != found.text:
+            header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
                 "The file is neither UTF-8 nor UTF-16 or UTF-32 with a mark: "
                 f"what could not be decoded is shown as {REPLACEMENT}."
             )
         header += notes
-        text = f"{' '.join(header)}\n\n---\n\n{found.text}" if header else found.text
+        text = f"{' '.join(header)}\n\n---\n\n{text}" if header else text
     return Reading(
         parts=(TextPart(text),),
         kind=FileKind.TEXT,
         start=start,
         end=end,
         total=found.total,
-        truncated=following is not None,
+        truncated=following is not None or next_char is not None,
         shortened=found.shortened,
         chars=found.chars,
         encoding=encoding.name if is_known else UNKNOWN.name,
         eol=eol_style(found.text),
         next_offset=following,
+        next_char=next_char,
     )

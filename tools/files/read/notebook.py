@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain, groupby
 from typing import Any, cast
 
 from tools.contract.display import fenced
+from tools.contract.terminal_text import terminal_text
 
 # A larger notebook is not parsed but shown as the JSON text it is; parsing stops everything else for up to 50 ms
 MAX_NOTEBOOK_BYTES = 16_000_000
@@ -15,10 +17,8 @@ MAX_NOTEBOOK_BYTES = 16_000_000
 MAX_VALUES = 300_000
 MAX_OUTPUT_CHARS = 10_000  # characters of one cell's outputs (Qwen Code's)
 MAX_NOTEBOOK_CHARS = 100_000  # characters of a whole notebook (Qwen Code's)
-# Characters of one output that terminal sequences are taken out of; what is behind them is not shown anyway
-CLEANED_CHARS = 4 * MAX_OUTPUT_CHARS
-# Terminal sequences: CSI, OSC, and two-character ones
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+# Characters of one output that are shown as on a terminal, progress bars among them; what is behind them is not shown
+CLEANED_CHARS = 40 * MAX_OUTPUT_CHARS
 _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 
 
@@ -65,8 +65,13 @@ def render(data: bytes) -> str | None:
 def _outputs(outputs: Sequence[Any]) -> str:
     """What a cell has put out, cut to a length that can be shown."""
     shown, left_out = "", 0
-    for value in outputs:
-        output = _mapping(value)
+    # What one stream has put out comes in pieces, and a later one may be written over an earlier one.
+    pieces = groupby(map(_mapping, outputs), lambda each: each.get("output_type") == "stream" and each.get("name"))
+    joined = [
+        [{"text": "".join(_text(output.get("text")) for output in several)}] if stream else list(several)
+        for stream, several in pieces
+    ]
+    for output in chain.from_iterable(joined):
         text = _text(output.get("text"))
         if output.get("output_type") == "error":
             frames = _list(output.get("traceback")) or []
@@ -76,7 +81,7 @@ def _outputs(outputs: Sequence[Any]) -> str:
         text += _text(data.get("text/plain"))
         text += "".join(f"\n[{_NOT_MIME.sub('', mime)[:80]} not shown]" for mime in data if mime[:5] != "text/")
         left_out += max(0, len(text) - CLEANED_CHARS)
-        text = _ANSI.sub("", text[:CLEANED_CHARS])
+        text = terminal_text(text[:CLEANED_CHARS])
         shown += text if not text or text.endswith("\n") else f"{text}\n"
     left_out += max(0, len(shown) - MAX_OUTPUT_CHARS)
     return f"{shown[:MAX_OUTPUT_CHARS]}\n[output cut here: {left_out:,} more characters]\n" if left_out else shown

@@ -12,12 +12,12 @@ from tools.contract.results import TextPart
 from tools.files.ignore_files import refuse_hidden
 from tools.files.line_endings import count_lines, eol_style
 from tools.files.opener import OpenedFile, identity_of, may_block
-from tools.files.read.line_window import Reading, Source, Wanted, has_short_lines, reading_of, window
+from tools.files.read.line_window import CharRange, Reading, Source, Wanted, has_short_lines, reading_of, window
 from tools.files.read.media import TEXT_KINDS, FileKind, FileType, detect, media_parts
 from tools.files.read.notebook import MAX_NOTEBOOK_BYTES, render
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
 from tools.files.read_ledger import ReadLedger, SeenFile
-from tools.files.text_encodings import SNIFFED_BYTES, UNKNOWN, UTF_8, Decoded, decode, guess, marked_encoding
+from tools.files.text_encodings import SNIFFED_BYTES, UTF_8, marked_encoding, shown_text
 from tools.files.workspace import Location, Workspace, explain
 
 HASHED_BYTES = 8_000_000  # up to this size a file is read whole, so that its digest and its encoding are known
@@ -47,6 +47,7 @@ def read_path(
     offset: int,
     limit: int | None,
     pages: str,
+    chars: CharRange | None,
     limits: Limits,
     media: MediaHandling,
     signal: AbortSignal,
@@ -54,11 +55,12 @@ def read_path(
 ) -> tuple[Reading, Location]:
     """Read a file for a model, and remember what was seen. Blocking: call it in a worker thread.
 
-    A negative offset counts lines from the end; `pages` are those of a PDF whose text is wanted, blank for all.
+    A negative offset counts lines from the end; `pages` are those of a PDF whose text is wanted, blank for all;
+    `chars` are those of the one line at the offset.
     """
     location = workspace.locate(path)
     refuse_hidden(workspace, location, "read", own_files=False)
-    wanted = Wanted(offset, limit or limits.read_lines, limits, signal)
+    wanted = Wanted(offset, limit or limits.read_lines, limits, signal, chars)
     try:
         opened = workspace.open_file(location)
     except ToolError as error:
@@ -150,37 +152,29 @@ def _whole(opened: OpenedFile, beginning: Beginning, wanted: Wanted) -> bytes:
 
 def _read_text(data: bytes, wanted: Wanted) -> Reading:
     sha256 = hashlib.sha256(data).hexdigest() if len(data) <= HASHED_BYTES else None
-    decoded, limits, note = decode(data), wanted.limits, ""
-    if decoded is None:
-        # The mark promises an encoding that the bytes do not keep; what can be read of it is shown.
-        mark = marked_encoding(data) or UTF_8
-        decoded = Decoded(data[len(mark.bom) :].decode(mark.codec, "replace"), UNKNOWN)
-        body = decoded.text.encode()
-    elif decoded.encoding.is_known:
-        text, size = decoded.text, len(decoded.text)
-        if wanted.offset == 0 and size <= limits.read_chars:
-            # Nothing has to be left out of most files, and they come without looking for lines.
-            eol = eol_style(text)
-            separator = "\r" if eol == "cr" else "\n"
-            count = count_lines(text, separator)
-            if count <= wanted.limit and has_short_lines(text, separator, limits.line_chars):
-                return Reading(
-                    parts=(TextPart(text),),
-                    kind=FileKind.TEXT,
-                    start=min(1, count),
-                    end=count,
-                    total=count,
-                    chars=size,
-                    encoding=decoded.encoding.name,
-                    sha256=sha256,
-                    eol=eol,
-                )
-        body = text.encode() if decoded.encoding.is_wide else data[len(decoded.encoding.bom) :]
-    elif marked_encoding(data) is None and (guessed := guess(data)) is not None:
-        decoded = guessed.decoded
-        note = f"The file is neither UTF-8 nor has it a byte order mark: it is shown as {guessed.name}, {guessed.how}."
-        body = decoded.text.encode()
-    else:
-        body = data
-    reading = reading_of(window(Source.of(body), wanted), decoded.encoding, limits, [note] if note else ())
-    return replace(reading, eol=eol_style(decoded.text), sha256=sha256, is_guess=bool(note))
+    shown, limits = shown_text(data), wanted.limits
+    text, encoding, eol = shown.text, shown.encoding, eol_style(shown.text)
+    is_whole = wanted.offset == 0 and wanted.chars is None and len(text) <= limits.read_chars
+    if is_whole and encoding.is_known and not shown.note and "\0" not in text:
+        # Nothing has to be left out of most files, and they come without looking for lines.
+        separator = "\r" if eol == "cr" else "\n"
+        count = count_lines(text, separator)
+        if count <= wanted.limit and has_short_lines(text, separator, limits.line_chars):
+            return Reading(
+                parts=(TextPart(text),),
+                kind=FileKind.TEXT,
+                start=min(1, count),
+                end=count,
+                total=count,
+                chars=len(text),
+                encoding=encoding.name,
+                sha256=sha256,
+                eol=eol,
+            )
+    notes: list[str] = []
+    if shown.note:
+        notes.append(
+            f"The file is neither UTF-8 nor has it a byte order mark: it is shown as {encoding.name}, {shown.note}."
+        )
+    reading = reading_of(window(Source.of(shown.body), wanted), encoding, limits, notes)
+    return replace(reading, eol=eol, sha256=sha256, is_guess=bool(shown.note))

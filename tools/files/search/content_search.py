@@ -6,10 +6,12 @@ the first of it will be shown: then it is asked again for an order of its own, a
 
 from __future__ import annotations
 
+import heapq
 import os
 import re
+from collections import deque
 from collections.abc import Container, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,12 +20,21 @@ from tools.contract.file_names_in_text import brief
 from tools.contract.limits import Deadline, Limits
 from tools.contract.results import ToolResult
 from tools.files.find import walk
-from tools.files.find.patterns import PathPattern, PatternRefusedError, compile_patterns, expand_braces
-from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection
+from tools.files.find.patterns import PathPattern, PatternRefusedError, Position, compile_patterns, expand_braces
+from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, Walk
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.files.opener import is_temporary
-from tools.files.search.match_report import MAX_LINES_OF_FILE, ContentQuery, MatchReport
-from tools.files.search.ripgrep import MAX_FILE_BYTES, Match, Query, RefusedQueryError, Ripgrep, ripgrep
+from tools.files.search.legacy_texts import is_searched_by_bytes, matches_in_texts
+from tools.files.search.match_report import MAX_DECODED_BYTES, ContentQuery, MatchReport
+from tools.files.search.ripgrep import (
+    MAX_FILE_BYTES,
+    MAX_LINES_OF_FILE,
+    Match,
+    Query,
+    RefusedQueryError,
+    Ripgrep,
+    ripgrep,
+)
 from tools.files.workspace import Location, Workspace
 
 MAX_PATTERN_CHARS = 10_000  # far more than anybody means; a command line takes it on every system
@@ -68,6 +79,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     starts, is_file = walk.search_starts(workspace, query.path, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
     wanted: Selection = walk.Everything()
+    position: Position | None = None
     named: frozenset[str] = frozenset()
     type_options: list[str] = []
     if query.glob is not None:
@@ -75,6 +87,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         position = pattern.start()
         if position is not None and query.glob.startswith("!"):
             wanted = walk.Without(wanted, position)
+            position = None
         elif position is not None:
             wanted, named = position, pattern.literals
             # The names that the filter can fit, as a file type of ripgrep: a type, unlike a glob of ripgrep, brings
@@ -92,7 +105,10 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     main = Query(query.pattern, query.fixed_strings, query.ignore_case)
     exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
     rg, excluding = Ripgrep(program, deadline), Ripgrep(program, deadline)
-    search = ContentSearch(workspace, filters, wanted, type_options, rg, excluding)
+    is_about_characters = main.is_about_characters or (exclude is not None and exclude.is_about_characters)
+    search = ContentSearch(workspace, filters, wanted, type_options, rg, excluding, decodes=is_about_characters)
+    if position is not None and not is_file:
+        search.follow_links(starts, position, Walk(workspace, filters, deadline))
     report = MatchReport(workspace, query, limits, deadline.signal, starts)
     most = report.most_per_file
     try:
@@ -112,6 +128,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         timed_out=timed_out,
         seconds=deadline.seconds,
         huge=search.huge,
+        undecoded=search.undecoded,
+        notes=search.notes,
         left_out_some=rg.left_out_some,
     )
 
@@ -129,8 +147,24 @@ class ContentSearch:
     wanted: Selection
     type_options: Sequence[str]
     ripgrep: Ripgrep
-    excluding: Ripgrep  # searches for what is left out of that
+    excluding: Ripgrep  # searches for what is left out of that, and in what is decoded
+    decodes: bool  # whether more is found in files that are not in UTF-8 once they are decoded
     huge: int = 0  # files named outright that are too large to be searched
+    undecoded: int = 0  # files that are too large to be decoded
+    notes: Sequence[str] = ()  # why links that the filter names are not followed
+    # Folders that links lead to which the filter names, and what is wanted in them
+    _linked: Sequence[tuple[Location, Selection]] = ()
+
+    def follow_links(self, starts: Sequence[Location], position: Position, walk: Walk) -> None:
+        """Search also where links lead that the filter names: ripgrep itself follows none."""
+        found: list[tuple[Location, Selection]] = []
+        for start in starts if position.leads_to_links else ():
+            for folder, wanted in walk.through_links(start, position):
+                if folder is not start:
+                    found.append((folder, wanted))
+                with suppress(OSError):
+                    deque(walk.files(folder, _ToLinks(wanted), self.workspace.roots), 0)
+        self._linked, self.notes = found, walk.refusals
 
     def matches(
         self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
@@ -141,7 +175,20 @@ class ContentSearch:
         """
         if exclude is not None and (reason := self.excluding.refusal(exclude)):
             raise RefusedQueryError(exclude, reason)
-        count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
+        known: set[str] = set()
+        for folder, paths, visible in self._places(starts, is_file=is_file):
+            with closing(self._found(folder, paths, visible, query, exclude, most)) as found:
+                for match in found:
+                    path = os.path.join(folder.path, match.path)
+                    if path not in known:
+                        yield folder, match.only(most)
+                    if self._linked:
+                        known.add(path)
+
+    def _places(
+        self, starts: Sequence[Location], *, is_file: bool
+    ) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
+        """Folders to search, with the paths in them, where not everything, and what of them may be shown."""
         for start in starts:
             if is_file:
                 # What was named outright has to be readable, and is never hidden by the rules of git.
@@ -151,32 +198,61 @@ class ContentSearch:
                     self.huge += 1
                     return
                 above, name = os.path.split(start.path)
-                folder = self.workspace.at(above)
-                found = self.ripgrep.matches(query, above, [name], count)
-            else:
-                folder = start
-                found = self._below(folder, starts, query, count)
-            with closing(found), closing(self._without(folder, found, exclude) if exclude else found) as left:
-                for match in left:
-                    yield folder, Match(match.path, match.lines[:most])
+                yield self.workspace.at(above), [name], None
+        for folder, wanted in () if is_file else (*((start, self.wanted) for start in starts), *self._linked):
+            others = frozenset(other.path for other in starts) - {folder.path}
+            yield folder, (), VisibleFiles(self.workspace, folder, self.filters, wanted, others, self.type_options)
 
     def count_files(self, folders: Sequence[Location]) -> int:
         number = 0
-        for folder in folders:
-            visible = self._visible_below(folder, folders)
-            options = [*visible.options, *self.type_options]
-            with closing(self.ripgrep.files(folder.path, *options)) as paths:
-                number += sum(map(visible.holds, paths))
+        for folder, paths, visible in self._places(folders, is_file=False):
+            assert visible is not None  # noqa: S101 - they are folders
+            with closing(self.ripgrep.files(folder.path, paths, *visible.options)) as found:
+                number += sum(map(visible.holds, found))
         return number
 
-    def _visible_below(self, folder: Location, folders: Sequence[Location]) -> VisibleFiles:
-        others = frozenset(other.path for other in folders) - {folder.path}
-        return VisibleFiles(self.workspace, folder, self.filters, self.wanted, others)
+    def _found(
+        self,
+        folder: Location,
+        paths: Sequence[str],
+        visible: VisibleFiles | None,
+        query: Query,
+        exclude: Query | None,
+        most: int,
+    ) -> Generator[Match]:
+        """What is found in one place without what is excluded, in the order of paths."""
+        count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
+        with closing(
+            self._below(folder, visible, query, count)
+            if visible
+            else self.ripgrep.matches(query, folder.path, paths, count)
+        ) as found:
+            left = self._without(folder, found, exclude) if exclude else found
+            if not self.decodes:
+                for match in left:
+                    if is_searched_by_bytes(self.workspace, self.workspace.below(folder, match.path)):
+                        yield match
+                    else:
+                        # A byte that is a letter elsewhere may be the second half of a character.
+                        yield from matches_in_texts(
+                            self.workspace, self.excluding, folder, [match.path], query, exclude
+                        )
+                return
+            options = visible.options if visible else ()
+            with closing(self.excluding.files(folder.path, paths, *options, not_utf_8=True)) as others:
+                legacy = {path for path in others if visible is None or visible.holds(path)}
+            sizes = {path: self.workspace.size_of(self.workspace.below(folder, path)) or 0 for path in legacy}
+            small = {path for path, size in sizes.items() if size <= MAX_DECODED_BYTES}
+            self.undecoded += len(sizes) - len(small)
+            as_bytes = (match for match in left if match.path not in small)
+            as_text = matches_in_texts(
+                self.workspace, self.excluding, folder, sorted(small, key=_by_names), query, exclude
+            )
+            yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 
-    def _below(self, folder: Location, folders: Sequence[Location], query: Query, count: str) -> Generator[Match]:
+    def _below(self, folder: Location, visible: VisibleFiles, query: Query, count: str) -> Generator[Match]:
         """What may be shown below a folder, in the order of ripgrep: by the names from the top down."""
-        visible = self._visible_below(folder, folders)
-        options = [count, *visible.options, *self.type_options]
+        options = [count, *visible.options]
         unsorted: list[Match] = []
         lines = 0
         with closing(self.ripgrep.matches(query, folder.path, (), *options)) as found:
@@ -186,7 +262,7 @@ class ContentSearch:
                 if lines > MAX_SORTED:
                     break
         if lines <= MAX_SORTED or self.ripgrep.timed_out:
-            unsorted.sort(key=lambda match: os.fsencode(match.path).split(b"/"))
+            unsorted.sort(key=lambda match: _by_names(match.path))
             yield from (match for match in unsorted if visible.holds(match.path))
             return
         del unsorted
@@ -196,15 +272,37 @@ class ContentSearch:
     def _without(self, folder: Location, found: Iterator[Match], exclude: Query) -> Generator[Match]:
         """What is found without the lines that another query finds."""
         while some := list(islice(found, EXCLUDED_AT_ONCE)):
-            left = {match.path: match.lines for match in some}
+            left = {match.path: match for match in some}
             count = f"--max-count={MAX_LINES_OF_FILE}"
             with closing(self.excluding.matches(exclude, folder.path, list(left), count)) as others:
                 for other in (match for match in others if match.path in left):
-                    excluded = frozenset(other.lines)
-                    left[other.path] = [line for line in left[other.path] if line not in excluded]
+                    match = left[other.path]
+                    left[other.path] = match.only(len(match.lines), without=frozenset(other.lines))
             if self.excluding.timed_out:
                 return  # what would have to be left out of them is not known
-            yield from (Match(path, lines) for path, lines in left.items() if lines)
+            yield from (match for match in left.values() if match.lines)
+
+
+def _by_names(path: str) -> list[bytes]:
+    return os.fsencode(path).split(b"/")
+
+
+@dataclass(frozen=True, slots=True)
+class _ToLinks(walk.Everything):
+    """No file, and only the folders in which a link may be that the filter names."""
+
+    position: Selection
+
+    def chosen(self, names: list[str]) -> list[str]:
+        del names
+        return []
+
+    def enter(self, name: str) -> Selection | None:
+        inside = self.position.enter(name)
+        return _ToLinks(inside) if isinstance(inside, Position) and inside.leads_to_links else None
+
+    def linked(self, name: str) -> Selection | None:
+        return self.position.linked(name)
 
 
 MAX_FOLDERS = 10_000  # folders whose rules are held at once
@@ -218,12 +316,19 @@ class VisibleFiles:
     """
 
     def __init__(
-        self, workspace: Workspace, folder: Location, filters: Filters, wanted: Selection, others: Container[str]
+        self,
+        workspace: Workspace,
+        folder: Location,
+        filters: Filters,
+        wanted: Selection,
+        others: Container[str],
+        type_options: Sequence[str],
     ) -> None:
         self._workspace = workspace
         self._path = os.path.join(folder.path, "")
         self._filters = filters
         self._others = others
+        self._type_options = type_options
         self._top: _FolderRules = (scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
         # By the path below the folder; `None` where it is hidden or nothing is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
@@ -232,7 +337,8 @@ class VisibleFiles:
     def options(self) -> list[str]:
         """What of this ripgrep can leave out by itself, so that it has less to search."""
         folders = [f"--glob=!{name}/" for name in sorted(self._filters.folders)]
-        return [*folders, f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"]
+        ignored = f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"
+        return [*folders, ignored, *self._type_options]
 
     def holds(self, path: str) -> bool:
         """Whether a file may be shown: all folders above are gone through, since what is in a hidden one is hidden."""

@@ -1,113 +1,100 @@
 """The result of a search: matches grouped by file, read through the workspace, within all limits; what is left out.
 
-Lines are read by their numbers, through the opener; no more of a file is held than is shown.
+Lines are read by their numbers, through the opener, and shown as they are read by `read_file`.
 """
 
 from __future__ import annotations
 
 import codecs
-import io
+import os
+import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from functools import lru_cache
+from typing import NamedTuple
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.results import ToolResult
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, count
-from tools.files.opener import BLOCK_BYTES, OpenedFile
-from tools.files.read.line_window import CUT_MARK
-from tools.files.search.ripgrep import MAX_FILE_BYTES, Match
-from tools.files.text_encodings import SNIFFED_BYTES, Encoding, looks_binary, marked_encoding
+from tools.files.opener import BLOCK_BYTES, OpenedFile, PathKind
+from tools.files.read.line_window import MAX_UTF8_BYTES, STEP, CharRange, LineIndex, Source, line_part
+from tools.files.read.reader import MAX_WIDE_BYTES
+from tools.files.search.ripgrep import MAX_FILE_BYTES, MAX_LINES_OF_FILE, Match
+from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, marked_encoding, shown_text
 from tools.files.workspace import Location, Workspace
 
-MAX_LINE_BYTES = 1 << 16  # more of one line is never kept
-WHOLE_BYTES = 1 << 20  # a smaller file is read at once
-CHECK_EVERY = 10_000  # lines between two looks at the signal
-# Matching lines of one file that are considered, where they are counted or an exclude pattern decides which are shown
-MAX_LINES_OF_FILE = 1_000_000
+MAX_DECODED_BYTES = 16 << 20  # a larger file that is not in UTF-8 is searched and shown by its bytes
+BEFORE_SHARE = 4  # of what is shown of a long line, one part in so many stands before the match
 
 
 def is_searchable(opened: OpenedFile) -> bool:
-    """Whether a file is text that a search can show: no binary data, no UTF-32. The file is at its beginning again."""
+    """Whether a file is text that a search can show: no binary data, no UTF-32, and not very much UTF-16."""
     head = opened.head(SNIFFED_BYTES)
     encoding = marked_encoding(head)
-    return not looks_binary(head) if encoding is None else not encoding.codec.startswith("utf-32")
+    if encoding is None:
+        return not looks_binary(head)
+    return not (encoding.codec.startswith("utf-32") or (encoding.is_wide and opened.info.st_size > MAX_WIDE_BYTES))
 
 
 class ExcerptLine(NamedTuple):
     number: int  # from 1
-    text: str  # without its line ending, cut where it is very long
+    text: str  # without its line ending
+    part: str  # which of its characters are shown, where it is too long to be shown whole
     is_match: bool  # whether it matched, or is a neighbour
 
 
 def excerpt(
-    opened: OpenedFile, lines: Sequence[int], before: int, after: int, line_chars: int, signal: AbortSignal
+    opened: OpenedFile, match: Match, before: int, after: int, line_chars: int, signal: AbortSignal
 ) -> Iterator[ExcerptLine]:
-    """The lines with these numbers, which rise, and so many before and after each, cut to `line_chars`."""
-    matching = frozenset(lines)
+    """The lines that match, and so many before and after each; of a long one what is around its first match."""
+    size, encoding = opened.info.st_size, marked_encoding(opened.head(MAX_UTF8_BYTES))
+    if size <= MAX_DECODED_BYTES or (encoding and encoding.is_wide):
+        shown = shown_text(opened.whole(signal))
+        source = Source.of(shown.text.encode() if match.is_decoded else shown.body)
+    else:
+        source = Source(opened.stream, size, len(encoding.bom) if encoding else 0)
+    source.separator = b"\n"  # of ripgrep, everywhere
+    columns = dict(zip(match.lines, match.columns, strict=True))
 
     def numbers() -> Iterator[int]:
         shown_until = 0
-        for line in lines:
+        for line in match.lines:
             yield from range(max(shown_until + 1, line - before), line + after + 1)
             shown_until = line + after
 
-    for number, text in _texts(opened, numbers(), signal):
-        shown = text if len(text) <= line_chars else f"{text[:line_chars]}{CUT_MARK}"
-        yield ExcerptLine(number, shown, number in matching)
+    index = LineIndex().extended(source, match.lines[-1] + after, signal)
 
+    @lru_cache(1)
+    def starts(step: int) -> list[int]:
+        """Where the lines begin whose predecessors end in a step."""
+        data = source.read_at(step * STEP, STEP)
+        return [step * STEP + found.end() for found in re.finditer(b"\n", data)]
 
-def _texts(opened: OpenedFile, numbers: Iterator[int], signal: AbortSignal) -> Iterator[tuple[int, str]]:
-    """The texts of some lines; a line after the end is left out."""
-    encoding = marked_encoding(opened.head(4))
-    if opened.info.st_size <= WHOLE_BYTES and not (encoding and encoding.is_wide):
-        # What may be read at most is set aside first, and where the size is known that is a waste.
-        content = opened.stream.read(opened.info.st_size + 1 if opened.info.st_size else WHOLE_BYTES)
-        all_lines = content[len(encoding.bom) if encoding else 0 :].removesuffix(b"\n").split(b"\n")
-        for number in numbers:
-            if number > len(all_lines):
-                return
-            yield number, all_lines[number - 1][:MAX_LINE_BYTES].rstrip(b"\r").decode("utf-8", "replace")
-        return
-    coming = next(numbers, None)
-    for number, text in enumerate(_lines(opened, encoding), 1):
-        if number % CHECK_EVERY == 0:
-            signal.raise_if_aborted()
-        if coming is None:
+    def chars_before(position: int, column: int) -> int:
+        end = position + column - 1
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        blocks = (source.read_at(at, min(BLOCK_BYTES, end - at)) for at in range(position, end, BLOCK_BYTES))
+        return sum(len(decoder.decode(block)) for block in blocks)
+
+    for number in numbers():
+        signal.raise_if_aborted()
+        step = bisect_left(index.counts, number - 1) if number > 1 else 0
+        if step == len(index.counts):
             return
-        if number == coming:
-            yield number, text
-            coming = next(numbers, None)
-
-
-def _lines(opened: OpenedFile, encoding: Encoding | None) -> Iterator[str]:
-    """All lines of a file, of each at most its beginning."""
-    if encoding is not None and encoding.is_wide:
-        opened.stream.seek(len(encoding.bom))
-        blocks = iter(lambda: opened.stream.read(BLOCK_BYTES), b"")
-        wide = ""
-        for text in codecs.iterdecode(blocks, encoding.codec, "replace"):
-            first, *others = text.split("\n")
-            wide = (wide + first)[:MAX_LINE_BYTES]
-            for other in others:
-                yield wide.removesuffix("\r")
-                wide = other[:MAX_LINE_BYTES]
-        if wide:
-            yield wide.removesuffix("\r")
-        return
-    stream = io.BufferedReader(cast("io.RawIOBase", opened.stream), MAX_LINE_BYTES)
-    try:
-        if encoding is not None:
-            stream.read(len(encoding.bom))
-        while line := stream.readline(MAX_LINE_BYTES):
-            rest = line
-            while rest and not rest.endswith(b"\n"):
-                rest = stream.readline(MAX_LINE_BYTES)
-            yield line.rstrip(b"\r\n").decode("utf-8", "replace")
-    finally:
-        stream.detach()
+        position = starts(step)[number - 2 - (index.counts[step - 1] if step else 0)] if number > 1 else 0
+        if position >= source.size:
+            return
+        column = columns.get(number)
+        part = line_part(source, position, CharRange(0, None), line_chars, signal)
+        if column is not None and not part.is_end:
+            start = chars_before(position, column) - line_chars // BEFORE_SHARE
+            start = max(0, min(start, part.length - line_chars) if part.is_counted else start)
+            part = line_part(source, position, CharRange(start, None), line_chars, signal) if start else part
+        label = "" if not part.start and part.is_end else f"[{part.start}-{part.end}]"
+        yield ExcerptLine(number, part.text.replace("\0", NUL_MARK), label, column is not None)
 
 
 _MEGABYTES = MAX_FILE_BYTES // 1_000_000
@@ -150,6 +137,10 @@ class MatchReport:
         self._has_more = False  # there are more matches than were wanted
         self._is_cut = False  # the text became too long
         self._per_file_reached = False  # a file holds as many matches as were wanted of each
+        self._part = ""  # the part that is shown of the first long line, and its place for `read_file`
+        folder = starts[0].name if len(starts) == 1 else ""
+        is_file = len(starts) == 1 and workspace.kind_of(starts[0]) is PathKind.FILE
+        self._base = os.path.join(os.path.dirname(folder) if is_file else folder, "")
 
     @property
     def most_per_file(self) -> int:
@@ -163,16 +154,16 @@ class MatchReport:
         """Add the matches of one file; whether more are wanted."""
         query, lines = self._query, match.lines
         location = self._workspace.below(folder, match.path)
-        name = shown_whole_path(location.name if len(self._starts) > 1 else match.path)
+        name = shown_whole_path(location.name.removeprefix(self._base))
         try:
             with self._workspace.open_file(location) as opened:
                 if not is_searchable(opened):
                     self._binary += 1
                     return True
                 room = query.limit - self.matches
-                wanted = lines if room and query.counts else lines[:room]
-                self._has_more = len(wanted) < len(lines)
-                if not wanted:
+                wanted = match if room and query.counts else match.only(room)
+                self._has_more = len(wanted.lines) < len(match.lines)
+                if not wanted.lines:
                     return False
                 shows_lines = not (query.names_only or query.counts)
                 block = [f"File: {name}" if shows_lines else name]
@@ -186,7 +177,9 @@ class MatchReport:
                 if shows_lines:
                     shown = 0
                     for line in excerpt(opened, wanted, query.before, query.after, self._line_chars, self._signal):
-                        text = f"L{line.number}{':' if line.is_match else '-'} {line.text}"
+                        text = f"L{line.number}{line.part}{':' if line.is_match else '-'} {line.text}"
+                        if line.part and not self._part:
+                            self._part = f"offset={line.number - 1} and chars='{line.part[1:-1]}' for the first"
                         self._chars_left -= len(text) + 1
                         if self._chars_left < 0 and (self._blocks or shown):
                             self._is_cut = True
@@ -208,7 +201,17 @@ class MatchReport:
             self._per_file_reached = self._per_file_reached or len(lines) == query.per_file
         return not (self._has_more or self._is_cut)
 
-    def result(self, *, searched: int, timed_out: bool, seconds: float, huge: int, left_out_some: bool) -> ToolResult:
+    def result(
+        self,
+        *,
+        searched: int,
+        timed_out: bool,
+        seconds: float,
+        huge: int,
+        undecoded: int,
+        notes: Sequence[str],
+        left_out_some: bool,
+    ) -> ToolResult:
         """What the call returns; `searched` counts if the search came to its end, `huge` are named files left out."""
         query, first = self._query, shown_whole_path(self._starts[0].name)
         if query.path:
@@ -253,15 +256,26 @@ class MatchReport:
         skipped += [f"{count(huge, 'file')} over {_MEGABYTES} MB"] if huge else []
         if skipped:
             text.append(f"[Not shown or searched: {', '.join(skipped)}.]")
+        if self._part:
+            text.append(
+                f"[Of lines longer than {self._line_chars:,} characters a part is shown, of matches what is around the "
+                f"first one. read_file shows more: {self._part}.]"
+            )
+        if undecoded:
+            text.append(
+                f"[{count(undecoded, 'file')} over {MAX_DECODED_BYTES >> 20} MB not in UTF-8: not decoded, searched as "
+                "bytes, so only ASCII is found there.]"
+            )
+        text += [f"[{note}]" for note in notes]
         if left_out_some:
             text.append("[Some files or folders could not be read.]")
         if not self.matches and not timed_out and query.no_ignore:
-            text.append(f"[Not searched: what agent-ignore files hide, and files over {_MEGABYTES} MB.]")
+            text.append(f"[Not searched: what agent-ignore files hide, links, and files over {_MEGABYTES} MB.]")
         elif not self.matches and not timed_out:
             folders = ", ".join(sorted(DEFAULT_EXCLUDED_FOLDERS - {".git"}))
             text.append(
-                f"[Not searched: what ignore files hide, {folders} and files over {_MEGABYTES} MB. Set no_ignore to "
-                "search what .gitignore hides and these folders, too.]"
+                f"[Not searched: what ignore files hide, links, {folders} and files over {_MEGABYTES} MB. "
+                "Set no_ignore to search what .gitignore hides and these folders, too.]"
             )
         summary = f"Found {count(self.matches, *noun)}" if self.matches else "No matches found"
         return ToolResult(

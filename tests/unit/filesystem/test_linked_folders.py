@@ -1,0 +1,131 @@
+"""Folders that links lead to, in `glob`, `grep_search` and `read_many_files`: where the pattern names the link."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.builtin.glob import GlobTool
+from tools.builtin.grep_search import GrepTool
+from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.call.context import ToolContext
+from tools.contract.limits import Deadline
+from tools.files.find.file_finder import compile_glob
+from tools.files.find.walk import MAX_LINKED, Filters, Walk, walk_notes
+from tools.files.workspace import Workspace
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def linked(root: Path, tmp_path: Path) -> Path:
+    """A folder with files, and links to it and within it."""
+    files = ("sub/deep.txt", "sub/inner/q.txt", "vault/key.txt", "node_modules/lib/l.txt", "a/b/c.txt")
+    for path in (*(root / name for name in files), tmp_path / "outside" / "o.txt"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("needle\n")
+    links = {"linkdir": "sub", "chain": "linkdir", "sub/il": "inner", "a/b/linkdir": "../../sub", "loop": "."}
+    links |= {"out": str(tmp_path / "outside"), "safe": "vault", "lib": "node_modules/lib", "nowhere": "absent"}
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    return root
+
+
+async def glob(context: ToolContext, pattern: str) -> tuple[set[str], str]:
+    tool = GlobTool()
+    result = await tool.execute(tool.validate_tool_params({"pattern": pattern}), context)
+    assert result.structured is not None
+    assert result.structured["total"] == len(result.structured["files"])
+    root = Path(context.workspace.first_root)
+    return {str(Path(path).relative_to(root)) for path in result.structured["files"]}, str(result.llm_content)
+
+
+async def grep(context: ToolContext, pattern: str) -> tuple[set[str], str]:
+    tool = GrepTool()
+    result = await tool.execute(tool.validate_tool_params({"pattern": "needle", "glob": pattern}), context)
+    found = re.findall(r"^File: (.*)$", str(result.llm_content), re.MULTILINE)
+    assert result.facts["matches"] == len(found)
+    return set(found), str(result.llm_content)
+
+
+async def read_many(context: ToolContext, pattern: str) -> tuple[set[str], str]:
+    tool = ReadManyFilesTool()
+    result = await tool.execute(tool.validate_tool_params({"paths": [pattern]}), context)
+    root = Path(context.workspace.first_root)
+    return {str(Path(path).relative_to(root)) for path in result.facts["files"]}, str(result.llm_content)
+
+
+TOOLS: list[Callable[[ToolContext, str], Any]] = [glob, grep, read_many]
+DEEP, INNER, LIBRARY = "sub/deep.txt", "sub/inner/q.txt", "node_modules/lib/l.txt"
+PATTERNS = {
+    "linkdir/*.txt": {DEEP},
+    "./linkdir/**": {DEEP, INNER},
+    "chain/il/*.txt": {INNER},
+    "**/linkdir/*.txt": {DEEP},
+    "a/**/linkdir/**/*.txt": {DEEP, INNER},
+    "{linkdir,sub,a/b}/*.txt": {DEEP, "a/b/c.txt"},
+    "loop/**/deep.txt": {DEEP},
+    "**/loop/**/loop/sub/*.txt": {DEEP},
+    "lib/*": {LIBRARY},
+    "nowhere/*": set[str](),
+    "link*/*.txt": set[str](),
+    "*/deep.txt": {DEEP},
+    "linkdir": set[str](),
+}
+
+
+@pytest.mark.requirement("glob.linked_folders")
+async def test_a_link_that_the_pattern_names_is_followed_and_no_other(linked: Path, context: ToolContext) -> None:
+    for pattern, wanted in PATTERNS.items():
+        for tool in TOOLS:
+            # Read outright, a link to a folder is that folder.
+            if (pattern, tool) != ("linkdir", read_many):
+                assert (await tool(context, pattern))[0] == wanted, (pattern, tool.__name__)
+
+
+@pytest.mark.requirement("glob.linked_folders")
+async def test_no_link_leads_outside_or_past_a_rule(linked: Path, context: ToolContext) -> None:
+    (linked / ".qwenignore").write_text("/vault/\n/chain\n")
+    (linked / ".gitignore").write_text("/lib\n")
+    (linked / ".git").mkdir()
+    forbidden = str(linked / "sub" / "inner")
+    rules = replace(
+        context,
+        workspace=Workspace([str(linked)], forbidden=lambda path: "Read" if path.startswith(forbidden) else None),
+    )
+    for pattern in ("out/*", "safe/*", "chain/*.txt", "lib/*", "linkdir/inner/*", "sub/il/*", "loop/vault/*"):
+        for tool in TOOLS:
+            found, text = await tool(rules, pattern)
+            assert found == set(), (pattern, tool.__name__)
+            assert "o.txt" not in text
+            assert "key.txt" not in text
+    assert "leads outside the workspace: the link" in (await glob(rules, "out/*"))[1]
+    assert (await glob(rules, "linkdir/**"))[0] == {DEEP}
+    assert (await grep(rules, "linkdir/**"))[0] == {DEEP}
+
+
+@pytest.mark.requirement("glob.linked_folders")
+async def test_where_nothing_is_found_it_is_told_that_other_links_are_not_followed(
+    linked: Path, context: ToolContext
+) -> None:
+    assert "followed only where the pattern names them" in (await glob(context, "link*/*.txt"))[1]
+    assert "followed only" not in (await glob(context, "sub/*.py"))[1]
+    assert "Not searched: what ignore files hide, links," in (await grep(context, "link*/*.txt"))[1]
+
+
+@pytest.mark.requirement("glob.linked_folders")
+def test_links_in_a_circle_are_followed_so_many_times_at_most(linked: Path, context: ToolContext) -> None:
+    for name in "abcdefgh":
+        (linked / "sub" / name).symlink_to("..")
+    walk = Walk(context.workspace, Filters(links=True), Deadline(context.signal, 30))
+    start = context.workspace.locate(".")
+    position = compile_glob("**/{a,b,c,d,e,f,g,h,linkdir}/**/{a,b,c}/**", ignore_case=False).start()
+    assert position is not None
+    walked = [folder.path for folder, wanted in walk.through_links(start, position) if [*walk.files(folder, wanted)]]
+    assert len(walked) <= MAX_LINKED + 1
+    assert "only 100 links to folders were followed" in " ".join(walk_notes(walk))

@@ -1,0 +1,151 @@
+"""`grep_search` in files that are not in UTF-8: it finds and shows the text that `read_file` shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tables import each_of
+from tools.builtin.grep_search import GrepTool
+from tools.call.context import ToolContext
+from tools.contract.results import ToolResult
+from tools.files import text_encodings
+from tools.files.search import content_search, legacy_texts
+from tools.files.search.ripgrep import Query
+from tools.files.text_encodings import ShownText
+from tools.files.workspace import Workspace
+
+pytestmark = pytest.mark.anyio
+
+PORTUGUESE = "// esta linha tem três funções\nend\n".encode("latin-1")
+CHINESE = "你好世界这是一个测试\n第二行 if x\n".encode("gb18030")
+JAPANESE = "日本語の表示を確認。\n能力 if x\n".encode("cp932")  # some end in a backslash
+RUSSIAN = "Привет, мир! Это текст.\nФиниш\n".encode("windows-1251")
+DAMAGED = b"damaged \xff " + "Grüße 世界 мир\n".encode() + b"caf\xe9\n"
+FILES = {
+    "a/l1.pas": PORTUGUESE,
+    "b.py": "世界 = 'функции'\n".encode(),
+    "c/gbk.txt": CHINESE,
+    "d.txt": JAPANESE,
+    "e.txt": RUSSIAN,
+    "f.txt": DAMAGED,
+    "g.txt": b"if x\n",
+}
+
+
+@pytest.fixture
+def texts(root: Path) -> Path:
+    for name, data in FILES.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+async def grep(context: ToolContext, pattern: str, **arguments: Any) -> ToolResult:
+    tool = GrepTool()
+    return await tool.execute(tool.validate_tool_params({"pattern": pattern, **arguments}), context)
+
+
+async def lines(context: ToolContext, pattern: str, **arguments: Any) -> dict[str, list[str]]:
+    """The lines found, by file."""
+    found: dict[str, list[str]] = {}
+    for block in str((await grep(context, pattern, **arguments)).llm_content).split("\nFile: ")[1:]:
+        name, *rest = block.split("\n")
+        found[name] = [line for line in rest if line.startswith("L")]
+    return found
+
+
+SEARCHES: list[tuple[str, dict[str, Any], dict[str, list[str]]]] = [
+    ("funções", {}, {"a/l1.pas": ["L1: // esta linha tem três funções"]}),
+    ("FUNÇÕES$", {}, {"a/l1.pas": ["L1: // esta linha tem três funções"]}),
+    ("FUNÇÕES", {"case_sensitive": True}, {}),
+    ("tem.*fun\\w{4}", {}, {"a/l1.pas": ["L1: // esta linha tem três funções"]}),
+    ("linha", {}, {"a/l1.pas": ["L1: // esta linha tem três funções"]}),
+    ("世界|мир", {}, {
+        "b.py": ["L1: 世界 = 'функции'"], "c/gbk.txt": ["L1: 你好世界这是一个测试"],
+        "e.txt": ["L1: Привет, мир! Это текст."], "f.txt": ["L1: damaged \ufffd Grüße 世界 мир"],
+    }),
+    ("世界", {"fixed_strings": True, "exclude_pattern": "好|Gr"}, {"b.py": ["L1: 世界 = 'функции'"]}),
+    ("\\\\", {}, {}),
+    ("\\", {"fixed_strings": True}, {}),
+    ("if x", {}, {"c/gbk.txt": ["L2: 第二行 if x"], "d.txt": ["L2: 能力 if x"], "g.txt": ["L1: if x"]}),
+    ("финиш", {"path": "e.txt", "before": 1}, {"e.txt": ["L1- Привет, мир! Это текст.", "L2: Финиш"]}),
+    ("caf.$", {"glob": "f*"}, {"f.txt": ["L2: caf\ufffd"]}),
+    ("[в-я]+", {"glob": "*.txt", "limit": 1}, {"e.txt": ["L1: Привет, мир! Это текст."]}),
+    ("тест|мир", {"names_only": True}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.requirement("grep.encodings")
+async def test_what_reading_shows_is_found_and_shown(texts: Path, context: ToolContext) -> None:
+    for pattern, arguments, wanted in SEARCHES:
+        assert await lines(context, pattern, **arguments) == wanted, pattern
+    named = await grep(context, "мир", names_only=True)
+    assert str(named.llm_content).split("\n")[2:] == ["e.txt", "f.txt"]
+
+
+@pytest.mark.requirement("grep.encodings")
+async def test_files_are_decoded_in_portions_and_a_guess_is_made_of_matching_ones_alone(
+    root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(legacy_texts, "FILES_AT_ONCE", 3)
+    monkeypatch.setattr(legacy_texts, "MAX_READ_BYTES", 2_000)
+    guessed: list[bytes] = []
+
+    def shown_text(data: bytes) -> ShownText:
+        guessed.append(data)
+        return text_encodings.shown_text(data)
+
+    monkeypatch.setattr(legacy_texts, "shown_text", shown_text)
+    for number in range(10):
+        text = f"Текст номер {number}, написанный давно.\n" * (100 if number == 4 else 1)
+        (root / f"{number}.txt").write_bytes(text.encode("windows-1251"))
+    found = await lines(context, "номер [37]", limit=5)
+    assert found == {f"{number}.txt": [f"L1: Текст номер {number}, написанный давно."] for number in (3, 7)}
+    assert {data[12:13] for data in guessed} <= {b"3", b"4", b"7"}
+
+
+@pytest.mark.requirement("grep.encodings")
+async def test_a_file_too_large_to_be_decoded_is_searched_as_bytes_and_told(
+    texts: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (content_search, legacy_texts):
+        monkeypatch.setattr(module, "MAX_DECODED_BYTES", len(PORTUGUESE) - 1)
+    result = await grep(context, "funções|esta", glob="*.pas")
+    assert result.facts["matches"] == 1
+    assert "[1 file over 16 MB not in UTF-8: not decoded, searched as bytes" in str(result.llm_content)
+
+
+@pytest.mark.requirement("grep.encodings")
+async def test_what_is_hidden_is_found_in_no_encoding(texts: Path, context: ToolContext) -> None:
+    (texts / ".gitignore").write_text("e.txt\n")
+    (texts / ".git").mkdir()
+    (texts / ".qwenignore").write_text("/c\n")
+    workspace = Workspace([str(texts)], forbidden=lambda path: "Read" if path.endswith("f.txt") else None)
+    assert list(await lines(replace(context, workspace=workspace), "世界|мир")) == ["b.py"]
+    assert list(await lines(replace(context, workspace=workspace), "世界|мир", no_ignore=True)) == ["b.py", "e.txt"]
+
+
+@pytest.mark.requirement("grep.encodings")
+@each_of(
+    ("pattern", "fixed", "counts"),
+    [
+        ("TODO|FIXME(:|$)", False, False),
+        ("foo\\(bar\\)\\.", False, False),
+        ("a.b", False, True),
+        ("[ab]", False, True),
+        ("\\w+", False, True),
+        ("\\\\", False, True),
+        ("é", False, True),
+        ("a.b[c]", True, False),
+        ("é", True, True),
+        ("\\", True, True),
+    ],
+)
+def test_only_a_pattern_that_may_stand_for_more_than_ascii_costs_a_look_for_other_encodings(
+    pattern: str, fixed: bool, counts: bool
+) -> None:
+    assert Query(pattern, fixed, ignore_case=True).is_about_characters is counts

@@ -1,0 +1,59 @@
+"""Text as a terminal shows it in the end: colours gone, and of what was written over only the last."""
+
+from __future__ import annotations
+
+import re
+
+# What follows the beginning of a control string, up to its end or, where it has none, up to the end of the line.
+_STRING = r"[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
+# CSI, then OSC, DCS, SOS, PM and APC, then all shorter ones; each also by its one-character form. Unterminated ones are
+# taken as far as they go.
+_SEQUENCE = (
+    rf"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_]{_STRING}|[ -/]*[0-~]?)"
+    rf"|\x9b[0-?]*[ -/]*[@-~]?"
+    rf"|[\x90\x98\x9d-\x9f]{_STRING}"
+)
+# Those that move the cursor to another line or to a place in its own, or erase: with a number, the kind last
+_MOVING = r"(?:\x1b\[|\x9b)(\d{0,4})([ABDEFGJK])"
+_STEP = re.compile(rf"(\n)|(\r)|(\x08+)|{_MOVING}|{_SEQUENCE}|([^\n\r\x08\x1b\x90\x98\x9b\x9d-\x9f]+)")
+_OVER = re.compile(rf"[\r\x08]|{_MOVING}")
+_SEQUENCES = re.compile(_SEQUENCE)
+
+
+def terminal_text(text: str) -> str:
+    """The lines that a person would find on a terminal that is as wide and as high as it takes."""
+    text = text.replace("\r\n", "\n")
+    if _OVER.search(text) is None:
+        return _SEQUENCES.sub("", text)
+    lines: list[list[str]] = [[]]
+    row = column = 0
+    for step in _STEP.finditer(text):
+        ending, start, back, number, kind, written = step.groups()
+        if written:
+            line = lines[row]
+            column = min(column, len(line))  # a gap could be as long as many lines together
+            line[column : column + len(written)] = written
+            column += len(written)
+        elif ending:
+            row, column = row + 1, 0
+            if row == len(lines):
+                lines.append([])
+        elif start:
+            column = 0
+        elif back:
+            column = max(0, column - len(back))
+        elif kind == "K":
+            column = 0 if number == "2" else column
+            if number in {"", "0", "2"}:
+                del lines[row][column:]
+        elif kind == "J":
+            if number in {"", "0"}:
+                del lines[row][column:], lines[row + 1 :]
+        elif kind:
+            count = int(number or 0) or 1
+            if kind in "DG":
+                column = max(0, column - count) if kind == "D" else count - 1
+            else:
+                row = min(max(0, row - count if kind in "AF" else row + count), len(lines) - 1)
+                column = 0 if kind in "EF" else column
+    return "\n".join(map("".join, lines))

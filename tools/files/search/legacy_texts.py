@@ -1,0 +1,105 @@
+"""Searching the texts of files that are not in UTF-8, as `read_file` shows them, and not their bytes.
+
+Several files are decoded into one text, which ripgrep searches, so that a match is the same as elsewhere. What a file
+is in is guessed, and a guess takes longer than all the rest: so each text is searched that it may be, and the guess is
+made only for a file of which one of them matches.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Generator, Iterable
+from itertools import islice
+from typing import IO, NamedTuple
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.limits import AbortSignal
+from tools.files.child_process import unnamed_file
+from tools.files.search.match_report import MAX_DECODED_BYTES, is_searchable
+from tools.files.search.ripgrep import MAX_LINES_OF_FILE, Match, Query, Ripgrep
+from tools.files.text_encodings import decode, readings, shown_text
+from tools.files.workspace import Location, Workspace
+
+FILES_AT_ONCE = 50  # decoded for one run of ripgrep
+TEXT_AT_ONCE = 4 << 20  # bytes of text after which one run has enough
+MAX_READ_BYTES = 1 << 17  # the encoding of a larger file is guessed at once: to decode it often takes longer
+
+
+class _Reading(NamedTuple):
+    """One of the texts that a file may be, among those that are searched together."""
+
+    path: str
+    data: bytes
+    encodings: set[str]
+    last: int  # number of its last line
+
+
+def matches_in_texts(
+    workspace: Workspace, ripgrep: Ripgrep, folder: Location, paths: Iterable[str], query: Query, exclude: Query | None
+) -> Generator[Match]:
+    """The files below a folder with lines that match one query and not the other, in the order of their paths.
+
+    They are decoded as far as they are asked for, and no more once ripgrep's time is up.
+    """
+    waiting = iter(paths)
+    while not ripgrep.timed_out:
+        found: list[_Reading] = []
+        with unnamed_file() as texts:
+            size = number = 0
+            for path in islice(waiting, FILES_AT_ONCE):
+                data = _content(workspace, workspace.below(folder, path), ripgrep)
+                shown = shown_text(data) if len(data) > MAX_READ_BYTES else None
+                each = readings(data) if shown is None else {shown.text: {shown.encoding.name}}
+                for text, encodings in each.items():
+                    body = text.encode("utf-8", "replace") + (b"" if text.endswith("\n") else b"\n")
+                    texts.write(body)
+                    size, number = size + len(body), number + body.count(b"\n")
+                    found.append(_Reading(path, data, encodings, number))
+                if size >= TEXT_AT_ONCE:
+                    break
+            if not found:
+                return
+            hits = _lines_of(texts, ripgrep, folder, query)
+            if exclude is not None and hits.lines:
+                excluded = _lines_of(texts, ripgrep, folder, exclude)
+                hits = hits.only(len(hits.lines), without=frozenset(excluded.lines))
+        if ripgrep.timed_out:
+            return
+        at = before = 0
+        for reading in found:
+            end = bisect_right(hits.lines, reading.last, at)
+            if end > at and shown_text(reading.data).encoding.name in reading.encodings:
+                lines = [line - before for line in hits.lines[at:end]]
+                yield Match(reading.path, lines, hits.columns[at:end], is_decoded=True)
+            at, before = end, reading.last
+
+
+def is_searched_by_bytes(workspace: Workspace, location: Location) -> bool:
+    """Whether what ripgrep finds in a file itself counts: it is in Unicode, or nothing that is decoded."""
+    try:
+        with workspace.open_file(location) as opened:
+            if opened.info.st_size > MAX_DECODED_BYTES or not is_searchable(opened):
+                return True
+            decoded = decode(opened.whole(AbortSignal()))
+            return decoded is not None and decoded.encoding.is_known
+    except (OSError, ToolError):
+        return True  # to show it says why not
+
+
+def _lines_of(texts: IO[bytes], ripgrep: Ripgrep, folder: Location, query: Query) -> Match:
+    texts.seek(0)
+    found = list(ripgrep.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", given=texts))
+    return found[0] if found else Match("", (), ())
+
+
+def _content(workspace: Workspace, location: Location, ripgrep: Ripgrep) -> bytes:
+    """What is in a file; nothing where it cannot be read."""
+    try:
+        with workspace.open_file(location) as opened:
+            return opened.whole(ripgrep.deadline.signal) if opened.info.st_size <= MAX_DECODED_BYTES else b""
+    except OSError:
+        return b""
+    except ToolError as error:
+        if error.code in (ToolErrorType.CANCELLED, ToolErrorType.RESOURCES_EXHAUSTED):
+            raise
+        return b""
