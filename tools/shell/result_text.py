@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os.path import basename, dirname
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,11 @@ _NO_SOCKET = re.compile(r"connect[^\n]*(?:\bunix:/|\.sock\b|\bsocket\b)", re.IGN
 # What ends processes, where it has failed, and what is content without one
 _ENDS_PROCESSES = re.compile(r"\b(?:p?kill|killall)\b"), re.compile(r"\b(?:pkill|killall)\b")
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
+_NO_VARIABLE = re.compile(
+    r"unbound|(?:not|n't|never) (?:be )?(?:set|defined|found|provided|given)|unset|undefined|missing|required|KeyError"
+    r"|environment variable|(?:can't|cannot) be (?:blank|empty)",
+    re.IGNORECASE,
+)
 _NO_LISTENER = re.compile(
     r"connection refused|\bECONNREFUSED\b|failed to connect to (?:localhost|127\.|::1)|couldn't connect to server",
     re.IGNORECASE,
@@ -86,7 +92,9 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     if status is not None and status.signal is not None:
         lines.append(f"Signal: {status.signal}")
     if finished.left_running:
-        pids = f"PIDs {', '.join(map(str, finished.left_running))}"
+        pids = f"PIDs {', '.join(map(str, finished.left_running[:MOST_NAMED]))}"
+        if len(finished.left_running) > MOST_NAMED:
+            pids += f" and {len(finished.left_running) - MOST_NAMED} more"
         if finished.job is None:
             why = f"this client can have no background jobs, or {MAX_RUNNING} run already"
             then = "Let the command wait for them, or end a job with stop_background_job first."
@@ -105,8 +113,8 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             "timeout, or use is_background."
         )
     confined, text = finished.running.confined, shown.text
+    has_failed = status is None or status.code != 0
     if confined.engine is not Engine.NONE:  # which may have to do with a failure
-        has_failed = status is None or status.code != 0
         lines += filter(None, (_view_note(finished),))
         if has_failed and confined.withheld and _NO_LOGIN.search(text):
             words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
@@ -120,6 +128,11 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
                     f"Note: it may have failed for want of a login: the sandbox {' and '.join(ways)}. Ask the user to "
                     "run it, or the operator to name what it needs in shell.readable."
                 )
+    if has_failed and (lacking := _lacking_variables(confined.spec.environment, text)):
+        lines.append(
+            f"Note: commands do not get {', '.join(lacking)} of the server's environment; the operator can set what "
+            "they need in shell.env."
+        )
     lines += sandbox_notes(finished.running.changes)
     parts: list[Part] = []
     if shown.is_cut or shown.is_binary:
@@ -136,6 +149,12 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         lines.append(f"Note: {shown.note}")
     lines.append(_output_block(shown))
     return [TextPart("\n".join(lines)), *parts]
+
+
+def _lacking_variables(environment: Mapping[str, str], text: str) -> list[str]:
+    """The variables that a command has not been given, and that its output complains of."""
+    words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}
+    return sorted(words & os.environ.keys() - environment.keys())
 
 
 def _view_note(finished: FinishedCommand) -> str:

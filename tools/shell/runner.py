@@ -202,7 +202,8 @@ def sandbox_failed(said: str) -> ToolError:
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: its sandbox could not be set up ({one_line(said.strip())[:SANDBOX_CHARS]}). Nothing "
-        "runs with more access than it was given. Run it again; if it keeps failing, tell the user.",
+        "runs with more access than it was given. Run it again; where a job has started very many processes, end it by "
+        "stop_background_job. If it keeps failing, tell the user.",
     )
 
 

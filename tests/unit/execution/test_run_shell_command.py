@@ -54,6 +54,21 @@ async def test_a_non_zero_exit_code_is_told_and_is_no_failure_of_the_call(shell:
     assert silent.return_display == "Command exited with code 4"
 
 
+@pytest.mark.requirement("shell.environment.lacking")
+async def test_a_variable_that_a_failed_command_lacks_and_the_server_has_is_named(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_THE_SERVER", "value")
+    for command, is_told in (
+        ("set -u; echo $OF_THE_SERVER", True),
+        ("set -u; echo $OF_NOBODY", False),
+        ("echo OF_THE_SERVER is not set", False),
+        ("echo OF_THE_SERVER; exit 1", False),
+    ):
+        said = text_of(await shell.run(command))
+        assert ("commands do not get OF_THE_SERVER of the server's environment" in said) is is_told, command
+
+
 @pytest.mark.requirement("shell.exit")
 async def test_the_signal_that_ended_the_shell_is_told(shell: Shell) -> None:
     result = await shell.run("kill -SEGV $$")
