@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -154,37 +153,6 @@ def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
             f"'{parameter}' holds U+{ord(text[error.start]):04X}, half of a surrogate pair, which {encoding.name} "
             "cannot hold; nothing was written. Give the character itself.",
         ) from None
-
-
-# A whole line of the form "rest of code ..." (Gemini CLI's phrases)
-_OMISSION = re.compile(
-    r"""[ \t]*
-    (?://|\#|--|;|/\*|<!--)?[ \t]*                             # as a comment, or bare
-    \(?[ \t]*
-    (?:rest[ ]of(?:[ ](?:the[ ])?(?:methods?|code))?|unchanged[ ](?:code|methods?))
-    [ \t]*\.\.\.\.*[ \t]*
-    \)?[ \t]*(?:\*/|-->)?[ \t]*""",
-    re.IGNORECASE | re.VERBOSE,
-)
-
-_MAX_OMISSION_CHARS = 80
-
-
-def first_new_omission(text: str, known: str) -> str | None:
-    """The first line that stands for text that a model left out; written, it would delete that text.
-
-    Such a line that is in the known text already may be repeated.
-    """
-
-    def omissions(text: str) -> list[str]:
-        if "..." not in text:
-            return []
-        lines = (line.strip() for line in text.splitlines() if "..." in line and len(line) <= _MAX_OMISSION_CHARS)
-        return [line for line in lines if _OMISSION.fullmatch(line)]
-
-    found = omissions(text)
-    held = set(omissions(known)) if found else set[str]()
-    return next((line for line in found if line not in held), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from tools.files.change.file_change import (
     check_fresh,
     clipped,
     encode_or_refuse,
-    first_new_omission,
     take_snapshot,
 )
+from tools.files.change.omitted_text import first_omission
 from tools.files.change.text_match import (
     BLANKS,
     Haystack,
@@ -123,13 +123,6 @@ def plan_edit(
     may mean a line that looks like an omission.
     """
     location, signal = target.location, target.signal
-    omission = None if is_users else first_new_omission(new_string, old_string)
-    if omission is not None:
-        raise InvalidToolParamsError(
-            "edit",
-            f"the line '{omission}' in 'new_string' stands for text that was left out; writing it would delete "
-            "that text. Give the complete replacement, or a smaller 'old_string'.",
-        )
     snapshot = take_snapshot(target)
     if snapshot.data is None:
         if old_string:
@@ -164,6 +157,13 @@ def plan_edit(
         )
     check_fresh(target, snapshot, expected_sha256)
     old = _decode(location, snapshot.data, encoding, old_string, new_string)
+    omission = None if is_users else first_omission(new_string, old_string, old.text)
+    if omission is not None:
+        raise InvalidToolParamsError(
+            "edit",
+            f"the line '{omission}' in 'new_string' stands for text that was left out; writing it would delete "
+            "that text. Give the complete replacement, or a smaller 'old_string'.",
+        )
     signal.raise_if_aborted()
 
     haystack = Haystack(old.text, old.encoding, signal.raise_if_aborted)

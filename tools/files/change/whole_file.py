@@ -14,9 +14,9 @@ from tools.files.change.file_change import (
     TargetFile,
     check_fresh,
     encode_or_refuse,
-    first_new_omission,
     take_snapshot,
 )
+from tools.files.change.omitted_text import first_omission
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import count_lines, line_endings
 from tools.files.text_encodings import check_fits, decode, encoding_to_write, guess, looks_binary, marked_encoding
@@ -84,7 +84,8 @@ def plan_write(
                 note += f" It was shown as {guessed.name}; to write in that, give encoding='{guessed.name}'."
             notes.append(note)
 
-    omission = None if is_users else first_new_omission(content, old or "")
+    may_omit = is_users or data is None
+    omission = None if may_omit else first_omission(content, None if hidden_by is not None else old)
     if omission is not None:
         raise InvalidToolParamsError(
             "write_file",
