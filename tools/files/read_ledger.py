@@ -27,10 +27,11 @@ class SeenFile(NamedTuple):
 class ReadLedger:
     """Remembers files by real path. Safe to use from worker threads."""
 
-    __slots__ = ("_lock", "_seen")
+    __slots__ = ("_lock", "_noticed", "_seen")
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, SeenFile] = OrderedDict()
+        self._noticed: set[str] = set()
         self._lock = threading.Lock()
 
     def record(self, real_path: str, seen: SeenFile) -> None:
@@ -39,6 +40,15 @@ class ReadLedger:
             self._seen.move_to_end(real_path)
             if len(self._seen) > MAX_FILES:
                 self._seen.popitem(last=False)
+
+    def is_first_notice(self, real_path: str) -> bool:
+        """Whether the client has not been told yet of what looks like this path; it counts as told from now on."""
+        with self._lock:
+            is_first = real_path not in self._noticed
+            if len(self._noticed) >= MAX_FILES:
+                self._noticed.clear()
+            self._noticed.add(real_path)
+        return is_first
 
     def get(self, real_path: str) -> SeenFile | None:
         with self._lock:

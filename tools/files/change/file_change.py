@@ -20,13 +20,14 @@ from typing import Any, ClassVar
 from tools.contract.confirmation import Answer, EditConfirmation
 from tools.contract.display import cut_at_line
 from tools.contract.errors import ExhaustedError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import sendable_name, shown_name
+from tools.contract.file_names_in_text import exact_path, meant_path, sendable_name, shown_name
 from tools.contract.limits import AbortSignal
 from tools.contract.process_limits import start_thread
 from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import Diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
+from tools.files.ignore_files import is_hidden_target
 from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
@@ -138,6 +139,21 @@ def check_fresh(
             "Read it again and repeat the change on what it holds now."
         )
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
+
+
+def refuse_look_alike(target: TargetFile) -> None:
+    """Do not make a file beside one whose name looks the same, unless the client was told of that one, or quotes."""
+    location, reads = target.location, target.reads
+    found = [target.workspace.at(path) for path in target.workspace.look_alikes(location.path)]
+    alike = [each.name for each in found if not is_hidden_target(target.workspace, each, agent=True)]
+    if not alike or (not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)):
+        return
+    insist = "repeat the call" if reads is not None else f"give it as '{exact_path(location.name)}', quotes included"
+    raise ToolError(
+        ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
+        f"'{location.shown}' does not exist, but '{exact_path(alike[0])}' does, whose name looks the same. Nothing was "
+        f"written. Give that name to change that file; if a second file is meant, {insist}.",
+    )
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:

@@ -13,31 +13,31 @@ from collections.abc import Iterator, Sequence
 MAX_OMISSION_CHARS = 120  # of a line that is looked at
 MAX_UNKNOWN_WORDS = 3  # behind dots, such as the name of what is left out
 _MAX_WORDS = 10
-_LINE = re.compile(
-    r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""", re.VERBOSE
-)
+_LINE = re.compile(r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""", re.VERBOSE)
 _EDGE = re.compile(r"[\s.\u2026/*#;%!<>(){}\[\]~=@|:,_\u2013\u2014-]*")
 _COMMENT = re.compile(r"//|\#|--|;|%|\*|[{(]?/?\*|\{[/\#-]|<!--|<%|@\*|\{\{!")
 _DOTS = re.compile(r"(?<!\.)\.{3,4}(?!\.)|\u2026")
-_ONLY_DOTS = frozenset(("...", "\u2026", "[\u2026]", "(\u2026)"))  # without a blank before them: Python has lines of dots
+_ONLY_DOTS = frozenset(("...", "\u2026", "[\u2026]", "(\u2026)"))
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
-_SIGNS = frozenset(
-    """existing rest remaining remainder unchanged same previous prior keep kept omitted unmodified elided truncated
-    snip snipped abbreviated untouched""".split()
-)
+_SIGN_WORDS = """
+existing rest remaining remainder unchanged same previous prior keep kept omitted unmodified elided truncated
+snip snipped abbreviated untouched
+"""
 # What else such lines consist of
-_WORDS = _SIGNS.union(
-    """above all already and any are as at be been before below block blocks body brevity but by class classes code
-    component components config configuration constructor content contents continue continues css current data
-    declarations definition definitions document earlier element elements else end entries etc everything exactly
-    exports field fields file files footer for from function functions go goes handlers has have header helper helpers
-    here html implementation implementations import imports in intact into is it items javascript js json jsx left
-    length line lines list listing lists logic lower main markup method methods model module more nav no not of on
-    options original other others our out page parameters part parts properties props remain remained remains render
-    route routes rows rule rules script section sections settings setup shown source space state statements stay stays
-    still stuff styles table tags template test tests text that the there these things this those to type types
-    unaltered unedited up upper value values variables was way we were with without you your""".split()
-)
+_OTHER_WORDS = """
+above all already and any are as at be been before below block blocks body brevity but by class classes code
+component components config configuration constructor content contents continue continues css current data
+declarations definition definitions document earlier element elements else end entries etc everything exactly
+exports field fields file files footer for from function functions go goes handlers has have header helper helpers
+here html implementation implementations import imports in intact into is it items javascript js json jsx left
+length line lines list listing lists logic lower main markup method methods model module more nav no not of on
+options original other others our out page parameters part parts properties props remain remained remains render
+route routes rows rule rules script section sections settings setup shown source space state statements stay stays
+still stuff styles table tags template test tests text that the there these things this those to type types
+unaltered unedited up upper value values variables was way we were with without you your
+"""
+_SIGNS = frozenset(_SIGN_WORDS.split())
+_WORDS = _SIGNS.union(_OTHER_WORDS.split())
 
 
 def first_omission(new: str, old: str | None, known: str | None = None) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_whole_path
+from tools.contract.limits import Deadline
 from tools.files.change.diff import lines_back, lines_on, unified_diff
 from tools.files.change.edit_failures import check_count, not_found
 from tools.files.change.file_change import (
@@ -19,6 +20,7 @@ from tools.files.change.file_change import (
     check_fresh,
     clipped,
     encode_or_refuse,
+    refuse_look_alike,
     take_snapshot,
 )
 from tools.files.change.omitted_text import first_omission
@@ -32,6 +34,7 @@ from tools.files.change.text_match import (
     indentation_map,
     indentation_of,
 )
+from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import NearbyEndings, line_separator, split_lines, to_lf
 from tools.files.text_encodings import (
@@ -128,11 +131,12 @@ def plan_edit(
         if old_string:
             raise ToolError(
                 ToolErrorType.FILE_NOT_FOUND,
-                f"'{location.shown}' does not exist, so nothing in it can be replaced. Check the path with "
-                "list_directory or glob; to create the file, give an empty old_string or use write_file."
-                + target.workspace.note_of_absent(location),
+                f"'{location.shown}' does not exist, so nothing in it can be replaced."
+                + proposal(target.workspace, location, Deadline(signal, NEAR_SECONDS))
+                + " To create the file, give an empty old_string or use write_file.",
             )
         check_fresh(target, snapshot, expected_sha256)
+        refuse_look_alike(target)
         return TextEdit(
             target=target,
             snapshot=snapshot,

@@ -14,6 +14,7 @@ from tools.files.change.file_change import (
     TargetFile,
     check_fresh,
     encode_or_refuse,
+    refuse_look_alike,
     take_snapshot,
 )
 from tools.files.change.omitted_text import first_omission
@@ -62,6 +63,8 @@ def plan_write(
     data = snapshot.data
     hidden_by = None if data is None else agent_ignore_file(target.workspace, location)
     check_fresh(target, snapshot, expected_sha256, is_hidden=hidden_by is not None)
+    if data is None:
+        refuse_look_alike(target)
 
     # The present text for people, `None` where there is none or, since nothing may depend on it, where it is hidden.
     old: str | None = None

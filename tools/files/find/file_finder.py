@@ -10,13 +10,13 @@ from tools.contract.file_names_in_text import brief, one_line, sendable_name, sh
 from tools.contract.limits import Deadline
 from tools.contract.results import ToolResult
 from tools.files.find.patterns import Names, PathPattern, PatternRefusedError, compile_patterns
+from tools.files.find.search_start import search_starts
 from tools.files.find.walk import (
     Filters,
     Walk,
     count,
     excluded_folders,
     list_page,
-    search_starts,
     visible_kind,
     walk_notes,
 )
@@ -59,7 +59,7 @@ def find_files(
                 "the folder to search; give a pattern relative to it.",
             )
         pattern = os.path.relpath(absolute.name, path).replace(os.sep, "/")
-    starts, is_file = search_starts(workspace, path, agent=agent)
+    starts, is_file = search_starts(workspace, path, deadline, agent=agent)
     if is_file:
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.results import TextPart
+from tools.files.find.near_names import not_there
 from tools.files.ignore_files import refuse_hidden
 from tools.files.line_endings import count_lines, eol_style
 from tools.files.opener import OpenedFile, identity_of, may_block
@@ -56,7 +57,7 @@ def read_path(
 
     A negative offset counts lines from the end; `pages` are those of a PDF whose text is wanted, blank for all.
     """
-    location = workspace.locate(path)
+    location = workspace.locate(path, by_look=True)
     refuse_hidden(workspace, location, "read", own_files=False)
     wanted = Wanted(offset, limit or limits.read_lines, limits, signal)
     try:
@@ -64,6 +65,8 @@ def read_path(
     except ToolError as error:
         if error.code is ToolErrorType.TARGET_IS_DIRECTORY:
             refuse_hidden(workspace, location, "read")
+        if error.code is ToolErrorType.FILE_NOT_FOUND:
+            raise not_there(workspace, location, signal) from None
         raise
     with opened:
         beginning = look_at(opened, location)

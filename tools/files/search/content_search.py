@@ -19,6 +19,7 @@ from tools.contract.limits import Deadline, Limits
 from tools.contract.results import ToolResult
 from tools.files.find import walk
 from tools.files.find.patterns import PathPattern, PatternRefusedError, compile_patterns, expand_braces
+from tools.files.find.search_start import search_starts
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.files.opener import is_temporary
@@ -65,7 +66,7 @@ def _unusable(spelled: str, value: str, problem: str) -> InvalidToolParamsError:
 
 def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline) -> ToolResult:
     """Search. Blocking. An `InvalidToolParamsError` says that ripgrep does not take a pattern."""
-    starts, is_file = walk.search_starts(workspace, query.path, agent=workspace.respect_agent_ignore)
+    starts, is_file = search_starts(workspace, query.path, deadline, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
     wanted: Selection = walk.Everything()
     named: frozenset[str] = frozenset()
