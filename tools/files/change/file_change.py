@@ -24,14 +24,14 @@ from tools.contract.file_names_in_text import exact_path, meant_path, sendable_n
 from tools.contract.limits import AbortSignal
 from tools.contract.process_limits import start_thread
 from tools.contract.results import FileDiff, ToolResult
-from tools.files.change.diff import Diff
+from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
 from tools.files.ignore_files import is_hidden_target
 from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
-from tools.files.text_encodings import Encoding, encode
+from tools.files.text_encodings import Encoding, decode, encode
 from tools.files.workspace import Location, Workspace, explain
 
 MAX_CHANGED_BYTES = 64_000_000  # size of a file that is held in memory to change it
@@ -135,10 +135,22 @@ def check_fresh(
         if seen.sha256 is not None and seen.sha256 == snapshot.sha256:
             return
         problem = (
-            f"'{shown}' was changed by somebody else since you last read or wrote it. Nothing was written. "
-            "Read it again and repeat the change on what it holds now."
+            f"'{shown}' was changed by somebody else since you last read or wrote it{_what_changed(target, snapshot)}. "
+            "Nothing was written. Read it again and repeat the change on what it holds now."
         )
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
+
+
+def _what_changed(target: TargetFile, snapshot: Snapshot) -> str:
+    """Which lines differ from what the client has seen, in brackets; nothing where that is not known or not for it."""
+    old = target.reads.content(target.location.path) if target.reads is not None else None
+    if old is None or snapshot.data is None or is_hidden_target(target.workspace, target.location, agent=True):
+        return ""
+    before, after = decode(old), decode(snapshot.data)
+    if before is None or after is None:
+        return ""
+    lines = changed_lines(unified_diff(before.text, after.text))
+    return f" (now different: {lines})" if lines else ""
 
 
 def refuse_look_alike(target: TargetFile) -> None:
@@ -293,7 +305,7 @@ def make_change(
                     identity, links_broken = written.identity, written.links_broken
         sha256 = digest.hex()
         if target.reads is not None and not change.removes:
-            target.reads.record(location.path, SeenFile(identity, sha256))
+            target.reads.record(location.path, SeenFile(identity, sha256), change.data)
 
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)

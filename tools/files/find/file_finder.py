@@ -9,7 +9,7 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.file_names_in_text import brief, one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.limits import Deadline
 from tools.contract.results import ToolResult
-from tools.files.find.patterns import Names, PathPattern, PatternRefusedError, compile_patterns
+from tools.files.find.patterns import Names, PathPattern, PatternRefusedError, compile_patterns, glob_hint
 from tools.files.find.search_start import search_starts
 from tools.files.find.walk import (
     Filters,
@@ -105,6 +105,8 @@ def find_files(
         if any(visible_kind(workspace, pattern, within=root) is PathKind.FOLDER for root in roots):
             glob = f"{shown_pattern.rstrip('/')}/**"
             head.append(f"It names a folder: use '{glob}' for the files in it, or list_directory.")
+        elif hint := glob_hint(pattern):
+            head.append(hint)
         elif "/" not in pattern and "*" in pattern:
             head.append(
                 f"Only files directly in that folder were looked at; '**/{shown_pattern}' searches folders below."

@@ -24,12 +24,13 @@ from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.files.opener import is_temporary
 from tools.files.search.match_report import ContentQuery, MatchReport
+from tools.files.search.pattern_hints import pattern_hint
 from tools.files.search.ripgrep import MAX_FILE_BYTES, Match, Query, RefusedQueryError, Ripgrep, ripgrep
 from tools.files.workspace import Location, Workspace
 
 MAX_PATTERN_CHARS = 10_000  # far more than anybody means; a command line takes it on every system
 # A name in a glob that means the same to ripgrep: literal text and single stars
-_PLAIN_NAME = re.compile(r"[\w .+@=~-]*(?:\*[\w .+@=~-]+)*\*?")
+_PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
 
 
 def check_pattern(spelled: str, pattern: str) -> None:
@@ -103,8 +104,10 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
                     break
     except RefusedQueryError as error:
         name = "pattern" if error.query is main else "exclude_pattern"
-        hint = "" if error.query.fixed else " To search for it as literal text set fixed_strings to true."
-        raise _unusable(name, error.query.pattern, f"ripgrep says: {error}.{hint}") from None
+        hint = pattern_hint(error.query.pattern, fixed=error.query.fixed)
+        if not hint and not error.query.fixed:
+            hint = "To search for it as literal text set fixed_strings to true."
+        raise _unusable(name, error.query.pattern, f"ripgrep says: {error}. {hint}".rstrip()) from None
     searched, timed_out = rg.searched, rg.timed_out or excluding.timed_out
     if not report.matches and not timed_out and query.glob is not None and not is_file:
         searched = search.count_files(starts)
