@@ -56,7 +56,7 @@ class Diff:
 
 
 def changed_lines(diff: Diff) -> str:
-    """The numbers of the new lines that differ, such as `lines 3-5, 9`; for lines that are gone, the one behind them."""
+    """The new lines that differ, such as `lines 3-5, 9`; where lines are gone, the one behind them."""
     runs: list[list[int]] = []
     number = 0
     for line in diff.hunks.split("\n"):

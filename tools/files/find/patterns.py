@@ -280,18 +280,21 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
-    """What one part between slashes wants. A name equal to the part always fits, or one that looks like one that does."""
+    """What one part between slashes wants; a name that only looks like one that fits will do."""
     if part == "**" and not literal:
         return _TREE
     fits = _fit(part, ignore_case=ignore_case, literal=literal)
     plain = look(part)
     if plain.isascii() and _LOOKS_ALONE.fullmatch(plain):
         return fits
-    alike = fits if plain == part else _fit(plain, ignore_case=ignore_case, literal=literal)
-    return lambda name: fits(name) or (not name.isascii() and alike(look(name))) or alike(name)
+    if plain == part:
+        return lambda name: fits(name) or (not name.isascii() and fits(look(name)))
+    alike = _fit(plain, ignore_case=ignore_case, literal=literal)
+    return lambda name: fits(name) or alike(look(name))
 
 
 def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
+    """What a name has to be; one equal to the part always fits, brackets or not."""
     same = part.lower() if ignore_case else part
     if literal or not _WILDCARDS.search(part):
         return (lambda name: name.lower() == same) if ignore_case else same.__eq__
