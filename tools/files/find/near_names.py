@@ -37,13 +37,18 @@ _MARKS = (
 
 def not_there(workspace: Workspace, location: Location, signal: AbortSignal, *, folders: bool = False) -> ToolError:
     """That nothing is at a path (`file_not_found`), with what was probably meant; `folders` may be, too."""
-    return ToolError(
-        ToolErrorType.FILE_NOT_FOUND,
-        f"'{location.shown}' does not exist.{proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders)}",
-    )
+    meant = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
+    return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{meant}")
 
 
-def proposal(workspace: Workspace, location: Location, deadline: Deadline, folders: bool = False) -> str:
+def proposal(
+    workspace: Workspace,
+    location: Location,
+    deadline: Deadline,
+    *,
+    folders: bool = False,
+    otherwise: str = " Use list_directory or glob to see what is there.",
+) -> str:
     """A sentence, with a blank before it, that proposes what to give in place of a path at which nothing is."""
     may_block()
     if location.in_scratch and os.path.normpath(location.spelled) == location.name and os.path.lexists(location.name):
@@ -56,7 +61,7 @@ def proposal(workspace: Workspace, location: Location, deadline: Deadline, folde
                 meant = workspace.locate(text)
         found = _nearest(workspace, meant, deadline, folders)
     if not found:
-        return " Use list_directory or glob to see what is there."
+        return otherwise
     is_relative = not os.path.isabs(location.spelled)
     names: list[str] = []
     for near in found:

@@ -284,9 +284,9 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
     if part == "**" and not literal:
         return _TREE
     fits = _fit(part, ignore_case=ignore_case, literal=literal)
-    plain = look(part)
-    if plain.isascii() and _LOOKS_ALONE.fullmatch(plain):
+    if part.isascii() and _LOOKS_ALONE.fullmatch(part):
         return fits
+    plain = look(part)
     if plain == part:
         return lambda name: fits(name) or (not name.isascii() and fits(look(name)))
     alike = _fit(plain, ignore_case=ignore_case, literal=literal)

@@ -174,8 +174,8 @@ class FileSelection:
         deadline = Deadline(self._walk.deadline.signal, NEAR_SECONDS)
         for entry, locations in missing.items():
             if not any(location.name.lower() in known for location in locations):
-                meant = proposal(self._walk.workspace, locations[0], deadline, folders=True)
-                self.skipped[entry, f"does not exist.{meant}"] = None
+                meant = proposal(self._walk.workspace, locations[0], deadline, folders=True, otherwise="")
+                self.skipped[entry, f"does not exist.{meant}" if meant else "does not exist"] = None
 
     def _search(self, start: Location, wanted: Selection | None, named: Iterable[str] = ()) -> None:
         """Add what is found below a folder; named folders are entered though they are left out by default."""
