@@ -19,6 +19,7 @@ from server.consent.confirmers import Confirmers
 from server.requests.files import FileRequests, MemoryResources
 from server.store.replica import lone_replica
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
+from tests.image_files import png
 from tests.interaction.test_lifecycle import INITIALIZED, running
 from tests.interaction.test_revisions import initialize
 from tools.builtin.all_tools import builtin_tools
@@ -31,7 +32,7 @@ from tools.planning.todo_lists import TodoLists
 
 pytestmark = pytest.mark.anyio
 
-PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
+PNG = png()
 AT = types.PromptReference(name="at")
 
 

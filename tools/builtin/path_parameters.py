@@ -36,7 +36,7 @@ def check_file_path(tool: str, path: str, parameter: str) -> None:
 
 def path_subject(workspace: Workspace, spelled: str, access: Access) -> PathSubject:
     """What a path is to permission rules; a `ToolError` tells that it leads to nowhere in the workspace."""
-    return located_subject(workspace, workspace.locate(spelled), access)
+    return located_subject(workspace, workspace.locate(spelled, by_look=access is Access.READ), access)
 
 
 def located_subject(workspace: Workspace, location: Location, access: Access) -> PathSubject:

@@ -55,7 +55,10 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
     parameter_aliases: Mapping[str, str] = {"file_path": "absolute_path", "path": "absolute_path"}
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Turn `start_line` and `end_line` (from 1, inclusive) into `offset` and `limit`."""
+        """Turn `start_line` and `end_line` (from 1, inclusive) into `offset` and `limit`; one page may be a number."""
+        page = coerce(arguments.get("pages"), _INTEGER)
+        if isinstance(page, int) and not isinstance(page, bool):
+            arguments["pages"] = str(page)
         if "start_line" not in arguments and "end_line" not in arguments:
             return arguments
         start, end = (coerce(arguments.pop(name, None), _INTEGER) for name in ("start_line", "end_line"))

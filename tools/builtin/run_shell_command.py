@@ -22,8 +22,9 @@ from tools.contract.parameters import ForeignParameter, ToolParams, foreign
 from tools.contract.permission_subjects import CommandSubject, Kind, Needs, Subject
 from tools.contract.results import TextPart, ToolResult
 from tools.contract.threads import run_blocking
+from tools.files.find.near_names import not_there
 from tools.files.opener import PathKind
-from tools.files.workspace import Location, Workspace
+from tools.files.workspace import Location
 
 if TYPE_CHECKING:
     from tools.shell.changed_files import WorkspaceState
@@ -126,7 +127,7 @@ class ShellTool(BuiltinTool[ShellParams]):
     def subjects(self, params: ShellParams, context: ToolContext) -> Sequence[Subject]:
         commands, key = context.services.commands, context.client.key
         site = commands().site(context.workspace, key) if commands is not None else UNHELD
-        folder = _folder(params, context.workspace).name
+        folder = _folder(params, context).name
         needs = Needs(params.needs) if params.needs is not None else None
         return (CommandSubject(params.script, folder, site, needs, params.is_background),)
 
@@ -195,17 +196,18 @@ async def _real_folder(params: ShellParams, context: ToolContext) -> Location:
     """The folder to run in, looked at in a thread if the call names it."""
     if params.directory is None:
         return context.workspace.at(context.workspace.first_root)
-    return await run_blocking(context.signal, partial(_folder, params, context.workspace))
+    return await run_blocking(context.signal, partial(_folder, params, context))
 
 
-def _folder(params: ShellParams, workspace: Workspace) -> Location:
+def _folder(params: ShellParams, context: ToolContext) -> Location:
     """The folder to run in; a `ToolError` tells that there is none, or not in the workspace."""
+    workspace = context.workspace
     if params.directory is None:
         return workspace.at(workspace.first_root)
-    location = workspace.locate(params.directory)
+    location = workspace.locate(params.directory, by_look=True)
     kind = workspace.kind_of(location)
     if kind is None:
-        raise workspace.missing(location)
+        raise not_there(workspace, location, context.signal, folders=True)
     if kind is not PathKind.FOLDER:
         raise ToolError(
             ToolErrorType.PATH_IS_NOT_A_DIRECTORY,

@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 
-_TABLE = (
-    # C0 and C1 but tab and line feed; separators of lines and paragraphs; half characters.
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
-    # Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16), but the emoji selector.
+# Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16), but the emoji selector
+_IGNORABLE = (
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+)
+_TABLE = (
+    # C0 and C1 but tab and line feed; separators of lines and paragraphs; half characters.
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + _IGNORABLE +
     # Without a shape of their own all the same: marks of format, blank letters and signs.
     "\u070f\u2800\ufff9-\ufffb\U00013430-\U0001343f\U00016fe4\U0001d159"
     # For private use, where each font shows something else; what is no character; planes of tags or nothing.
@@ -28,6 +31,7 @@ _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
 # The emoji selector everywhere: two names with and without it look the same to many
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
+IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # what has no shape, in any text
 
 
 def is_seen_in_name(name: str) -> bool:
@@ -47,16 +51,29 @@ _BYTE_BASE = 0xDC00
 _ASCII_END = 0x80
 
 
+def exact_path(path: str) -> str:
+    """A path as it stands in a text that has to tell it from one that looks the same: with no character but ASCII."""
+    return (
+        path
+        if path.isascii()
+        else os.sep.join(name if name.isascii() else _escaped(name, str.isascii) for name in path.split(os.sep))
+    )
+
+
 def shown_name(name: str) -> str:
     """A base name as it stands in a text."""
     if _PLAIN(name) or (is_seen_in_name(name) and not name.startswith('"') and name == name.strip()):
         return name
+    return _escaped(name, is_seen_in_name)
+
+
+def _escaped(name: str, is_plain: Callable[[str], bool]) -> str:
     escaped: list[str] = []
     for character in name:
         code = ord(character)
         if character in _SHORT:
             escaped.append(_SHORT[character])
-        elif is_seen_in_name(character):
+        elif is_plain(character):
             escaped.append(character)
         elif 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not text, as Python spells it
             escaped.append(f"\\x{code - _BYTE_BASE:02x}")

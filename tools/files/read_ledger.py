@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 MAX_FILES = 10_000  # files remembered for one client; the oldest reads are forgotten first
+MAX_CONTENT_BYTES = 2_000_000  # of contents kept for one client, to tell what has changed: more than a model remembers
 
 
 class FileIdentity(NamedTuple):
@@ -27,18 +28,42 @@ class SeenFile(NamedTuple):
 class ReadLedger:
     """Remembers files by real path. Safe to use from worker threads."""
 
-    __slots__ = ("_lock", "_seen")
+    __slots__ = ("_contents", "_held", "_lock", "_noticed", "_seen")
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, SeenFile] = OrderedDict()
+        self._contents: OrderedDict[str, bytes] = OrderedDict()
+        self._held = 0  # bytes of these contents
+        self._noticed: set[str] = set()
         self._lock = threading.Lock()
 
-    def record(self, real_path: str, seen: SeenFile) -> None:
+    def record(self, real_path: str, seen: SeenFile, content: bytes | None = None) -> None:
+        """Remember a file as seen, and for a while its whole content, where that was read."""
         with self._lock:
+            self._held -= len(self._contents.pop(real_path, b""))
+            if content is not None and len(content) <= MAX_CONTENT_BYTES:
+                self._contents[real_path] = content
+                self._held += len(content)
+            while self._held > MAX_CONTENT_BYTES:
+                self._held -= len(self._contents.popitem(last=False)[1])
             self._seen[real_path] = seen
             self._seen.move_to_end(real_path)
             if len(self._seen) > MAX_FILES:
                 self._seen.popitem(last=False)
+
+    def content(self, real_path: str) -> bytes | None:
+        """What the file held when it was seen, where that is kept."""
+        with self._lock:
+            return self._contents.get(real_path)
+
+    def is_first_notice(self, real_path: str) -> bool:
+        """Whether the client has not been told yet of what looks like this path; it counts as told from now on."""
+        with self._lock:
+            is_first = real_path not in self._noticed
+            if len(self._noticed) >= MAX_FILES:
+                self._noticed.clear()
+            self._noticed.add(real_path)
+        return is_first
 
     def get(self, real_path: str) -> SeenFile | None:
         with self._lock:

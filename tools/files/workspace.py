@@ -19,6 +19,7 @@ from functools import cached_property
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.file_names_in_text import meant_path, shown_path
+from tools.contract.look_alikes import look
 from tools.files import opener
 from tools.files.opener import TEMPORARY_PREFIX, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
 
@@ -37,6 +38,7 @@ class Location:
     path: str  # its own real path; equal to `root` for the root itself
     spelled: str  # how the caller wrote it
     in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path nobody is shown
+    by_look: bool = False  # whether the name that it has only looks like the one that was given
 
     @property
     def shown(self) -> str:
@@ -114,12 +116,13 @@ class Workspace:
             raise ToolError(ToolErrorType.NO_WORKSPACE, self._problem)
         return self.roots[0]
 
-    def locate(self, spelled: str, *, within: str | None = None) -> Location:
+    def locate(self, spelled: str, *, within: str | None = None, by_look: bool = False) -> Location:
         """Resolve a path as a model writes it.
 
         A relative path starts from the first root, or from `within`. The literal path is taken if it exists;
         otherwise blanks around it, the quotes of a name as results show it, and shell escapes are removed, if that
-        leads to something in the workspace. What is outside is never looked for, so nothing is told of it.
+        leads to something in the workspace; and with `by_look` it may be the one thing whose path looks the same.
+        What is outside is never looked for, so nothing is told of it.
 
         Raises:
             ToolError: The path is blank, holds a NUL or begins with a `~` that would have to be expanded
@@ -144,8 +147,11 @@ class Workspace:
             found = opener.path_without_links(in_scratch or literal)
             real = found or self._real_path(literal)
             root = self._root_above(real)
+            alike: list[str] = []
             if root and not found and not os.path.lexists(real if in_scratch else literal):
                 real = self._other_reading(base, spelled)
+                alike = self.look_alikes(real) if by_look and not os.path.lexists(real) else alike
+                real = alike[0] if len(alike) == 1 else real
                 root = self._root_above(real)
         except (OSError, ValueError) as error:
             raise explain(error, shown_path(spelled)) from None
@@ -167,7 +173,29 @@ class Workspace:
                 "neither read nor written, and such files are removed by a later write in their folder. Use another "
                 "name.",
             )
-        return Location(root, real, spelled, in_scratch=root == self._top)
+        return Location(root, real, spelled, in_scratch=root == self._top, by_look=len(alike) == 1)
+
+    def look_alikes(self, path: str) -> list[str]:
+        """Real paths of what only looks like a path at which nothing is, without what rules forbid to read."""
+        root = self._root_above(path)
+        found = [root] if root else []
+        for name in path[len(root) :].strip(os.sep).split(os.sep):
+            if len(found) != 1:
+                return []
+            names, wanted = [name], look(name)
+            try:
+                if not os.path.lexists(os.path.join(found[0], name)):
+                    with self.open_folder(found[0]) as folder:
+                        names = [other for other in folder.names() if look(other) == wanted]
+                paths = [os.path.join(found[0], other) for other in names]
+                found = [opener.real_path(path) for path in paths if not self._forbids(path)]
+            except (OSError, PathNotInWorkspaceError):
+                return []
+            found = [path for path in found if self.holds(path) and not self._forbids(path)]
+        return found
+
+    def _forbids(self, path: str) -> bool:
+        return self.forbidden is not None and self.forbidden(path) is not None
 
     def _in_scratch(self, literal: str) -> str | None:
         """Where a name below `/tmp` lies in the scratch folder, links not resolved; `None` for any other name."""
@@ -245,7 +273,7 @@ class Workspace:
             # An absolute path is looked up as it is, wherever one starts from.
             is_there = location.path == location.root or self.has(location, path)
         if not is_there:
-            raise self.missing(location)
+            raise self.explain(FileNotFoundError(errno.ENOENT, ""), location)
         return location
 
     @cached_property
@@ -392,21 +420,7 @@ class Workspace:
                 return outside
             except OSError:
                 pass  # a circle
-        if isinstance(error, FileNotFoundError) and (note := self.note_of_absent(location)):
-            return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{note}")
         return explain(error, location.shown, otherwise)
-
-    def missing(self, location: Location) -> ToolError:
-        return self.explain(FileNotFoundError(errno.ENOENT, ""), location)
-
-    def note_of_absent(self, location: Location) -> str:
-        """What to add where a name is not in the scratch folder, but in the machine's own `/tmp`; mostly nothing."""
-        if not location.in_scratch or os.path.normpath(location.spelled) != location.name:
-            return ""
-        opener.may_block()
-        if not os.path.lexists(location.name):
-            return ""
-        return " It exists in the machine's own /tmp, which tools do not see; the user can copy it into the workspace."
 
 
 def contains(root: str, path: str) -> bool:

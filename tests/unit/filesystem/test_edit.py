@@ -414,6 +414,36 @@ async def test_a_file_changed_since_it_was_read_is_not_edited(root: Path, contex
 
 
 @pytest.mark.requirement("edit.stale")
+async def test_a_stale_edit_is_told_which_lines_are_different(root: Path, context: ToolContext) -> None:
+    path, reader = root / "a.txt", ReadFileTool()
+    old = [f"line {number}" for number in range(1, 31)]
+
+    async def stale(new: list[str]) -> str:
+        path.write_text("\n".join(old) + "\n")
+        await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
+        path.write_text("\n".join(new) + "\n")
+        return (await refusal(context, old_string="line 9", new_string="9")).message
+
+    assert "(now different: lines 2-3, 20)" in await stale([*old[:1], "x", "y", *old[3:19], "z", *old[20:]])
+    assert "(now different: line 5)" in await stale([*old[:4], *old[6:]])
+    assert "(now different: lines 1, 32)" in await stale(["new", *old, "last"])
+    changed = await stale([f"{line}!" if number % 2 else line for number, line in enumerate(old)])
+    assert "(now different: lines 2, 4, 6, 8, 10, 12, 14, 16, 18, 20 and more)" in changed
+
+
+@pytest.mark.requirement("edit.stale")
+async def test_of_a_file_that_may_not_be_read_no_lines_are_told(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("old\n")
+    reader = ReadFileTool()
+    await reader.execute(reader.validate_tool_params({"file_path": "a.txt"}), context)
+    (root / "a.txt").write_text("new\n")
+    hidden = Workspace([str(root)], forbidden=lambda path: "rule" if path.endswith("a.txt") else None)
+    error = await refusal(replace(context, workspace=hidden), old_string="old", new_string="x")
+    assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert "different" not in error.message
+
+
+@pytest.mark.requirement("edit.stale")
 async def test_an_expected_digest_that_does_not_fit_is_refused(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("one\n")
     digest = hashlib.sha256(b"other\n").hexdigest()

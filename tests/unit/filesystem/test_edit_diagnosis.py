@@ -99,3 +99,23 @@ async def test_a_file_that_was_not_read_is_named_as_such(root: Path, context: To
 async def test_the_search_for_a_similar_region_is_bounded(old: str, root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("word and another word in a rather long line of text\n" * 30_000)
     assert await miss(context, old)
+
+
+@pytest.mark.requirement("edit.causes")
+async def test_characters_that_are_not_seen_are_marked_in_the_region(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("say zero\u200bwidth, no\u00a0break, cafe\u0301, \u1112\u1161\u11ab now\nplain\n")
+    message = await miss(context, "say zerowidth, no break, caf\u00e9, \ud55c now")
+    assert "say zero<U+200B>width, no<U+00A0>break, cafe<U+0301>, \u1112<U+1161><U+11AB> now\n" in message
+    assert "<U+200B>" in message.partition("---")[0]
+    assert "not seen" in message
+    assert "<U+" not in await miss(context, "plan")
+
+
+@pytest.mark.requirement("edit.causes")
+async def test_of_a_notebook_is_told_that_it_is_json(root: Path, context: ToolContext) -> None:
+    (root / "a.ipynb").write_text('{"cells": [{"cell_type": "code", "source": ["print(\\"hi\\")"]}]}')
+    tool = EditTool()
+    arguments = {"file_path": "a.ipynb", "old_string": 'print("hi")', "new_string": "pass"}
+    with pytest.raises(ToolError, match="JSON; read_file shows another view") as caught:
+        await tool.execute(tool.validate_tool_params(arguments), context)
+    assert caught.value.code is ToolErrorType.EDIT_NO_OCCURRENCE_FOUND

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.tables import each_of
 from tools.builtin.glob import GlobTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
 from tools.contract.results import ToolResult
-from tools.files.find.patterns import PatternRefusedError, compile_patterns, expand_braces
+from tools.files.find.patterns import PatternRefusedError, compile_patterns, expand_braces, glob_hint
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
@@ -325,3 +326,32 @@ def test_the_description_of_a_call_names_the_pattern_and_the_folder(root: Path, 
     tool = GlobTool()
     params = tool.validate_tool_params({"pattern": "*.py\n", "dir_path": str(root / "src")})
     assert tool.get_description(params, context) == "Find '*.py\\n' within src"
+
+
+@pytest.mark.requirement("glob.dialect")
+@each_of(
+    "pattern, told",
+    [
+        ("*.c,*.h", "'{*.c,*.h}'"),
+        ("*.c, *.h", "'{*.c,*.h}'"),
+        ("*.c|*.h", "'{*.c,*.h}'"),
+        ("*.c;*.h", "'{*.c,*.h}'"),
+        ("**/*.c **/*.h", "'{**/*.c,**/*.h}'"),
+        ("src/*.(c|h)", "'src/*.{c,h}'"),
+        ("src\\*.c", "'src/*.c'"),
+        (".*\\.c$", "not a regular expression"),
+        ("my file.txt", ""),
+        ("src/**/*.{c,h}", ""),
+        ("app/[id]/(group)/page.tsx", ""),
+    ],
+)
+def test_a_hint_says_what_the_dialect_makes_of_a_pattern(pattern: str, told: str) -> None:
+    hint = glob_hint(pattern)
+    assert told in hint if told else not hint
+
+
+@pytest.mark.requirement("glob.dialect")
+async def test_a_hint_comes_only_where_nothing_was_found(root: Path, context: ToolContext) -> None:
+    (root / "a,b.c").write_text("")
+    assert "In a glob" not in str((await run(context, "a,*.c")).llm_content)
+    assert "'{x,*.h}'" in str((await run(context, "x,*.h")).llm_content)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import each_of
 from tools.builtin.grep_search import GrepTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
@@ -18,10 +19,13 @@ from tools.contract.limits import AbortSignal, Limits
 from tools.contract.results import ToolResult
 from tools.files.search import ripgrep
 from tools.files.search.content_search import MAX_SORTED
+from tools.files.search.pattern_hints import pattern_hint
 from tools.files.search.ripgrep import MAX_FILE_BYTES, find_ripgrep
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
+# Patterns that nobody means as literal text
+NOT_AS_TEXT = ("foo(?=bar)", "(?<!a)b", "a\\nb")
 
 
 def make(root: Path, files: dict[str, str | bytes]) -> None:
@@ -606,7 +610,7 @@ async def test_what_ripgrep_does_not_take_is_refused_in_its_words_without_its_op
         name = "exclude_pattern" if "exclude_pattern" in arguments else "pattern"
         assert f"'{name}' '" in caught.value.message
         assert f"cannot be used: ripgrep says: {reason}" in caught.value.message
-        assert "fixed_strings" in caught.value.message
+        assert ("fixed_strings" in caught.value.message) == (pattern not in NOT_AS_TEXT)
         assert "--" not in caught.value.message
 
 
@@ -686,3 +690,46 @@ def test_the_description_of_a_call_names_pattern_filter_and_folder(root: Path, c
     tool = GrepTool()
     params = tool.validate_tool_params({"pattern": "foo", "include": "*.py", "dir_path": str(root / "src")})
     assert tool.get_description(params, context) == "Search 'foo' in *.py within src"
+
+
+@pytest.mark.requirement("grep.dialect")
+@each_of(
+    "pattern, told",
+    [
+        (r"foo\|bar", "'a|b'"),
+        ("foo(bar)", "backslash before one"),
+        ("items[0]", "backslash before one"),
+        (r"}\n+else", "line by line"),
+        (r"a\r\nb", "line by line"),
+        (r"(?s)a.*b", "line by line"),
+        (r"a[\s\S]*b", "line by line"),
+        (r"a(?!b)", "exclude_pattern"),
+        (r"a\\nb", ""),
+        (r"fn\s+\w+", ""),
+        ("TODO|FIXME", ""),
+        (r"print\(", ""),
+    ],
+)
+def test_a_hint_says_what_the_dialect_makes_of_a_pattern(pattern: str, told: str) -> None:
+    hint = pattern_hint(pattern, fixed=False)
+    assert told in hint if told else not hint
+
+
+@pytest.mark.requirement("grep.dialect")
+async def test_hints_come_only_where_nothing_was_found(root: Path, context: ToolContext) -> None:
+    make(root, {"a.c": "foo(bar);\nfoo|bar\nfoobar\n"})
+    for pattern, arguments, told in (
+        (r"foo\|zzz", {}, "'a|b'"),
+        (r"foo\|bar", {}, ""),
+        ("zoo(bar)", {}, "backslash before one"),
+        ("foo(bar)", {}, ""),
+        ("a.*b", {"fixed_strings": True}, "stands for itself"),
+        ("foo", {"glob": "*.c,*.h"}, "'{*.c,*.h}'"),
+        ("zoo", {"glob": "*.c"}, ""),
+    ):
+        text = str((await grep(context, pattern, **arguments)).llm_content)
+        assert told in text
+        assert bool(told) == ("itself" in text or "signs of" in text or "In a glob" in text), pattern
+    with pytest.raises(InvalidToolParamsError, match="line by line") as caught:
+        await grep(context, r"}\n+else")
+    assert "fixed_strings" not in caught.value.message

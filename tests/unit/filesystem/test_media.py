@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.readings import read_file
+from tests.image_files import gif, jpeg, png, webp
+from tests.pdf_files import lines, page_objects, pdf, stream
+from tests.readings import read_file, text_of
+from tests.tables import each_of
 from tools.call.context import ToolContext
 from tools.contract.limits import MediaHandling
 from tools.contract.results import FileDataPart, InlineDataPart, TextPart
 from tools.files.read.media import MAX_INLINE_BYTES, FileKind, detect
 
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
+PNG = png()
 
 
 @pytest.mark.requirement("read.type")
@@ -68,6 +72,75 @@ def test_a_picture_comes_with_its_bytes_type_and_uri(root: Path, context: ToolCo
     reading = read_file(context, "a b.png")
     assert reading.parts == (InlineDataPart("image/png", PNG, (root / "a b.png").as_uri()),)
     assert (reading.kind, reading.chars, reading.encoding) == (FileKind.IMAGE, 0, None)
+
+
+@pytest.mark.requirement("read.media")
+@each_of("make", [png, jpeg, gif, webp])
+def test_an_image_is_sent_if_it_is_whole_and_not_too_large(make: Any, root: Path, context: ToolContext) -> None:
+    path = root / "a.image"
+    path.write_bytes(make(8_000, 1))
+    (part,) = read_file(context, "a.image").parts
+    assert isinstance(part, InlineDataPart)
+    path.write_bytes(make(8_001, 7))
+    told, link = read_file(context, "a.image").parts
+    assert isinstance(told, TextPart)
+    assert isinstance(link, FileDataPart)
+    assert "8,001 x 7 pixels" in told.text
+    for cut in range(12, len(make())):
+        path.write_bytes(make()[:cut])
+        told, link = read_file(context, "a.image").parts
+        assert isinstance(told, TextPart), cut
+        assert f"{cut} bytes" in told.text
+        assert isinstance(link, FileDataPart), cut
+
+
+BOX = b"\0\0\0\x14ispe\0\0\0\0"
+
+
+@pytest.mark.requirement("read.media")
+@each_of(
+    "name, data, told",
+    [
+        (
+            "a.heic",
+            b"\0\0\0\x18ftypheic" + BOX + b"\0\0\x0f\xc0\0\0\x0b\xd0",
+            "32 bytes, 4,032 x 3,024 pixels",
+        ),
+        ("a.avif", b"\0\0\0\x18ftypavif" + BOX + b"\0\0\0\x02\0\0\0\x03", "2 x 3 pixels"),
+        ("a.heif", b"\0\0\0\x18ftypmif1\0\0\0\0", "image/heif, 16 bytes"),
+        (
+            "a.tif",
+            b"MM\0*\0\0\0\x08\0\x02\x01\0\0\x03\0\0\0\x01\0\x05\0\0\x01\x01\0\x04\0\0\0\x01\0\0\0\x06",
+            "5 x 6 pixels",
+        ),
+        ("a.bmp", b"BM" + bytes(16) + b"\x05\0\0\0\xfa\xff\xff\xff", "5 x 6 pixels"),
+        ("a.ico", b"\0\0\x01\0\x02\0\x10\x10" + bytes(14) + bytes(16), "256 x 256 pixels"),
+    ],
+)
+def test_what_not_every_model_takes_is_told_and_linked(
+    name: str, data: bytes, told: str, root: Path, context: ToolContext
+) -> None:
+    (root / name).write_bytes(data)
+    text, link = read_file(context, name).parts
+    assert isinstance(text, TextPart)
+    assert told in text.text
+    assert isinstance(link, FileDataPart)
+    assert link.size == len(data)
+
+
+@pytest.mark.requirement("read.type")
+def test_a_pdf_is_one_behind_other_bytes_too(root: Path, context: ToolContext) -> None:
+    document = pdf(page_objects(stream(lines("Hello"))))
+    for name, data in (
+        ("a.pdf", b"\0junk\r\n" * 100 + document),
+        ("b.pdf", b"From: somebody\n\n" + document.replace(b"\xe2\xe3\xcf\xd3", b"abcd")),
+        ("c", b"\1\0\0" + document),
+    ):
+        (root / name).write_bytes(data)
+        assert "Hello" in text_of(read_file(context, name)), name
+    assert detect(b"x = '%PDF-1.7'\n", "a.py").kind is FileKind.TEXT
+    assert detect(b"\0" * 512 + document, "a.tar").kind is FileKind.BINARY
+    assert detect(b"\0" * 1024 + document, "a.pdf").kind is FileKind.BINARY
 
 
 @pytest.mark.requirement("read.media")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.image_files import png
 from tests.pdf_files import document
 from tools.builtin.read_file import ReadFileTool
 from tools.call.context import ClientState, ToolContext
@@ -198,7 +199,7 @@ async def test_a_client_that_cannot_be_told_from_others_can_read(twenty: Path, c
 
 @pytest.mark.requirement("read.media")
 async def test_media_come_as_data_with_a_display(root: Path, context: ToolContext) -> None:
-    (root / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 16)
+    (root / "a.png").write_bytes(png())
     result = await call(context, absolute_path=str(root / "a.png"))
     (part,) = package("read_file", result).parts
     assert isinstance(part, InlineDataPart)
@@ -253,3 +254,20 @@ async def test_what_is_published_is_the_seeds_name_and_no_other_spelling() -> No
     assert tool.behaviour.read_only
     assert tool.behaviour.idempotent
     assert not tool.behaviour.destructive
+
+
+@pytest.mark.requirement("read.whole")
+async def test_of_an_empty_file_is_told_that_it_is_empty(root: Path, context: ToolContext) -> None:
+    for content in (b"", b"\xef\xbb\xbf"):
+        (root / "a.txt").write_bytes(content)
+        (part,) = package("read_file", await call(context, absolute_path=str(root / "a.txt"))).parts
+        assert part == TextPart("[The file is empty.]")
+
+
+@pytest.mark.requirement("read.whole")
+async def test_one_page_may_be_a_number(root: Path, context: ToolContext) -> None:
+    (root / "a.txt").write_text("x\n")
+    path = str(root / "a.txt")
+    assert (await call(context, absolute_path=path, pages=4)).error is None
+    with pytest.raises(InvalidToolParamsError):
+        await call(context, absolute_path=path, pages=True)

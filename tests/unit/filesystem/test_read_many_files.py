@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import struct
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.image_files import png
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
@@ -21,16 +20,6 @@ from tools.files.read.several_files import END_MARKER
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
-
-
-def png() -> bytes:
-    """The smallest picture."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
 
 
 def pdf() -> bytes:

@@ -189,31 +189,28 @@ async def test_plain_line_feeds_become_the_usual_ending_of_the_file(
 
 
 @pytest.mark.requirement("write.literal")
-@pytest.mark.parametrize(
-    "line",
-    [
-        "// rest of code ...",
-        "(rest of methods ...)",
-        "  # unchanged code ...",
-        "Rest of ....",
-        "/* rest of code ... */",
-    ],
-)
-async def test_a_placeholder_for_left_out_text_is_refused(line: str, root: Path, context: ToolContext) -> None:
-    error = await refusal(context, file_path="a.py", content=f"x = 1\n{line}\ny = 2\n")
+async def test_a_placeholder_for_left_out_text_is_refused(root: Path, context: ToolContext) -> None:
+    (root / "a.js").write_text("a();\nb();\nc();\n")
+    error = await refusal(context, file_path="a.js", content="import a\n// ... existing code ...\n")
     assert error.code is ToolErrorType.INVALID_TOOL_PARAMS
-    assert line.strip() in error.message
-    assert not (root / "a.py").exists()
+    assert "'// ... existing code ...'" in error.message
+    assert (root / "a.js").read_text() == "a();\nb();\nc();\n"
 
 
 @pytest.mark.requirement("write.literal")
-@pytest.mark.parametrize(
-    "line",
-    ['x = "// rest of code ..."', "a = 1  // rest of code ...", "the rest of the day ...", "rest of code", "..."],
-)
-async def test_text_that_only_resembles_a_placeholder_is_written(line: str, root: Path, context: ToolContext) -> None:
-    await write(context, file_path="a.py", content=line)
-    assert (root / "a.py").read_text() == line
+async def test_a_placeholder_in_a_new_file_is_written(root: Path, context: ToolContext) -> None:
+    await write(context, file_path="new.py", content="# ... rest of code ...\n")
+    assert (root / "new.py").read_text() == "# ... rest of code ...\n"
+
+
+@pytest.mark.requirement("write.literal")
+async def test_whether_a_placeholder_is_refused_tells_nothing_of_a_hidden_file(
+    root: Path, context: ToolContext
+) -> None:
+    (root / ".qwenignore").write_text("a.py\n")
+    for text in ("# ...\n", "x = 1\n", ""):
+        (root / "a.py").write_text(text)
+        assert (await refusal(context, file_path="a.py", content="# ...\n")).code is ToolErrorType.INVALID_TOOL_PARAMS
 
 
 @pytest.mark.requirement("write.literal")

@@ -32,6 +32,8 @@ _MAX_SYNC_WORK = 1_000_000  # comparisons of words for that; afterwards the rest
 _HEAD, _AROUND, _TAIL = 300, 200, 100
 _NEAR = 20  # characters between two differences that count as one
 _WORD = re.compile(r"\w+|\W")
+_HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
+MAX_TOLD_RUNS = 10  # runs of changed lines that are named
 _IN_PART = " characters, shown in part]"  # ends such a line
 _RULE = "=" * 67
 
@@ -51,6 +53,31 @@ class Diff:
             return ""
         name = shown_name(name)
         return f"Index: {name}\n{_RULE}\n--- {name}\t{labels[0]}\n+++ {name}\t{labels[1]}\n{self.hunks}"
+
+
+def changed_lines(diff: Diff) -> str:
+    """The new lines that differ, such as `lines 3-5, 9`; where lines are gone, the one behind them."""
+    runs: list[list[int]] = []
+    number = 0
+    for line in diff.hunks.split("\n"):
+        if header := _HUNK.match(line):
+            number = int(header[1]) + (header[2] == "0")
+        elif line.startswith(("+", "-")):
+            if runs and runs[-1][1] >= number - 1:
+                runs[-1][1] = number
+            elif len(runs) < MAX_TOLD_RUNS:
+                runs.append([number, number])
+            else:
+                return f"{_told(runs)} and more"
+            number += line[0] == "+"
+        else:
+            number += 1
+    return _told(runs)
+
+
+def _told(runs: list[list[int]]) -> str:
+    lines = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+    return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}" if lines else ""
 
 
 # Behind a last line without an ending; no line holds a line feed, so it makes that line differ from one with it

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.look_alikes import look, marked
 from tools.files.change.text_match import (
     BLANKS,
     MAX_MATCHES,
@@ -20,7 +21,6 @@ from tools.files.change.text_match import (
     Haystack,
     Match,
     find_text,
-    fold,
     is_too_large_for_relaxed,
 )
 from tools.files.line_endings import to_lf
@@ -38,6 +38,7 @@ _MAX_COMPARED = 200
 _MAX_CANDIDATES = 20
 _MAX_WORDS = 200
 _WORD = re.compile(r"\w+")
+_MARK = re.compile("<U\\+[0-9A-F]{4,6}>")
 _LINE_PREFIX = re.compile(r"^[ ]*L?\d+(?:\t|\u2192|:[ ]?|[ ]?\|[ ]?)")
 
 
@@ -100,6 +101,11 @@ def not_found(
     else:
         sentences += causes(haystack, old_string, new_string)
         nearest = nearest_region(haystack, old_string)
+    if location.path.lower().endswith(".ipynb"):
+        sentences.append(
+            "The file is a notebook, which is JSON; read_file shows another view of it, its cells. Copy old_string "
+            'from the JSON: there a quote is \\" and every line of a cell a string that ends in \\n.'
+        )
     if not is_read:
         sentences.append("You have not read this file yet; read it first.")
     if nearest is None:
@@ -109,6 +115,8 @@ def not_found(
         f"The most similar part of the file, lines {nearest.first}-{nearest.last}, is below; copy old_string from "
         "there exactly if it is what you mean."
     )
+    if _MARK.search(nearest.text):
+        sentences.append("A mark such as <U+200B> in it stands for a character that cannot be seen; give that itself.")
     return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, f"{' '.join(sentences)}\n---\n{nearest.text}\n---")
 
 
@@ -142,7 +150,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
     elif "\n" in wanted and holds(text, wanted.replace("\n", "\\n")):
         yield "The file has the two characters \\n where old_string has a line break."
 
-    words, folded = _squeezed(haystack, wanted), fold(text)
+    words, folded = _squeezed(haystack, wanted), look(text)
     if not words:
         yield "old_string is nothing but white space."
     elif holds(_squeezed(haystack, text), words):
@@ -153,8 +161,11 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
             yield f"It differs from the file in white space only; {where} has tabs, the other one has none."
         else:
             yield "It differs from the file in white space only (indentation, blanks or line breaks)."
-    elif (folded != text or fold(words) != words) and holds(_squeezed(haystack, folded), fold(words)):
-        yield "It differs from the file in white space and in quotes, dashes or special spaces that look alike."
+    elif (folded != text or look(words) != words) and holds(_squeezed(haystack, folded), look(words)):
+        yield (
+            "It differs from the file in characters that look alike or are not seen: quotes, dashes, special spaces, "
+            "characters without width, or letters whose accents are characters of their own."
+        )
 
     casefolded = ["".join([piece.casefold() for piece in _pieces(haystack, each)]) for each in (text, wanted)]
     if holds(*casefolded):
@@ -230,7 +241,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     lines = bodies[first : first + max(3, min(MAX_REGION_LINES, len(wanted)))]
     if len(lines) > 1 and not lines[-1] and first + len(lines) == len(bodies):
         lines = lines[:-1]
-    lines = [Decoded(line, haystack.encoding).shown() for line in lines]
+    lines = [marked(Decoded(line, haystack.encoding).shown()) for line in lines]
     cut = (line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}..." for line in lines)
     return Nearest(first + 1, first + len(lines), "\n".join(cut))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -21,18 +20,18 @@ from typing import Any, ClassVar
 from tools.contract.confirmation import Answer, EditConfirmation
 from tools.contract.display import cut_at_line
 from tools.contract.errors import ExhaustedError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import sendable_name, shown_name
+from tools.contract.file_names_in_text import exact_path, meant_path, sendable_name, shown_name
 from tools.contract.limits import AbortSignal
 from tools.contract.process_limits import start_thread
 from tools.contract.results import FileDiff, ToolResult
-from tools.files.change.diff import Diff
+from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
-from tools.files.ignore_files import agent_ignore_file
+from tools.files.ignore_files import agent_ignore_file, is_hidden_target
 from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
-from tools.files.text_encodings import Encoding, encode
+from tools.files.text_encodings import Encoding, decode, encode
 from tools.files.workspace import Location, Workspace, explain
 
 MAX_CHANGED_BYTES = 64_000_000  # size of a file that is held in memory to change it
@@ -144,10 +143,37 @@ def check_fresh(
         if seen.sha256 is not None and seen.sha256 == snapshot.sha256:
             return
         problem = (
-            f"'{shown}' was changed by somebody else since you last read or wrote it. Nothing was written. "
-            "Read it again and repeat the change on what it holds now."
+            f"'{shown}' was changed by somebody else since you last read or wrote it{_what_changed(target, snapshot)}. "
+            "Nothing was written. Read it again and repeat the change on what it holds now."
         )
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
+
+
+def _what_changed(target: TargetFile, snapshot: Snapshot) -> str:
+    """Which lines differ from what the client has seen, in brackets; nothing where that is not known or not for it."""
+    old = target.reads.content(target.location.path) if target.reads is not None else None
+    if old is None or snapshot.data is None or target.hidden_by(snapshot) is not None:
+        return ""
+    before, after = decode(old), decode(snapshot.data)
+    if before is None or after is None:
+        return ""
+    lines = changed_lines(unified_diff(before.text, after.text))
+    return f" (now different: {lines})" if lines else ""
+
+
+def refuse_look_alike(target: TargetFile) -> None:
+    """Do not make a file beside one whose name looks the same, unless the client was told of that one, or quotes."""
+    location, reads = target.location, target.reads
+    found = [target.workspace.at(path) for path in target.workspace.look_alikes(location.path)]
+    alike = [each.name for each in found if not is_hidden_target(target.workspace, each, agent=True)]
+    if not alike or (not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)):
+        return
+    insist = "repeat the call" if reads is not None else f"give it as '{exact_path(location.name)}', quotes included"
+    raise ToolError(
+        ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
+        f"'{location.shown}' does not exist, but '{exact_path(alike[0])}' does, whose name looks the same. Nothing was "
+        f"written. Give that name to change that file; if a second file is meant, {insist}.",
+    )
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
@@ -163,37 +189,6 @@ def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
             f"'{parameter}' holds U+{ord(text[error.start]):04X}, half of a surrogate pair, which {encoding.name} "
             "cannot hold; nothing was written. Give the character itself.",
         ) from None
-
-
-# A whole line of the form "rest of code ..." (Gemini CLI's phrases)
-_OMISSION = re.compile(
-    r"""[ \t]*
-    (?://|\#|--|;|/\*|<!--)?[ \t]*                             # as a comment, or bare
-    \(?[ \t]*
-    (?:rest[ ]of(?:[ ](?:the[ ])?(?:methods?|code))?|unchanged[ ](?:code|methods?))
-    [ \t]*\.\.\.\.*[ \t]*
-    \)?[ \t]*(?:\*/|-->)?[ \t]*""",
-    re.IGNORECASE | re.VERBOSE,
-)
-
-_MAX_OMISSION_CHARS = 80
-
-
-def first_new_omission(text: str, known: str) -> str | None:
-    """The first line that stands for text that a model left out; written, it would delete that text.
-
-    Such a line that is in the known text already may be repeated.
-    """
-
-    def omissions(text: str) -> list[str]:
-        if "..." not in text:
-            return []
-        lines = (line.strip() for line in text.splitlines() if "..." in line and len(line) <= _MAX_OMISSION_CHARS)
-        return [line for line in lines if _OMISSION.fullmatch(line)]
-
-    found = omissions(text)
-    held = set(omissions(known)) if found else set[str]()
-    return next((line for line in found if line not in held), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +313,7 @@ def make_change(
                     identity, links_broken = written.identity, written.links_broken
         sha256 = digest.hex()
         if target.reads is not None and not change.removes:
-            target.reads.record(location.path, SeenFile(identity, sha256))
+            target.reads.record(location.path, SeenFile(identity, sha256), change.data)
 
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_whole_path
+from tools.contract.limits import Deadline
 from tools.files.change.diff import lines_back, lines_on, unified_diff
 from tools.files.change.edit_failures import check_count, not_found
 from tools.files.change.file_change import (
@@ -19,9 +20,10 @@ from tools.files.change.file_change import (
     check_fresh,
     clipped,
     encode_or_refuse,
-    first_new_omission,
+    refuse_look_alike,
     take_snapshot,
 )
+from tools.files.change.omitted_text import first_omission
 from tools.files.change.text_match import (
     BLANKS,
     Haystack,
@@ -32,6 +34,7 @@ from tools.files.change.text_match import (
     indentation_map,
     indentation_of,
 )
+from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.line_endings import NearbyEndings, line_separator, split_lines, to_lf
 from tools.files.text_encodings import (
     UTF_8,
@@ -122,23 +125,17 @@ def plan_edit(
     may mean a line that looks like an omission.
     """
     location, signal = target.location, target.signal
-    omission = None if is_users else first_new_omission(new_string, old_string)
-    if omission is not None:
-        raise InvalidToolParamsError(
-            "edit",
-            f"the line '{omission}' in 'new_string' stands for text that was left out; writing it would delete "
-            "that text. Give the complete replacement, or a smaller 'old_string'.",
-        )
     snapshot = take_snapshot(target)
     if snapshot.data is None:
         if old_string:
             raise ToolError(
                 ToolErrorType.FILE_NOT_FOUND,
-                f"'{location.shown}' does not exist, so nothing in it can be replaced. Check the path with "
-                "list_directory or glob; to create the file, give an empty old_string or use write_file."
-                + target.workspace.note_of_absent(location),
+                f"'{location.shown}' does not exist, so nothing in it can be replaced."
+                + proposal(target.workspace, location, Deadline(signal, NEAR_SECONDS))
+                + " To create the file, give an empty old_string or use write_file.",
             )
         check_fresh(target, snapshot, expected_sha256)
+        refuse_look_alike(target)
         return TextEdit(
             target=target,
             snapshot=snapshot,
@@ -163,6 +160,13 @@ def plan_edit(
         )
     check_fresh(target, snapshot, expected_sha256)
     old = _decode(location, snapshot.data, encoding, old_string, new_string)
+    omission = None if is_users else first_omission(new_string, old_string, old.text)
+    if omission is not None:
+        raise InvalidToolParamsError(
+            "edit",
+            f"the line '{omission}' in 'new_string' stands for text that was left out; writing it would delete "
+            "that text. Give the complete replacement, or a smaller 'old_string'.",
+        )
     signal.raise_if_aborted()
 
     haystack = Haystack(old.text, old.encoding, signal.raise_if_aborted)

@@ -16,16 +16,11 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
 
+from tools.contract.look_alikes import fold
 from tools.files.line_endings import LineEndings, to_lf
 from tools.files.text_encodings import UTF_8, Encoding
 
 BLANKS = " \t"  # the white space that is forgiven; other characters that look like it are look-alikes
-_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-_SINGLE_QUOTES = "\u2018\u2019\u201a\u201b"
-_DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
-_SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-# Characters that models write in their ASCII form, one for one (Qwen Code's list)
-LOOK_ALIKES = (("-", _DASHES), ("'", _SINGLE_QUOTES), ('"', _DOUBLE_QUOTES), (" ", _SPACES))
 # Places that are looked for, but for one more that tells that there are too many: about 50 MB and a second
 MAX_MATCHES = 200_000
 PIECE_CHARS = 1 << 16  # searched at once: some milliseconds at worst, when both texts repeat themselves
@@ -220,16 +215,6 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
 def is_too_large_for_relaxed(old: str) -> bool:
     """Whether a text to look for is too large to be compared line by line, in whatever file."""
     return len(old) > MAX_RELAXED_CHARS or old.count("\n") + old.count("\r") > 2 * MAX_RELAXED_LINES
-
-
-def fold(text: str) -> str:
-    """Replace look-alikes by their ASCII form, one character by one."""
-    if text.isascii():
-        return text
-    for plain, characters in LOOK_ALIKES:
-        for character in characters:
-            text = text.replace(character, plain)
-    return text
 
 
 def indentation_of(line: str) -> str:

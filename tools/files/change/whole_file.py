@@ -14,9 +14,10 @@ from tools.files.change.file_change import (
     TargetFile,
     check_fresh,
     encode_or_refuse,
-    first_new_omission,
+    refuse_look_alike,
     take_snapshot,
 )
+from tools.files.change.omitted_text import first_omission
 from tools.files.line_endings import count_lines, line_endings
 from tools.files.text_encodings import check_fits, decode, encoding_to_write, guess, looks_binary, marked_encoding
 
@@ -61,6 +62,8 @@ def plan_write(
     data = snapshot.data
     hidden_by = target.hidden_by(snapshot)
     check_fresh(target, snapshot, expected_sha256, is_hidden=hidden_by is not None)
+    if data is None:
+        refuse_look_alike(target)
 
     # The present text for people, `None` where there is none or, since nothing may depend on it, where it is hidden.
     old: str | None = None
@@ -83,7 +86,8 @@ def plan_write(
                 note += f" It was shown as {guessed.name}; to write in that, give encoding='{guessed.name}'."
             notes.append(note)
 
-    omission = None if is_users else first_new_omission(content, old or "")
+    may_omit = is_users or data is None
+    omission = None if may_omit else first_omission(content, None if hidden_by is not None else old)
     if omission is not None:
         raise InvalidToolParamsError(
             "write_file",

@@ -9,14 +9,14 @@ from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorTy
 from tools.contract.file_names_in_text import brief, one_line, sendable_name, shown_path, shown_whole_path
 from tools.contract.limits import Deadline
 from tools.contract.results import ToolResult
-from tools.files.find.patterns import Names, PathPattern, PatternRefusedError, compile_patterns
+from tools.files.find.patterns import Names, PathPattern, PatternRefusedError, compile_patterns, glob_hint
+from tools.files.find.search_start import search_starts
 from tools.files.find.walk import (
     Filters,
     Walk,
     count,
     excluded_folders,
     list_page,
-    search_starts,
     visible_kind,
     walk_notes,
 )
@@ -59,7 +59,7 @@ def find_files(
                 "the folder to search; give a pattern relative to it.",
             )
         pattern = os.path.relpath(absolute.name, path).replace(os.sep, "/")
-    starts, is_file = search_starts(workspace, path, agent=agent)
+    starts, is_file = search_starts(workspace, path, deadline, agent=agent)
     if is_file:
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
@@ -107,6 +107,8 @@ def find_files(
         if any(visible_kind(workspace, pattern, within=root) is PathKind.FOLDER for root in roots):
             glob = f"{shown_pattern.rstrip('/')}/**"
             head.append(f"It names a folder: use '{glob}' for the files in it, or list_directory.")
+        elif hint := glob_hint(pattern):
+            head.append(hint)
         elif "/" not in pattern and "*" in pattern:
             head.append(
                 f"Only files directly in that folder were looked at; '**/{shown_pattern}' searches folders below."

@@ -17,6 +17,7 @@ from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorT
 from tools.contract.file_names_in_text import sendable_name, shown_name, shown_whole_path
 from tools.contract.limits import AbortSignal
 from tools.contract.results import ToolResult
+from tools.files.find.near_names import not_there
 from tools.files.find.walk import MAX_TEXT_BYTES, count, hidden_note, list_page
 from tools.files.ignore_files import HiddenBy, names_of_ignore_files, refuse_hidden, scope_of
 from tools.files.opener import PathKind
@@ -49,7 +50,7 @@ def list_folder(
 
     `ignore` has patterns of names to leave out, in which `*` and `?` alone are special.
     """
-    location = workspace.locate(path)
+    location = workspace.locate(path, by_look=True)
     if agent:
         refuse_hidden(workspace, location, "listed", own_files=False)
     ignored = None
@@ -115,11 +116,13 @@ def list_folder(
     except NotADirectoryError:
         kind = workspace.kind_of(location)
         if kind is None:
-            raise workspace.missing(location) from None
+            raise not_there(workspace, location, signal, folders=True) from None
         what = "a file, not a directory. Use read_file to see what is in it."
         if kind is PathKind.OTHER:
             what = "neither a folder nor a regular file (a device, pipe or socket); it is never opened."
         raise ToolError(ToolErrorType.PATH_IS_NOT_A_DIRECTORY, f"'{location.shown}' is {what}") from None
+    except FileNotFoundError:
+        raise not_there(workspace, location, signal, folders=True) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.LS_EXECUTION_ERROR) from None
 

@@ -104,7 +104,7 @@ class Candidates:
 
 
 def entries_that_start_with(
-    workspace: Workspace, folder: Location, start: str, limit: int, signal: AbortSignal
+    workspace: Workspace, folder: Location, start: str, limit: int | None, signal: AbortSignal
 ) -> Candidates:
     """The entries of a folder whose names begin with some text, in any case.
 

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from tools.contract.file_names_in_text import one_line
+from tools.contract.look_alikes import look
+
 MAX_ALTERNATIVES = 256  # patterns that braces may stand for
 # Characters of all those together: eight of the longest patterns, or 128 for each of the most
 MAX_EXPANDED_CHARS = 32_768
@@ -93,6 +96,7 @@ def _check_size(count: int, chars: int) -> None:
 MAX_PATTERN_CHARS = 4_096  # as long as a path may be
 _EXTENDED = re.compile(r"[@?]\(([^()/]*+)\)")
 _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
+_LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part that no other character looks like
 _WILDCARDS = re.compile(r"[*?\[\\]")
 _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
 Names = Callable[[str], bool]  # whether one name between slashes fits, or a path of several
@@ -264,6 +268,27 @@ def compile_patterns(
     return PathPattern(alternatives)
 
 
+_OF_REGEX = re.compile(r"\.[*+]|\\[.dws]|^\^|\$$")
+_GROUP = re.compile(r"[@?+*!]?\(([^()]*\|[^()]*)\)")
+_BRACED = re.compile(r"\{[^{}]*\}")
+_SEVERAL = re.compile(r"\s*[,;|]\s*|(?<=\S)\s+(?=\S*[*?])")
+
+
+def glob_hint(pattern: str) -> str:
+    """A sentence on what of a pattern that fits nothing was probably meant in another way; mostly empty."""
+    if _OF_REGEX.search(pattern):
+        return "This is a glob, not a regular expression: '*' stands for any characters, and '.' for itself."
+    meant, why = _GROUP.sub(lambda found: f"{{{found[1].replace('|', ',')}}}", pattern), ""
+    if meant != pattern:
+        why = "alternatives are in braces"
+    parts = [part for part in _SEVERAL.split(_BRACED.sub("", meant)) if part]
+    if len(parts) > 1:
+        meant, why = f"{{{','.join(part for part in _SEVERAL.split(meant) if part)}}}", "several patterns are in braces"
+    if "\\" in meant and os.sep != "\\":
+        meant, why = meant.replace("\\", "/"), "a slash separates folders, and a backslash makes a sign literal"
+    return f"In a glob {why}: perhaps you mean '{one_line(meant)}'." if why else ""
+
+
 def _parts(pattern: str) -> list[str]:
     if len(pattern) > MAX_PATTERN_CHARS:
         raise PatternRefusedError(f"it is longer than {MAX_PATTERN_CHARS} characters")
@@ -283,9 +308,21 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
-    """What one part between slashes wants. A name equal to the part always fits, brackets or not."""
+    """What one part between slashes wants; a name that only looks like one that fits will do."""
     if part == "**" and not literal:
         return _TREE
+    fits = _fit(part, ignore_case=ignore_case, literal=literal)
+    if part.isascii() and _LOOKS_ALONE.fullmatch(part):
+        return fits
+    plain = look(part)
+    if plain == part:
+        return lambda name: fits(name) or (not name.isascii() and fits(look(name)))
+    alike = _fit(plain, ignore_case=ignore_case, literal=literal)
+    return lambda name: fits(name) or alike(look(name))
+
+
+def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
+    """What a name has to be; one equal to the part always fits, brackets or not."""
     same = part.lower() if ignore_case else part
     if literal or not _WILDCARDS.search(part):
         return _Name(same, ignore_case)

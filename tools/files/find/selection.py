@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError
 from tools.contract.file_names_in_text import shown_path
+from tools.contract.limits import Deadline
+from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.find.patterns import MAX_ALTERNATIVES, Names, PathPattern, PatternRefusedError, compile_patterns
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Everything, Exclusion, Selection, Walk, Without
 from tools.files.ignore_files import agent_ignore_file
@@ -133,7 +135,7 @@ class FileSelection:
         workspace = self._walk.workspace
         hidden_by, reason = None, ""
         try:
-            location = workspace.locate(entry, within=root)
+            location = workspace.locate(entry, within=root, by_look=True)
             kind = workspace.kind_of(location)
             if kind is None:
                 return location
@@ -171,10 +173,11 @@ class FileSelection:
         if self._walk.is_out_of_time():
             return  # there may be more of them
         known = {path.lower() for path in self.files} if missing else set[str]()
+        deadline = Deadline(self._walk.deadline.signal, NEAR_SECONDS)
         for entry, locations in missing.items():
             if not any(location.name.lower() in known for location in locations):
-                note = self._walk.workspace.note_of_absent(locations[0])
-                self.skipped[entry, f"does not exist.{note}" if note else "does not exist"] = None
+                meant = proposal(self._walk.workspace, locations[0], deadline, folders=True, otherwise="")
+                self.skipped[entry, f"does not exist.{meant}" if meant else "does not exist"] = None
 
     def _search(self, start: Location, wanted: Selection | None, named: Iterable[str] = ()) -> None:
         """Add what is found below a folder; named folders are entered though they are left out by default."""

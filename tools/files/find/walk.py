@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import NamedTuple, Protocol
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import Deadline
-from tools.files.ignore_files import HiddenBy, Scope, is_hidden_target, names_of_ignore_files, refuse_hidden, scope_of
+from tools.files.ignore_files import HiddenBy, Scope, is_hidden_target, names_of_ignore_files, scope_of
 from tools.files.opener import PathKind
 from tools.files.workspace import Location, Workspace
 
@@ -264,29 +263,6 @@ class Walk:
             if start and self.is_out_of_time():
                 return
             yield names[start : start + CHECK_EVERY] if len(names) > CHECK_EVERY else names
-
-
-def search_starts(workspace: Workspace, path: str | None, *, agent: bool) -> tuple[list[Location], bool]:
-    """Where a search begins: the folder or file that was named, or every root; and whether it is one file."""
-    if path is None or not path.strip():
-        return workspace.root_locations(), False
-    location = workspace.locate(path)
-    info = workspace.stat(location)
-    if info is None:
-        raise ToolError(
-            ToolErrorType.SEARCH_PATH_NOT_FOUND,
-            f"'{location.shown}' does not exist, so nothing was searched. "
-            "Use list_directory or glob to see what is there." + workspace.note_of_absent(location),
-        )
-    if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
-        raise ToolError(
-            ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
-            f"'{location.shown}' is neither a folder nor a regular file (a device, pipe or socket); "
-            "it is never opened.",
-        )
-    if agent:
-        refuse_hidden(workspace, location, "searched")
-    return [location], stat.S_ISREG(info.st_mode)
 
 
 def excluded_folders(

@@ -426,6 +426,7 @@ class Reading:
     pages: int | None = None  # how many pages a PDF has whose text is shown, else `None`
     is_guess: bool = False  # `encoding` is a guess; the text says so
     is_text: bool = True  # it is shown as text, of a PDF too
+    content: bytes | None = None  # the whole file, where it was read whole
 
 
 def reading_of(found: Window, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:

@@ -7,6 +7,7 @@ used because the operating system's differs from machine to machine.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,11 +16,14 @@ from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.results import FileDataPart, InlineDataPart, Part, TextPart
 from tools.files.opener import OpenedFile
+from tools.files.read.images import measure
 from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding
 from tools.files.workspace import Location
 
 # Raw bytes of one piece of media inside a result; above it becomes a link (base64 makes 4 MB of it)
 MAX_INLINE_BYTES = 3_000_000
+HEAD_BYTES = 1 << 16  # read at first: enough to tell what a file is, and the whole of most source files
+PDF_WITHIN = 1024  # bytes that may stand before the header of a PDF (as Acrobat takes them)
 
 
 class FileKind(StrEnum):
@@ -64,6 +68,7 @@ _ISO_BRANDS = {
     b"avif": "image/avif", b"avis": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif",
     b"M4A ": "audio/mp4", b"M4B ": "audio/mp4", b"qt  ": "video/quicktime",
 }  # fmt: skip
+_PDF_HEADER = re.compile(rb"%PDF-\d\.\d")
 _OGG, _ID3, _MATROSKA = b"OggS\0", b"ID3", b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
 _BEGINNINGS = (*(beginning for beginning, _ in (*_SIGNATURES, *_CONTAINERS)), _OGG, _ID3, _MATROSKA)
@@ -97,12 +102,16 @@ def detect(head: bytes, path: str) -> FileType:
         # What begins otherwise is not media; most files are told apart by this.
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
         mime_type = _by_signature(head, suffix) if is_signed else None
-        if mime_type is None and (
-            looks_binary(head) or (suffix in _DOUBTED_NAMES and not is_utf8(head[:SNIFFED_BYTES]))
-        ):
-            mime_type = _NAMED.get(suffix)
-            if mime_type is None:
-                return BINARY
+        if mime_type is None:
+            is_binary = looks_binary(head) or (suffix in _DOUBTED_NAMES and not is_utf8(head[:SNIFFED_BYTES]))
+            # A file of another name and format may hold one.
+            may_be_pdf = suffix == ".pdf" or (is_binary and suffix not in _DOUBTED_NAMES)
+            if may_be_pdf and _PDF_HEADER.search(head, 0, PDF_WITHIN):
+                mime_type = PDF.mime_type
+            elif is_binary:
+                mime_type = _NAMED.get(suffix)
+                if mime_type is None:
+                    return BINARY
         if mime_type is not None:
             return PDF if mime_type == PDF.mime_type else FileType(FileKind(mime_type.partition("/")[0]), mime_type)
     return _NAMED_TEXT.get(suffix, TEXT)
@@ -130,12 +139,19 @@ def media_parts(
     size = opened.info.st_size
     if file_type.kind is FileKind.BINARY:
         return (TextPart(f"Binary file, not shown: {shown_whole_path(location.name)} ({size:,} bytes)."),)
-    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({file_type.mime_type}, {size:,} bytes)"
+    data, pixels = None, ""
+    why = "" if size <= MAX_INLINE_BYTES else "too large to be sent inline"
+    if file_type.kind is FileKind.IMAGE:
+        data = opened.head(HEAD_BYTES) if why else opened.whole(signal)
+        image = measure(data, file_type.mime_type)
+        pixels, why = image.size, why or image.why_not_sent
+    about = ", ".join(filter(None, (file_type.mime_type, f"{size:,} bytes", pixels)))
+    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({about})"
     uri = Path(location.name).as_uri()
     if handling is MediaHandling.NOTICE:
         return (TextPart(f"{label}: not shown, this server leaves media out of results (setting: media)."),)
-    if handling is MediaHandling.INLINE and size <= MAX_INLINE_BYTES:
-        return (InlineDataPart(file_type.mime_type, opened.whole(signal), uri),)
-    reason = "too large to be sent inline" if handling is MediaHandling.INLINE else "setting: media"
+    if handling is MediaHandling.INLINE and not why:
+        return (InlineDataPart(file_type.mime_type, opened.whole(signal) if data is None else data, uri),)
+    reason = why if handling is MediaHandling.INLINE else "setting: media"
     link = FileDataPart(uri, os.path.basename(location.path), file_type.mime_type, size)
     return (TextPart(f"{label}: given as a link ({reason})."), link)

@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.file_names_in_text import exact_path
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.results import TextPart
+from tools.files.find.near_names import not_there
 from tools.files.ignore_files import refuse_hidden
 from tools.files.line_endings import count_lines, eol_style
 from tools.files.opener import OpenedFile, identity_of, may_block
 from tools.files.read.line_window import CharRange, Reading, Source, Wanted, has_short_lines, reading_of, window
-from tools.files.read.media import TEXT_KINDS, FileKind, FileType, detect, media_parts
+from tools.files.read.media import HEAD_BYTES, TEXT_KINDS, FileKind, FileType, detect, media_parts
 from tools.files.read.notebook import MAX_NOTEBOOK_BYTES, render
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
 from tools.files.read_ledger import ReadLedger, SeenFile
@@ -21,9 +23,9 @@ from tools.files.text_encodings import SNIFFED_BYTES, UTF_8, marked_encoding, sh
 from tools.files.workspace import Location, Workspace, explain
 
 HASHED_BYTES = 8_000_000  # up to this size a file is read whole, so that its digest and its encoding are known
-HEAD_BYTES = 1 << 16  # read at first: enough to tell what a file is, and the whole of most source files
 # UTF-16 and UTF-32 are converted in memory before lines are counted; larger files are refused
 MAX_WIDE_BYTES = 64_000_000
+EMPTY = "[The file is empty.]"
 
 
 class Beginning(NamedTuple):
@@ -58,7 +60,7 @@ def read_path(
     A negative offset counts lines from the end; `pages` are those of a PDF whose text is wanted, blank for all;
     `chars` are those of the one line at the offset.
     """
-    location = workspace.locate(path)
+    location = workspace.locate(path, by_look=True)
     refuse_hidden(workspace, location, "read", own_files=False)
     wanted = Wanted(offset, limit or limits.read_lines, limits, signal, chars)
     try:
@@ -66,15 +68,22 @@ def read_path(
     except ToolError as error:
         if error.code is ToolErrorType.TARGET_IS_DIRECTORY:
             refuse_hidden(workspace, location, "read")
+        if error.code is ToolErrorType.FILE_NOT_FOUND:
+            raise not_there(workspace, location, signal) from None
         raise
     with opened:
         beginning = look_at(opened, location)
         reading = read(opened, location, beginning, wanted, media, pages=Pages.parse(pages) if pages else ALL_PAGES)
     if reads is not None:
-        reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256))
+        reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
+    notes: list[str] = []
     if pages.strip() and reading.kind is FileKind.PDF and not reading.is_text:
-        note = "Without its text no pages can be picked: 'pages' was ignored, this is the whole document."
-        reading = replace(reading, parts=(*reading.parts, TextPart(note)))
+        notes.append("Without its text no pages can be picked: 'pages' was ignored, this is the whole document.")
+    if location.by_look:
+        notes.append(f"[Its name only looks like the one given; it is {exact_path(location.name)}]")
+    parts = (TextPart(EMPTY),) if reading.parts == (TextPart(""),) else reading.parts
+    if notes or parts is not reading.parts:
+        reading = replace(reading, parts=(*parts, *map(TextPart, notes)))
     return reading, location
 
 
@@ -111,9 +120,11 @@ def read(
             text = render(data)
             if text is not None:
                 cells = reading_of(window(Source.of(text.encode("utf-8", "replace")), wanted), UTF_8, wanted.limits)
-                return replace(cells, kind=kind, sha256=hashlib.sha256(data).hexdigest())
+                return replace(cells, kind=kind, sha256=hashlib.sha256(data).hexdigest(), content=data)
         if size <= HASHED_BYTES:
-            reading = _read_text(_whole(opened, beginning, wanted), wanted)
+            data = _whole(opened, beginning, wanted)
+            reading = _read_text(data, wanted)
+            reading.content = data
         else:
             reading = _read_large_text(opened, location, beginning, wanted)
         return reading if kind is FileKind.TEXT else replace(reading, kind=kind)

@@ -20,7 +20,7 @@ from tools.files.opener import Folder, OpenedFile, identity_of
 from tools.files.read.line_window import Wanted
 from tools.files.read.media import TEXT_KINDS, FileKind
 from tools.files.read.pdf import MAX_SECONDS as MAX_PDF_SECONDS
-from tools.files.read.reader import look_at, read
+from tools.files.read.reader import EMPTY, look_at, read
 from tools.files.read_ledger import ReadLedger, SeenFile
 from tools.files.workspace import Location, Workspace, explain
 
@@ -110,7 +110,7 @@ class Batch:
         self.read_paths.append(location.name)
         if reading.is_text:
             (part,) = reading.parts
-            text = part.text if isinstance(part, TextPart) else ""
+            text = (part.text if isinstance(part, TextPart) else "") or EMPTY
             if reading.truncated or reading.shortened:
                 text = f"[WARNING: only a part of this file is shown. Use read_file on it to see the rest.]\n\n{text}"
             self._chars += reading.chars
@@ -119,7 +119,7 @@ class Batch:
             self._media_bytes += sum(len(part.data) for part in reading.parts if isinstance(part, InlineDataPart))
             self.parts += reading.parts
         if self.reads is not None:
-            self.reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256))
+            self.reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
 
     def _open(self, location: Location) -> OpenedFile:
         """Open a file; from the second one of a folder on by its name there: quicker, and as safe as its whole path."""

@@ -21,11 +21,13 @@ from tools.contract.limits import Deadline, Limits
 from tools.contract.results import ToolResult
 from tools.files.find import walk
 from tools.files.find.patterns import PathPattern, PatternRefusedError, Position, compile_patterns, expand_braces
+from tools.files.find.search_start import search_starts
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, Walk
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.files.opener import is_temporary
 from tools.files.search.legacy_texts import is_searched_by_bytes, matches_in_texts
 from tools.files.search.match_report import MAX_DECODED_BYTES, ContentQuery, MatchReport
+from tools.files.search.pattern_hints import pattern_hint
 from tools.files.search.ripgrep import (
     MAX_FILE_BYTES,
     MAX_LINES_OF_FILE,
@@ -39,7 +41,7 @@ from tools.files.workspace import Location, Workspace
 
 MAX_PATTERN_CHARS = 10_000  # far more than anybody means; a command line takes it on every system
 # A name in a glob that means the same to ripgrep: literal text and single stars
-_PLAIN_NAME = re.compile(r"[\w .+@=~-]*(?:\*[\w .+@=~-]+)*\*?")
+_PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
 
 
 def check_pattern(spelled: str, pattern: str) -> None:
@@ -76,7 +78,7 @@ def _unusable(spelled: str, value: str, problem: str) -> InvalidToolParamsError:
 
 def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline) -> ToolResult:
     """Search. Blocking. An `InvalidToolParamsError` says that ripgrep does not take a pattern."""
-    starts, is_file = walk.search_starts(workspace, query.path, agent=workspace.respect_agent_ignore)
+    starts, is_file = search_starts(workspace, query.path, deadline, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
     wanted: Selection = walk.Everything()
     position: Position | None = None
@@ -118,8 +120,10 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
                     break
     except RefusedQueryError as error:
         name = "pattern" if error.query is main else "exclude_pattern"
-        hint = "" if error.query.fixed else " To search for it as literal text set fixed_strings to true."
-        raise _unusable(name, error.query.pattern, f"ripgrep says: {error}.{hint}") from None
+        hint = pattern_hint(error.query.pattern, fixed=error.query.fixed)
+        if not hint and not error.query.fixed:
+            hint = "To search for it as literal text set fixed_strings to true."
+        raise _unusable(name, error.query.pattern, f"ripgrep says: {error}. {hint}".rstrip()) from None
     searched, timed_out = rg.searched, rg.timed_out or excluding.timed_out
     if not report.matches and not timed_out and query.glob is not None and not is_file:
         searched = search.count_files(starts)

@@ -18,10 +18,12 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line, shown_whole_path
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.results import ToolResult
+from tools.files.find.patterns import glob_hint
 from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, count
 from tools.files.opener import BLOCK_BYTES, OpenedFile, PathKind
 from tools.files.read.line_window import MAX_UTF8_BYTES, STEP, CharRange, LineIndex, Source, line_part
 from tools.files.read.reader import MAX_WIDE_BYTES
+from tools.files.search.pattern_hints import pattern_hint
 from tools.files.search.ripgrep import MAX_FILE_BYTES, MAX_LINES_OF_FILE, Match
 from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, marked_encoding, shown_text
 from tools.files.workspace import Location, Workspace
@@ -234,6 +236,11 @@ class MatchReport:
             text = [f"No matches found {what}."]
         else:
             text = [f"No matches found {what}; {count(searched, 'file')} searched."]
+            if query.glob and not searched:
+                hint = glob_hint(query.glob)
+            else:
+                hint = pattern_hint(query.pattern, fixed=query.fixed_strings)
+            text += [hint] if hint else []
 
         if timed_out:
             text.append(

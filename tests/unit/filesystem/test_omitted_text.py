@@ -1,0 +1,116 @@
+"""Lines that stand for text that a model left out."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from tests.tables import each_of
+from tools.files.change.omitted_text import first_omission
+
+# As models write them
+OMISSIONS = """\
+// ... existing code ...
+// ...existing code...
+# ... rest of code
+// ... rest of the function ...
+# rest of the code remains the same
+/* ... unchanged ... */
+/* ... */
+{/* ... */}
+{/* ... existing JSX ... */}
+{/* rest of the component */}
+<!-- rest of the page -->
+<!-- ... existing content ... -->
+…
+// …
+# … rest unchanged …
+-- previous code remains
+-- ... rest of the query ...
+// (same as before)
+# (unchanged)
+(same as before)
+[rest of file omitted]
+[... rest of file unchanged ...]
+[remaining code omitted for brevity]
+// rest of the file unchanged
+// ... other methods remain unchanged ...
+// Keep existing imports
+// keep the rest of the file as is
+# --- existing code ---
+/* rest of your styles */
+; rest of the file
+% ... remaining sections ...
+// ... (previous code) ...
+# ... snip ...
+// ... [truncated] ...
+// ...
+# ...
+...
+... existing code ...
+(rest of methods ...)
+  # unchanged code ...
+Rest of ....
+// code omitted for brevity
+// Existing code here...
+// ... handleSubmit unchanged ...
+// ... lines 10-50 unchanged ...
+(* ... rest of proof ... *)
+{# ... existing template ... #}
+ * ... existing code ...
+//... keep existing code
+// ===== existing code =====""".splitlines()
+
+
+@pytest.mark.requirement("write.literal")
+@each_of("line", OMISSIONS)
+def test_a_line_that_stands_for_left_out_text_is_found_where_lines_go(line: str) -> None:
+    old = "".join(f"line{number}();\n" for number in range(12))
+    assert first_omission(f"import a\n{line}\n", old) == line.strip()
+    assert first_omission(f"x();\n{line}\n", "b();\nc();\n", "a();\nb();\nc();\n") == line.strip()
+    assert first_omission(f"import a\n{line}\n", f"{old}{line}\n") is None, "the file has it"
+    assert first_omission(f"{old}{line}\n", old) is None, "nothing goes"
+
+
+@pytest.mark.requirement("write.literal")
+@each_of(
+    "line",
+    [
+        'x = "// rest of code ..."',
+        "a = 1  // rest of code ...",
+        "the rest of the day ...",
+        "rest of code",
+        "    ...",
+        "  ...rest,",
+        "{...rest}",
+        "[...existing]",
+        "--keep",
+        "#rest {",
+        "* same",
+        "'existing', 'keep',",
+        "// The rest of the arguments are names of uploaded files.",
+        "# " + "." * 60,
+    ],
+)
+def test_a_line_that_only_resembles_one_is_not_found(line: str) -> None:
+    assert first_omission(line, "x = 1\ny = 2\nz = 3\n") is None
+
+
+@pytest.mark.requirement("write.literal")
+def test_a_doubtful_line_counts_only_apart_from_comments_and_where_most_goes() -> None:
+    old = "".join(f"line{number}();\n" for number in range(12))
+    assert first_omission("// All are checked,\n// the rest of the lines\n", old) is None
+    new = "".join(f"new{number}();\n" for number in range(12))
+    assert first_omission(f"{new}\n// ...\n", old) is None
+    assert first_omission(f"{new}\n// ... existing code ...\n", old) is not None
+
+
+@pytest.mark.requirement("write.literal")
+def test_real_source_files_may_be_written_over_longer_versions_of_them() -> None:
+    library = Path(sysconfig.get_path("stdlib"))
+    for path in (*library.glob("*.py"), *Path(pydantic.__file__).parent.rglob("*.py")):
+        text = path.read_text("utf-8", "replace")
+        assert first_omission(text, f"{text}\nmore = 1\n\nlines = 2\n") is None, path

@@ -1,0 +1,182 @@
+"""What was probably meant by a path at which nothing is: other readings of it, and what has nearly that name.
+
+Nothing is proposed that the walk would not show: what ignore files or permission rules hide, or what lies outside the
+workspace. The time is bounded, however large the workspace.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import unquote
+
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.file_names_in_text import exact_path, shown_whole_path
+from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.look_alikes import look
+from tools.files.find.path_completion import entries_that_start_with
+from tools.files.find.walk import Everything, Filters, Walk
+from tools.files.ignore_files import is_hidden_target
+from tools.files.opener import PathKind, may_block
+from tools.files.workspace import Location, Workspace, contains
+
+NEAR_SECONDS = 0.2  # how long is looked for near names; enough for some ten thousand files
+MAX_PROPOSED = 3
+MIN_LIKENESS = 0.7  # of two names, where 1 is equal
+_CHECK_EVERY = 200  # names compared between two looks at the clock
+# What stands around paths and is no part of them, with what to put in its place
+_MARKS = (
+    (re.compile(r"""^[`'"<\u2018\u201c]*@?|[`'">\u2019\u201d,;.]+$"""), ""),
+    (re.compile(r"\\"), "/"),
+    (re.compile(r"(?:[:#]L?\d+(?:[-:,]L?\d+)*|\(\d+(?:,\s*\d+)?\))$"), ""),  # where in the file: `:12:5`, `#L3-L7`
+    (re.compile(r"^(?:file://(?:localhost)?|[ab]/(?=.))", re.IGNORECASE), ""),  # of a URI, of a diff
+)
+
+
+def not_there(workspace: Workspace, location: Location, signal: AbortSignal, *, folders: bool = False) -> ToolError:
+    """That nothing is at a path (`file_not_found`), with what was probably meant; `folders` may be, too."""
+    meant = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
+    return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{meant}")
+
+
+def proposal(
+    workspace: Workspace,
+    location: Location,
+    deadline: Deadline,
+    *,
+    folders: bool = False,
+    otherwise: str = " Use list_directory or glob to see what is there.",
+) -> str:
+    """A sentence, with a blank before it, that proposes what to give in place of a path at which nothing is."""
+    may_block()
+    if location.in_scratch and os.path.normpath(location.spelled) == location.name and os.path.lexists(location.name):
+        return " It exists in the machine's own /tmp, which tools do not see; the user can copy it into the workspace."
+    found = _readings(workspace, location)
+    if not found:
+        meant = location
+        for text in _without_marks(location.spelled):
+            with suppress(ToolError):
+                meant = workspace.locate(text)
+        found = _nearest(workspace, meant, deadline, folders)
+    if not found:
+        return otherwise
+    is_relative = not os.path.isabs(location.spelled)
+    names: list[str] = []
+    for near in found:
+        name = near.relative if is_relative and near.root == workspace.first_root else near.name
+        names.append(f"'{shown_whole_path(name) if look(name) == name else exact_path(name)}'")
+    return f" Did you mean {' or '.join(names)}?"
+
+
+def _readings(workspace: Workspace, location: Location) -> list[Location]:
+    """What is there under the path as it is without what people and models write around it; one at most."""
+    for text in _without_marks(location.spelled):
+        try:
+            meant = workspace.locate(text, by_look=True)
+        except ToolError:
+            continue
+        if workspace.kind_of(meant) is not None and not is_hidden_target(workspace, meant, agent=True):
+            return [meant]
+    # What alone looks the same is read; a change, and what looks like several things, come here.
+    alike = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
+    return [each for each in alike if not is_hidden_target(workspace, each, agent=True)]
+
+
+def _without_marks(spelled: str) -> Iterator[str]:
+    text = spelled.strip()
+    for pattern, instead in _MARKS:
+        changed = pattern.sub(instead, text)
+        if changed != text and changed.strip():
+            text = changed
+            yield text
+    if unquote(text) != text:
+        yield unquote(text)
+
+
+def _nearest(workspace: Workspace, location: Location, deadline: Deadline, folders: bool) -> list[Location]:
+    """What has nearly the wanted name, where it would be or anywhere; else what a missing folder may be."""
+    absent, above = location.path, os.path.dirname(location.path)
+    while contains(location.root, above) and workspace.kind_of(workspace.at(above)) is not PathKind.FOLDER:
+        absent, above = above, os.path.dirname(above)
+    if not contains(location.root, above) or deadline.check():
+        return []
+    top = workspace.at(location.root)
+    filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
+    ranking = _Ranking(location.relative)
+
+    def candidates() -> Iterator[str]:
+        beside = workspace.at(above)
+        prefix = "" if above == location.root else f"{beside.relative}/"
+        for name in entries_that_start_with(workspace, beside, "", None, deadline.signal).names:
+            if folders or not name.endswith("/"):
+                yield prefix + name.removesuffix("/")
+        known: set[str] = set()
+        for found in Walk(workspace, filters, deadline).files(top, Everything(), workspace.roots):
+            yield found.path
+            folder = found.path.rpartition("/")[0]
+            while folders and folder and folder not in known:
+                known.add(folder)
+                yield folder
+                folder = folder.rpartition("/")[0]
+
+    try:
+        for number, path in enumerate(candidates()):
+            if number % _CHECK_EVERY == 0 and deadline.check():
+                break
+            ranking.add(path)
+    except (OSError, ToolError) as error:
+        if isinstance(error, ToolError) and error.code is ToolErrorType.CANCELLED:
+            raise
+    if not ranking.best and absent != location.path:
+        return _nearest(workspace, workspace.at(absent), deadline, True)
+    return [workspace.below(top, path) for path in ranking.best]
+
+
+class _Ranking:
+    """Paths below the root by how near they come to a wanted one."""
+
+    def __init__(self, wanted: str) -> None:
+        import difflib  # noqa: PLC0415 - only where something is missing
+
+        self._folder, _, self._name = _key(wanted).rpartition("/")
+        self._stem, self._suffix = os.path.splitext(self._name)
+        self._matcher = difflib.SequenceMatcher(None, b=self._stem, autojunk=False)
+        self._likeness: dict[str, float] = {}
+        self._rated: dict[str, float] = {}
+
+    def add(self, path: str) -> None:
+        folder, _, name = _key(path).rpartition("/")
+        if name not in self._likeness:
+            self._likeness[name] = self._likeness_of(name)
+        likeness = self._likeness[name]
+        if likeness >= MIN_LIKENESS:
+            self._rated[path] = likeness + self._closeness_of(folder)
+
+    @property
+    def best(self) -> list[str]:
+        """The nearest, and few others that are about as near."""
+        ranked = sorted(self._rated, key=lambda path: (-self._rated[path], path))[:MAX_PROPOSED]
+        return [path for path in ranked if self._rated[path] > self._rated[ranked[0]] - 0.1]
+
+    def _likeness_of(self, name: str) -> float:
+        """How like a name is to the wanted one, up to 1."""
+        stem, suffix = os.path.splitext(name)
+        if stem == self._stem:
+            return 1 if suffix == self._suffix else 0.95
+        self._matcher.set_seq1(stem)
+        if self._matcher.real_quick_ratio() < MIN_LIKENESS or self._matcher.quick_ratio() < MIN_LIKENESS:
+            return 0
+        return 0.9 * self._matcher.ratio() + 0.1 * (suffix == self._suffix)
+
+    def _closeness_of(self, folder: str) -> float:
+        """How well a folder fits, up to 0.3: the wanted one, or that with more or fewer folders above."""
+        if folder == self._folder:
+            return 0.3
+        long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
+        return max(0.1, 0.25 - 0.01 * long.count("/")) if long.endswith(short) else 0
+
+
+def _key(path: str) -> str:
+    return look(path).casefold()
