@@ -439,7 +439,7 @@ async def test_of_a_file_that_may_not_be_read_no_lines_are_told(root: Path, cont
     (root / "a.txt").write_text("new\n")
     hidden = Workspace([str(root)], forbidden=lambda path: "rule" if path.endswith("a.txt") else None)
     error = await refusal(replace(context, workspace=hidden), old_string="old", new_string="x")
-    assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert error.code is ToolErrorType.PATH_IGNORED
     assert "different" not in error.message
 
 
