@@ -324,7 +324,7 @@ async def test_a_folder_that_is_read_and_a_file_that_is_listed_are_refused_with_
 async def test_names_that_look_alike_are_told_apart_byte_by_byte(root: Path, client: Client) -> None:
     composed, apart = (unicodedata.normalize(form, "caf\u00e9.txt") for form in ("NFC", "NFD"))
     (root / composed).write_text("composed\n")
-    missing = await call(client, "read_file", file_path=apart)
+    missing = await call(client, "edit", file_path=apart, old_string="composed", new_string="edited")
     assert missing.code == "file_not_found"
     (root / apart).write_text("apart\n")
     if len(os.listdir(root)) != 2:

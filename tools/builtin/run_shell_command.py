@@ -22,7 +22,6 @@ from tools.contract.parameters import ForeignParameter, ToolParams, foreign
 from tools.contract.permission_subjects import CommandSubject, Kind, Needs, Subject
 from tools.contract.results import TextPart, ToolResult
 from tools.contract.threads import run_blocking
-from tools.files.find.near_names import not_there
 from tools.files.opener import PathKind
 from tools.files.workspace import Location
 
@@ -207,6 +206,8 @@ def _folder(params: ShellParams, context: ToolContext) -> Location:
     location = workspace.locate(params.directory, by_look=True)
     kind = workspace.kind_of(location)
     if kind is None:
+        from tools.files.find.near_names import not_there  # noqa: PLC0415 - only for what is not there
+
         raise not_there(workspace, location, context.signal, folders=True)
     if kind is not PathKind.FOLDER:
         raise ToolError(

@@ -420,7 +420,18 @@ class Workspace:
                 return outside
             except OSError:
                 pass  # a circle
+        if isinstance(error, FileNotFoundError) and (note := self.note_of_absent(location)):
+            return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{note}")
         return explain(error, location.shown, otherwise)
+
+    def note_of_absent(self, location: Location) -> str:
+        """What to add where a name is not in the scratch folder, but in the machine's own `/tmp`; mostly nothing."""
+        if not location.in_scratch or os.path.normpath(location.spelled) != location.name:
+            return ""
+        opener.may_block()
+        if not os.path.lexists(location.name):
+            return ""
+        return " It exists in the machine's own /tmp, which tools do not see; the user can copy it into the workspace."
 
 
 def contains(root: str, path: str) -> bool:

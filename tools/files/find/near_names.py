@@ -51,8 +51,8 @@ def proposal(
 ) -> str:
     """A sentence, with a blank before it, that proposes what to give in place of a path at which nothing is."""
     may_block()
-    if location.in_scratch and os.path.normpath(location.spelled) == location.name and os.path.lexists(location.name):
-        return " It exists in the machine's own /tmp, which tools do not see; the user can copy it into the workspace."
+    if note := workspace.note_of_absent(location):
+        return note
     found = _readings(workspace, location)
     if not found:
         meant = location
