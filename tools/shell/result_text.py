@@ -36,6 +36,7 @@ _NO_VARIABLE = re.compile(
     r"|environment variable|(?:can't|cannot) be (?:blank|empty)",
     re.IGNORECASE,
 )
+_NO_PROCESS = re.compile(r"no such process|\bESRCH\b", re.IGNORECASE)
 _NO_LISTENER = re.compile(
     r"connection refused|\bECONNREFUSED\b|failed to connect to (?:localhost|127\.|::1)|couldn't connect to server",
     re.IGNORECASE,
@@ -202,7 +203,8 @@ def _view_note(finished: FinishedCommand) -> str:
         ways.append(
             "Sockets of other programs, such as docker's, are not there in the sandbox: ask the user to run it."
         )
-    if not is_landlock and _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command):
+    ends = _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command)
+    if not is_landlock and (ends or _NO_PROCESS.search(text)):
         ways.append("A command ends only what it has started itself: stop_background_job ends a job.")
     if not ways:
         return ""

@@ -277,6 +277,7 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         assert "write_file" in await said("echo touch: /x: Read-only file system")
         assert "stop_background_job ends a job" in await said("kill %3")
         assert "stop_background_job ends a job" in await said("pkill -f no.such.program || true")
+        assert "stop_background_job ends a job" in await said("kill 4194000; echo rc=$?")
         assert "stop_background_job" not in await said("kill -0 $$")
 
 
