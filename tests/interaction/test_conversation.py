@@ -86,7 +86,7 @@ async def test_an_unknown_tool_is_a_protocol_error_that_proposes_the_nearest(con
 @pytest.mark.requirement("protocol.wrong_types")
 async def test_wrong_arguments_are_a_result_the_model_can_mend(connect: Connect) -> None:
     async with connect() as client:
-        result = await client.call_tool("read_file", {"absolute_path": 5, "nonsense": 1})
+        result = await client.call_tool("read_file", {"absolute_path": ["x"], "nonsense": 1})
     assert result.is_error
     assert "[invalid_tool_params]" in text_of(result)
     assert "absolute_path" in text_of(result)

@@ -26,7 +26,7 @@ class EditParams(ChangeParams):
         description="The exact text to replace, with enough lines around it. Empty creates a new file."
     )
     new_string: str = Field(description="The text in its place. Empty deletes, whole lines entirely.")
-    replace_all: bool = False
+    replace_all: bool = Field(default=False, description="Replace every occurrence.")
     expected_sha256: str | None = Field(
         default=None,
         pattern=SHA256_PATTERN,

@@ -32,7 +32,7 @@ RECENT_SECONDS = 24 * 60 * 60  # files changed within this time come first, as i
 class GlobParams(ToolParams):
     pattern: str = Field(description="Relative to path: '**/*.py', 'src/**/*.{ts,tsx}'.")
     path: str | None = Field(default=None, description="By default the whole workspace.")
-    case_sensitive: bool = False
+    case_sensitive: bool = Field(default=False, description="Upper and lower case differ.")
     respect_git_ignore: bool | None = Field(default=None, description="False also finds what .gitignore hides.")
     respect_agent_ignore: bool | None = Field(
         default=None,

@@ -32,13 +32,13 @@ class GrepParams(ToolParams):
         default=None,
         description="Only files that fit: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' leaves out.",
     )
-    case_sensitive: bool = False
+    case_sensitive: bool = Field(default=False, description="Upper and lower case differ.")
     fixed_strings: bool = Field(default=False, description="The pattern is literal text.")
     context: int | None = Field(default=None, ge=0, description="Lines around each match.")
     before: int | None = Field(default=None, ge=0, description="Lines before.")
     after: int | None = Field(default=None, ge=0, description="Lines after.")
     names_only: bool = Field(default=False, description="Only the paths of matching files.")
-    max_matches_per_file: int | None = Field(default=None, ge=1)
+    max_matches_per_file: int | None = Field(default=None, ge=1, description="Most matches of one file.")
     limit: int | None = Field(default=None, ge=1, description="Most matches, or files; 100 by default.")
     exclude_pattern: str | None = Field(default=None, description="Leave out lines that match it too.")
     no_ignore: bool = Field(default=False, description="Also search what .gitignore hides, node_modules and the like.")

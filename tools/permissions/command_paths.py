@@ -99,6 +99,8 @@ class CommandPaths:
     @cached_property
     def names_scratch(self) -> bool:
         """Whether anything in the text but output leads to `/tmp`, where what nobody was asked about may have been."""
+        if self._site.engine is Engine.NONE:  # where nothing that can write runs unasked
+            return False
         text = self._text.source
         tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
         letters = (token[at:] for token in tokens if token[:1] == "-" for at in range(2, min(len(token), MOST_LETTERS)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,7 @@ async def test_a_fact_goes_to_the_project_where_there_is_one(
         "fact": "Tabs.",
         "saved": True,
         "created": True,
+        "sha256": hashlib.sha256(b"## Added Memories\n- Tabs.\n").hexdigest(),
         "user_modified": False,
         "notes": ["The file is new."],
     }
