@@ -219,8 +219,8 @@ def test_wrong_values_are_a_typed_error_and_never_a_crash(tool: Tool) -> None:
             with case(repr(value)):
                 if not required and tool.behaviour.read_only:
                     assert tool.validate_tool_params({"unknown": value}) == tool.validate_tool_params({})
-                elif isinstance(value, str) or value is WRONG[0]:
-                    # A text, or a number as one, may be a valid value; nothing else than a typed error may come.
+                elif isinstance(value, str) or value is WRONG[0] or (value is None and not required):
+                    # A text, or a number as one, may be valid, and null be left out; else a typed error must come.
                     with suppress(InvalidToolParamsError):
                         tool.validate_tool_params(arguments)
                 elif not (isinstance(value, list) and tool.name == "read_many_files"):
