@@ -313,8 +313,9 @@ class _Walk:
     def _hide_closed(self, look: _Look, place: _Place) -> None:
         """Hide a folder that we may not list, as a whole, where a command could come by what is in it all the same."""
         with suppress(OSError):
-            is_own = sys.platform != "win32" and os.stat(place.path).st_uid == os.geteuid()
-            if is_own or os.access(place.path, os.X_OK):
+            if sys.platform == "win32":  # there are no views
+                return
+            if os.access(place.path, os.X_OK) or os.stat(place.path).st_uid == os.geteuid():
                 bits = self._patterns.bits | (_IGNORED if place.scope is not None and place.scope.agent else 0)
                 for bit in (each for each in _COVERED if each & bits & ~place.covered):
                     look.add(bit, HiddenFile(place.path, True, "its mode, which does not let it be listed"))
