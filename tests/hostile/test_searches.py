@@ -91,7 +91,7 @@ async def test_a_pattern_that_ripgrep_does_not_take_is_refused_in_its_words(root
         assert result.is_error
         assert "[invalid_tool_params]" in text_of(result)
         assert named in text_of(result)
-        assert "fixed_strings" in text_of(result)
+        assert "fixed_strings" in text_of(result) or "earch without" in text_of(result)
 
 
 OPTIONS = ["-e", "--pre=sh", "--", "-", "-f/etc/passwd", "--files", "--help", "-A3", "--invert-match"]

@@ -123,7 +123,7 @@ class PathNotInWorkspaceError(ToolError):
 
 
 _SCARCE = {
-    errno.EAGAIN: "no more processes or threads can be started (stop_background_job ends those of a job)",
+    errno.EAGAIN: "no more processes or threads can be started",
     errno.ENOMEM: "there is no more memory",
     errno.EMFILE: "too many files are open",
     errno.ENFILE: "too many files are open",
