@@ -417,6 +417,13 @@ async def test_overwriting_a_hidden_file_does_not_show_what_it_held(root: Path, 
 
 
 @pytest.mark.requirement("write.hidden")
+async def test_a_new_file_holds_nothing_that_could_be_hidden(root: Path, context: ToolContext) -> None:
+    (root / ".qwenignore").symlink_to("nowhere")  # so that it is not known what it hides
+    await write(context, file_path="new.txt", content="x\n")
+    assert (root / "new.txt").read_text() == "x\n"
+
+
+@pytest.mark.requirement("write.hidden")
 @pytest.mark.parametrize("of_all", [False, True])
 async def test_overwriting_a_file_that_a_rule_hides_does_not_show_what_it_held(
     of_all: bool, root: Path, context: ToolContext

@@ -74,9 +74,12 @@ class TargetFile:
         `None` as well where the client has read, or written, just this content.
         """
         location, seen = self.location, self.seen
+        if snapshot.data is None:
+            return None
         found = self.workspace.rule_about_reading(location) or agent_ignore_file(self.workspace, location)
-        is_known = seen is not None and (seen.identity == snapshot.identity or seen.sha256 == snapshot.sha256)
-        return None if found is None or snapshot.data is None or is_known else found
+        if found is None or seen is None:
+            return found
+        return None if seen.identity == snapshot.identity or seen.sha256 == snapshot.sha256 else found
 
 
 class Snapshot:
@@ -162,7 +165,7 @@ def _what_changed(target: TargetFile, snapshot: Snapshot) -> str:
 
 
 def refuse_look_alike(target: TargetFile) -> None:
-    """Do not make a file beside one whose name looks the same, unless the client was told of that one, or quotes."""
+    """Do not make a file beside one whose name looks the same, unless the client knows that one, or quotes the name."""
     location, reads = target.location, target.reads
     found = [target.workspace.at(path) for path in target.workspace.look_alikes(location.path)]
     alike = [each.name for each in found if not is_hidden_target(target.workspace, each, agent=True)]
