@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -11,6 +12,7 @@ import pytest
 from server.upstreams.wire.http import CarefulTransport
 from tests.hostile.lying import (
     FLOODS,
+    Scene,
     aliases,
     all_over_http,
     beside,
@@ -98,18 +100,23 @@ async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
                     await scene.check_others(root)
 
 
+async def check_answers(scene: Scene, deeds: Sequence[str]) -> None:
+    """Each of some liars is connected, and its honest answer is found."""
+    names = await scene.names()
+    with all_cases() as case:
+        for alias, deed in aliases(deeds).items():
+            with case(deed):
+                assert f"{alias}__echo" in names
+                assert await scene.call(f"{alias}__echo", text="the truth") == "the truth"
+                assert scene.report(alias)["state"] == "connected"
+
+
 @pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize("transport", ["http", "sse"])
 async def test_an_honest_answer_is_found_among_all_that_a_liar_says(transport: str, root: Path, tmp_path: Path) -> None:
     deeds = ("", "twice", "drip", "no-get@get")
     async with all_over_http(transport, deeds) as bad, beside_all(tmp_path, root, bad) as scene:
-        names = await scene.names()
-        with all_cases() as case:
-            for alias, deed in aliases(deeds).items():
-                with case(deed):
-                    assert f"{alias}__echo" in names
-                    assert await scene.call(f"{alias}__echo", text="the truth") == "the truth"
-                    assert scene.report(alias)["state"] == "connected"
+        await check_answers(scene, deeds)
         await scene.check_others(root)
 
 
@@ -189,12 +196,7 @@ async def test_answers_over_sse_may_come_together_and_with_a_number_as_a_fractio
         over_http("sse", "fraction-id@list", "fraction-id") as fraction,
         beside_all(tmp_path, root, aliases((together, fraction))) as scene,
     ):
-        names = await scene.names()
-        with all_cases() as case:
-            for alias, deed in aliases(deeds).items():
-                with case(deed):
-                    assert f"{alias}__echo" in names
-                    assert await scene.call(f"{alias}__echo", text="the truth") == "the truth"
+        await check_answers(scene, deeds)
 
 
 @pytest.mark.requirement("proxy.faults.headers")
