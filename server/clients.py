@@ -193,8 +193,8 @@ class Contexts:
         if roots is None and self.workspaces.asks_for_roots:
             roots = await ask_roots(client.folders, ctx, related=True)
         plans = client.state.approval_mode is ApprovalMode.PLAN
-        reads = client.state.reads
-        if reads is not None and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        reads: ReadLedger | None = None
+        if client.state.reads is not None and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             reads = connection_of(ctx.session).state.setdefault("reads", ReadLedger())
         return ToolContext(
             workspace=self.workspaces.workspace(roots, client.readable, rights, client.scratch[plans]),

@@ -45,7 +45,7 @@ class FileRestrictions:
 
     masked: tuple[str, ...] = ()  # files and folders that cannot be opened
     read_only: tuple[str, ...] = ()  # files and folders that stay as they are
-    # Folders on the way to what stays as it is, and to what a rule masks by path: one that is renamed takes it along
+    # Folders on the way to these: one that is renamed takes the mount along
     pinned: tuple[str, ...] = ()
     # Of what is masked or stays, the rule or agent-ignore file that says so
     why: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)

@@ -16,7 +16,7 @@ MAX_INTEGER_DIGITS = 18  # digits that still fit 64 bits; a longer string is not
 MAX_INTEGER = 2**53  # of either sign; beyond it not every reader of JSON keeps a whole number exactly
 MAX_SHOWN_VALUE = 80  # characters of a wrong value that an error repeats
 MAX_SHOWN_UNKNOWN = 10  # unknown properties that an error names
-MAX_TOLD = 5  # unknown properties that are told of one by one
+MAX_TOLD = 5  # unknown properties that are named one by one
 # Characters of a string that is read as a list or an object; parsing a million takes some 10 milliseconds
 MAX_JSON_CHARS = 1_000_000
 MAX_ITEMS = 10_000  # items of a list whose schema names no limit; validating them takes milliseconds

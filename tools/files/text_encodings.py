@@ -206,7 +206,7 @@ class ShownText:
 
 
 def shown_text(data: bytes) -> ShownText:
-    """Decode a text for whoever reads it; nothing is written by this."""
+    """Decode a text to be read; nothing is written by this."""
     mark, decoded = marked_encoding(data), decode(data)
     if decoded is not None and decoded.encoding.is_known:
         body = decoded.text.encode() if decoded.encoding.is_wide else data[len(decoded.encoding.bom) :]
