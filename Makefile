@@ -6,6 +6,8 @@ PY := $(VENV)/bin/python
 PRODUCT := $(VENV)/.product
 INSTALLED := $(VENV)/.installed
 PIP := $(PY) -m pip --disable-pip-version-check
+# Python compiles what is imported, when it is; pip would compile all that is installed, for seconds.
+INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 PYTEST_ARGS :=
 
 # Images for containers often set it. The suite starts hundreds of interpreters, and none should compile what the one
@@ -63,14 +65,14 @@ clean:
 # The build backend comes first, so that it is the pinned one, too.
 $(PRODUCT): $(PY) pyproject.toml constraints.txt
 	@echo 'installing coretools-mcp and its dependencies into $(VENV), in the versions of constraints.txt'
-	@$(PIP) install --quiet -c constraints.txt hatchling
-	@$(PIP) install --quiet -c constraints.txt --no-build-isolation -e .
+	@$(INSTALL) hatchling
+	@$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
 $(INSTALLED): $(PRODUCT)
 	@echo 'installing its extras and the development tools (pytest, ruff, basedpyright, node, playwright, ...) into $(VENV)'
-	@$(PIP) install --quiet -c constraints.txt 'pip>=25.1'
-	@$(PIP) install --quiet -c constraints.txt --no-build-isolation --group dev -e '.[full]'
+	@$(INSTALL) 'pip>=25.1'
+	@$(INSTALL) --no-build-isolation --group dev -e '.[full]'
 	@touch $@
 
 # A file name says nothing about whether an interpreter runs (version managers leave stubs), so each is asked.
