@@ -70,6 +70,7 @@ def _told(found: dict[str, list[str]]) -> str:
     return "\n".join(f"{scenario}: {reason}" for scenario, reasons in found.items() for reason in reasons)
 
 
+@pytest.mark.long  # what it passes behind the proxy, it passes alone
 @pytest.mark.requirement("proxy.conformance")
 @pytest.mark.parametrize("revision", SCORED)
 def test_the_fixture_alone_passes_every_scored_scenario(revision: str, tmp_path: Path) -> None:

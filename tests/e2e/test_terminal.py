@@ -436,7 +436,7 @@ def test_serving_at_a_terminal_says_what_it_waits_for(root: Path) -> None:
 
 
 @pytest.mark.requirement("cli.interrupt")
-@pytest.mark.parametrize("command", [("tools",), ("doctor",), ("trust", ".")])
+@pytest.mark.parametrize("command", [("tools",), pytest.param(("doctor",), marks=pytest.mark.long), ("trust", ".")])
 def test_ctrl_c_ends_every_command_at_once(command: tuple[str, ...], root: Path, tmp_path: Path) -> None:
     (root / ".coretools").mkdir()
     (root / ".coretools/settings.json").write_text('{"limits": {"readLines": 5}}')

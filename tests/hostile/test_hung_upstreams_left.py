@@ -99,7 +99,14 @@ def serving(root: Path, settings: Path, mark: str, *, behind_a_client: bool) -> 
 
 
 @pytest.mark.requirement("upstream.nothing-left")
-@pytest.mark.parametrize("end", ["end of input", "SIGTERM", "SIGKILL", "death of the client"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "end of input",
+        *(pytest.param(end, marks=pytest.mark.long) for end in ("SIGTERM", "SIGKILL")),
+        "death of the client",
+    ],
+)
 async def test_nothing_is_left_of_hung_upstreams(end: str, root: Path, tmp_path: Path) -> None:
     mark = uuid4().hex
     with serving(root, tmp_path, mark, behind_a_client=end == "death of the client") as peer:

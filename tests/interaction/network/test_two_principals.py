@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
 ]
 
-CALLS = [2_500, pytest.param(10_000, marks=pytest.mark.long)]
+CALLS = [1_000, pytest.param(10_000, marks=pytest.mark.long)]
 """About thirty rounds of all lanes, and four times as many in the long form."""
 
 KINDS = ("session", "lone", "sse")

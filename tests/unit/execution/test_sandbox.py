@@ -201,8 +201,14 @@ anyio.run(main)
 
 @only_linux
 @pytest.mark.requirement("scarcity.refused")
-@pytest.mark.parametrize("mode", [SandboxMode.AUTO, SandboxMode.REQUIRED])
-@pytest.mark.parametrize("why", ["Resource temporarily unavailable", "Too many open files", "Cannot allocate memory"])
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        (SandboxMode.AUTO, "Resource temporarily unavailable"),
+        (SandboxMode.REQUIRED, "Too many open files"),
+        (SandboxMode.AUTO, "Cannot allocate memory"),
+    ],
+)
 async def test_a_sandbox_that_cannot_be_tried_for_want_of_something_is_tried_again(
     tmp_path: Path, mode: SandboxMode, why: str
 ) -> None:
