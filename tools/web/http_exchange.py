@@ -1,22 +1,21 @@
 """One HTTP request and its answer, over a connection to an address that was checked: unpacked, and bounded.
 
-It stands on httpcore2, below any HTTP client: no cookies, no proxies, no redirects, nothing from the environment, and
-no connection is kept. Everything that comes over the connection is counted, framing included, because interim answers,
-chunks of one byte and their extensions cost work and carry no content.
+It stands on a transport of httpx without its client: no cookies, no proxies, no redirects, nothing from the
+environment, and no connection is kept. The request's URL names the checked address, so nothing is looked up again.
 """
 
 from __future__ import annotations
 
 import ssl
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
-import httpcore2
+import httpx
 
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.web.address_guard import Address, Target, WebRules
@@ -31,14 +30,9 @@ PIECE_BYTES = 1 << 16  # unpacked at a time, so that others have their turn and 
 TURN_BYTES = 1 << 16  # work after which others have their turn
 PIECE_WORK = 128  # what a piece costs beside its bytes, in bytes: it may be empty, or one of very many
 PROGRESS_BYTES = 1 << 18  # content after which progress is told again
-# Read at a time; as many interim answers as fit in there hold the event loop for some 20 milliseconds
-READ_BYTES = 1 << 14
-# Bytes of an answer's body that are not content: the sizes and the ends of its chunks. A page of 10 MB in chunks of 128
-# bytes has as many. Chunks of one byte use them up within a second or two of work, and no page consists of these.
-FRAMING_BYTES = 512 << 10
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD = 0x08
-_FAILURES = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError)
+_NOTHING_IS_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
 class Cut(StrEnum):
@@ -87,69 +81,46 @@ async def exchange(
     own = {"Host": target.authority, "Connection": "close", "Accept-Encoding": "gzip, deflate"}
     sent = own | {"Accept": "*/*", "User-Agent": "coretools-mcp"}
     sent |= {name.title(): text for name, text in headers.items()} | own
-    if content is not None:
-        sent["Content-Length"] = str(len(content))
-    timeout = {"connect": rules.connect_seconds, "read": None, "write": None, "pool": None}
-    network = _CountingNetwork(rules.header_bytes)
-    too_long = _unreachable(target, f"its answer has more than {rules.header_bytes >> 10} kB of headers")
-    response: httpcore2.Response | None = None
-    failure: Exception | None = None
-    with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
-        for address in addresses[:MAX_ADDRESSES]:
-            url = httpcore2.URL(
-                scheme=target.scheme, host=str(address), port=target.port, target=target.path.encode("ascii")
-            )
-            connection = httpcore2.AsyncHTTPConnection(url.origin, ssl_context=tls, network_backend=network)
-            try:
-                response = await connection.handle_async_request(
-                    httpcore2.Request(
-                        method,
-                        url,
-                        headers=list(sent.items()),
-                        content=content,
-                        extensions={"sni_hostname": target.host, "timeout": timeout},
-                    )
-                )
-                break
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failure = error
-            except _FAILURES as error:
-                raise _unreachable(target, _what_failed(error)) from None
-            except TooManyBytesError:
-                raise too_long from None
-    if response is None:
-        raise _unreachable(target, _what_failed(failure)) from None
-    try:
-        if sum(len(name) + len(value) for name, value in response.headers) > rules.header_bytes:
-            raise too_long
-        network.left += FRAMING_BYTES + READ_BYTES
-        answered: dict[str, str] = {}
-        for raw_name, raw_value in response.headers:
-            name = raw_name.decode("latin-1").lower()
-            try:
-                value = raw_value.decode()
-            except UnicodeDecodeError:
-                value = raw_value.decode("latin-1")
-            answered[name] = f"{answered[name]}, {value}" if name in answered else value
-        if skips_redirects and response.status in REDIRECTS and "location" in answered:
-            return Answer(response.status, answered)
-        encoding = answered.get("content-encoding", "").strip().lower()
-        if encoding not in ("", "identity", "deflate", "gzip", "x-gzip"):
-            raise _unreadable(target, "in an encoding that was not asked for")
-        body = bytearray()
-        cut: Cut | None = Cut.TIME
-        with anyio.CancelScope(deadline=deadline):
-            cut = await _read_body(response, encoding, body, network, rules, target, progress)
-        return Answer(response.status, answered, bytes(body), cut)
-    finally:
-        await response.aclose()
+    timeout = httpx.Timeout(None, connect=rules.connect_seconds)
+    extensions = {"sni_hostname": target.host, "target": target.path.encode("ascii"), "timeout": timeout.as_dict()}
+    async with httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=_NOTHING_IS_KEPT) as transport:
+        response: httpx.Response | None = None
+        failure: Exception | None = None
+        with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
+            for address in addresses[:MAX_ADDRESSES]:
+                url = httpx.URL(scheme=target.scheme, host=str(address), port=target.port)
+                request = httpx.Request(method, url, headers=sent, content=content, extensions=extensions)
+                try:
+                    response = await transport.handle_async_request(request)
+                    break
+                except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                    failure = error
+                except httpx.TransportError as error:
+                    raise _unreachable(target, _what_failed(error)) from None
+        if response is None:
+            raise _unreachable(target, _what_failed(failure)) from None
+        try:
+            if sum(len(name) + len(value) for name, value in response.headers.raw) > rules.header_bytes:
+                raise _unreachable(target, f"its answer has more than {rules.header_bytes >> 10} kB of headers")
+            answered = dict(response.headers)
+            if skips_redirects and response.status_code in REDIRECTS and "location" in answered:
+                return Answer(response.status_code, answered)
+            encoding = answered.get("content-encoding", "").strip().lower()
+            if encoding not in ("", "identity", "deflate", "gzip", "x-gzip"):
+                raise _unreadable(target, "in an encoding that was not asked for")
+            body = bytearray()
+            cut: Cut | None = Cut.TIME
+            with anyio.CancelScope(deadline=deadline):
+                cut = await _read_body(response, encoding, body, rules, target, progress)
+            return Answer(response.status_code, answered, bytes(body), cut)
+        finally:
+            await response.aclose()
 
 
 async def _read_body(
-    response: httpcore2.Response,
+    response: httpx.Response,
     encoding: str,
     body: bytearray,
-    network: _CountingNetwork,
     rules: WebRules,
     target: Target,
     progress: Progress | None,
@@ -157,8 +128,7 @@ async def _read_body(
     unpacker = _Unpacker(encoding)
     raw_size = work = told = 0
     try:
-        async for raw in response.aiter_stream():
-            network.left += len(raw)  # it is content; how much of that may come is decided here
+        async for raw in response.aiter_raw():
             raw_size += len(raw)
             work += len(raw)
             for piece in unpacker.unpack(raw):
@@ -176,9 +146,7 @@ async def _read_body(
             if progress is not None and len(body) - told >= PROGRESS_BYTES:
                 told = len(body)
                 await progress(told, None, f"{told:,} bytes from {target.authority}")
-    except TooManyBytesError:
-        return Cut.SIZE
-    except _FAILURES:
+    except httpx.TransportError:
         return Cut.BROKEN
     except zlib.error:
         if not body:
@@ -225,62 +193,9 @@ class _Unpacker:
             yield piece
 
 
-class TooManyBytesError(Exception):
-    """More has come over a connection than an answer may have."""
-
-
-class _CountingNetwork(httpcore2.AsyncNetworkBackend):
-    """Makes connections of which `left` bytes may be read: headers first, then also content and its framing."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-        self._network = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the interface is the library's
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        stream = await self._network.connect_tcp(host, port, timeout, local_address, socket_options)
-        return _CountedStream(stream, self)
-
-
-class _CountedStream(httpcore2.AsyncNetworkStream):
-    def __init__(self, stream: httpcore2.AsyncNetworkStream, network: _CountingNetwork) -> None:
-        self._stream = stream
-        self._network = network
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - as above
-        if self._network.left <= 0:
-            raise TooManyBytesError
-        data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
-        self._network.left -= len(data)
-        return data
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - as above
-    ) -> httpcore2.AsyncNetworkStream:
-        return _CountedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._network)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
 def _what_failed(error: Exception | None) -> str:
     """Why there is no answer, as a phrase."""
-    if isinstance(error, httpcore2.TimeoutException):
+    if isinstance(error, httpx.TimeoutException):
         return "it does not answer"
     cause: BaseException | None = error
     while cause is not None:
@@ -291,9 +206,9 @@ def _what_failed(error: Exception | None) -> str:
         if isinstance(cause, ssl.SSLError):
             return "it does not speak TLS in a way that is accepted"
         cause = cause.__cause__ or cause.__context__
-    if isinstance(error, httpcore2.ConnectError):
+    if isinstance(error, httpx.ConnectError):
         return "the connection is refused"
-    if isinstance(error, httpcore2.RemoteProtocolError):
+    if isinstance(error, httpx.RemoteProtocolError):
         return "what it answers is not HTTP, or its headers never end"
     return "the connection broke before an answer came"
 
