@@ -107,10 +107,12 @@ class Ran:
     changes: SandboxChanges
 
 
-def look_at(site: Site, roots: Sequence[str], view: CommandView = WORKING) -> PreparedView:
+def look_at(
+    site: Site, roots: Sequence[str], view: CommandView = WORKING, lookout: AutoRunLookout | None = None
+) -> PreparedView:
     """What is prepared for a command from which no rule hides anything, without copies of settings."""
     secrets = secrets_of(site, writable(roots), view)
-    return prepare(site, AutoRunLookout(), roots, view, secrets=(secrets, {}), masks=lambda: ("", ""))
+    return prepare(site, lookout or AutoRunLookout(), roots, view, secrets=(secrets, {}), masks=lambda: ("", ""))
 
 
 async def run_confined(

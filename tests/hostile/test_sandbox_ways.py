@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -14,7 +15,7 @@ import pytest
 from tests.hostile.sandboxed import WORKING, Ran, look_at, run, run_confined, sandbox_for
 from tools.contract.errors import ToolError
 from tools.shell.process import ProcessSpec, SandboxChanges, command_environment
-from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS
+from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS, AutoRunLookout
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand
 from tools.shell.sandbox.visible_file_system import KEPT, Site
 
@@ -170,6 +171,39 @@ async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
         file(root, name)
     prepared = look_at(Site(home=str(root.parent)), [str(root)])
     assert prepared.view.pinned == (str(root / ".git"),)
+
+
+@pytest.mark.requirement("sandbox.ways")
+def test_git_is_given_nothing_more_while_something_obeyed_may_be_of_a_running_job(root: Path) -> None:
+    file(root, ".git/config")
+    file(root, ".git/hooks/pre-commit")
+    site, lookout = Site(home=str(root.parent)), AutoRunLookout()
+    git = replace(WORKING, is_git=True, is_asked=True)
+    hooks = str(root / ".git/hooks")
+    job = look_at(site, [str(root)], lookout=lookout)
+    assert hooks not in look_at(site, [str(root)], git, lookout).view.read_only
+    file(root, "other/.git/hooks/post-checkout")
+    assert hooks in look_at(site, [str(root)], git, lookout).view.read_only
+    job.settle()
+    assert hooks not in look_at(site, [str(root)], git, lookout).view.read_only
+
+
+@pytest.mark.requirement("sandbox.ways")
+async def test_a_repository_that_a_question_named_can_be_removed_and_moved(root: Path) -> None:
+    for name in ("one", "two"):
+        file(root, f"{name}/.git/HEAD")
+        file(root, f"{name}/.git/hooks/pre-commit")
+    confinement = await sandbox(root)
+    view = replace(WORKING, writable=tuple(str(root / name / ".git") for name in ("one", "two")), is_asked=True)
+    try:
+        environment = command_environment({}, os.environ)
+        result = await run(
+            confinement, "rm -rf one/.git one && mv two/.git two/old", [str(root)], environment, view=view
+        )
+    finally:
+        confinement.close()
+    assert (result.code, result.output) == (0, "")
+    assert sorted(path.name for path in root.iterdir()) == ["two"]
 
 
 @pytest.mark.requirement("sandbox.ways")

@@ -600,6 +600,19 @@ async def test_tmp_is_the_same_in_every_view_and_what_a_reader_leaves_gains_noth
     assert {path.name for path in place.private.iterdir()} == {"tmp", "plan-tmp", "work"}
 
 
+@pytest.mark.requirement("sandbox.rule_tmp")
+async def test_what_a_rule_lets_run_finds_nothing_in_tmp_and_what_it_leaves_there_is_merged(place: Place) -> None:
+    await place.run("mkdir -p /tmp/d; echo evil > /tmp/d/m; echo old > /tmp/out; ln -s /etc /tmp/link")
+    look = "cat ~+/../../../../../../../tmp/d/m $(echo /tm)p/d/m /t*/d/m /proc/$PPID/root/tmp/d/m 2>&1; ls -A /tmp"
+    leave = "echo new > /tmp/out; mkdir /tmp/d /tmp/link; echo x > /tmp/d/n; echo y > /tmp/link/passwd"
+    found = await place.run(f"{look}; {leave}", replace(WORKING, by_rule=True))
+    assert "evil" not in found.output
+    assert "link" not in found.output
+    merged = await place.run("cat /tmp/out /tmp/d/m /tmp/d/n; ls -A /tmp/link")
+    assert merged.output == "new\nevil\nx\npasswd\n"
+    assert {path.name for path in place.private.iterdir()} == {"tmp", "work"}
+
+
 @pytest.mark.requirement("sandbox.lasting")
 @pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
 async def test_nothing_lasts_beside_a_workspace_in_tmp_and_that_is_told(

@@ -36,6 +36,7 @@ class NamedPath:
     word: str  # as it stands in the command
     may_be_written: bool  # whether it is a word of a command that may write it, or output is directed to it
     is_written: bool = False  # whether output is directed to it
+    is_replaced: bool = False  # whether that output takes the place of all that was there
     is_program: bool = False  # whether it is what is run
     is_new_work_tree: bool = False  # whether git may make a work tree there
 
@@ -50,6 +51,7 @@ class CommandPaths:
         self._directory = command.directory
         self._site = command.site
         self._is_held = command.site.engine is Engine.BUBBLEWRAP
+        self._is_background = command.is_background
         self._workspace = workspace
         self._roots = workspace.roots
         self._guarded = guarded
@@ -71,11 +73,15 @@ class CommandPaths:
                 pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
                 is_new = command.program == "git" and at >= first and ":" not in (word or "")
                 for each in self._paths(pieces, command.folder):
-                    found[NamedPath(*each, word or "", changes and at > 0, False, at == 0, is_new)] = None
+                    may_write, is_program = changes and at > 0, at == 0
+                    found[NamedPath(*each, word or "", may_write, is_program=is_program, is_new_work_tree=is_new)] = (
+                        None
+                    )
         for redirection in self._text.redirections:
             word, is_output = redirection.target or "", redirection.is_output
+            is_replaced = is_output and not redirection.keeps
             for each in self._paths([word], redirection.folder, is_written=is_output):
-                found[NamedPath(*each, word, is_output, is_output)] = None
+                found[NamedPath(*each, word, is_output, is_output, is_replaced)] = None
         return list(found)
 
     def _paths(
@@ -98,13 +104,17 @@ class CommandPaths:
 
     @cached_property
     def names_scratch(self) -> bool:
-        """Whether anything in the text but output leads to `/tmp`, where what nobody was asked about may have been."""
+        """Whether anything in the text leads to `/tmp`, which is empty for what a rule lets run.
+
+        Output that makes a file there does not count: what a command leaves there joins the client's `/tmp` at its end.
+        """
         if self._site.engine is Engine.NONE:  # where nothing that can write runs unasked
             return False
         text = self._text.source
         tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
         letters = (token[at:] for token in tokens if token[:1] == "-" for at in range(2, min(len(token), MOST_LETTERS)))
-        named = ((each.shown, each.real) for each in self.named if not each.is_written)
+        is_brief = not (self._is_background or self._text.has_background)
+        named = ((each.shown, each.real) for each in self.named if not (each.is_replaced and is_brief))
         scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # in `/proc` lie links to everywhere
         return _ANYWHERE.search(text) is not None or any(
             is_inside(path, scratch) and not is_inside(path, self._roots)

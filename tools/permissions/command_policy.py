@@ -419,7 +419,15 @@ class _CommandPolicy:
         spelled = (named.shown for named in self._paths.named if named.shown != named.real)
         paths = (tuple(dict.fromkeys(each)) for each in (seen, writable, spelled))
         return CommandView(
-            self._site.engine, kind, network, *paths, is_git=is_git, is_asked=is_asked, is_plan=self._is_plan
+            self._site.engine,
+            kind,
+            network,
+            *paths,
+            is_git=is_git,
+            is_asked=is_asked,
+            is_plan=self._is_plan,
+            # Where any command runs unasked, it needs no rule to do what others have prepared.
+            by_rule=bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed),
         )
 
     def _restricted(self, view: CommandView) -> CommandView:

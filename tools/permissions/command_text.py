@@ -75,6 +75,7 @@ class SimpleCommand:
 @dataclass(frozen=True, slots=True)
 class Redirection:
     is_output: bool
+    keeps: bool  # whether what the file holds stays: input, or output that is appended
     target: str | None  # a path, or `None` where it is not literal
     folder: str | None  # as of a simple command
 
@@ -233,7 +234,8 @@ class _Reader:
         is_output = operator[0] != "<" or operator == "<>"
         if is_output and operator != "<>":
             self._source[node.start_byte : node.end_byte] = b" " * (node.end_byte - node.start_byte)
-        self.found.redirections.append(Redirection(is_output, path, self._folder))
+        keeps = operator[0] == "<" or operator.endswith(">>")
+        self.found.redirections.append(Redirection(is_output, keeps, path, self._folder))
         self.found.is_literal = self.found.is_literal and path is not None
 
     def _take_command(self, node: Node) -> None:

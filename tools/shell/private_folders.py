@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import sys
@@ -315,6 +316,36 @@ def _lock(folder: str) -> int:
                 finally:
                     os.close(other)
     return descriptor
+
+
+def move_entries(source: str, target: str) -> None:
+    """Move what is in a folder of ours to another one: folders are merged, other files replaced. Blocks.
+
+    Commands may put a link in the place of anything in the target meanwhile; none is followed.
+    """
+    if sys.platform == "win32":
+        raise NotImplementedError
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    with ExitStack() as opened:
+
+        def folder_at(path: str, place: int | None) -> int:
+            descriptor = os.open(path, flags, dir_fd=place)
+            opened.callback(os.close, descriptor)
+            return descriptor
+
+        folders = [(folder_at(source, None), folder_at(target, None))]
+        for here, there in folders:
+            for name in os.listdir(here):
+                with suppress(OSError):
+                    try:
+                        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
+                    except NotADirectoryError:
+                        os.unlink(name, dir_fd=there)
+                        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
+                    except OSError as error:
+                        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                            raise
+                        folders.append((folder_at(name, here), folder_at(name, there)))
 
 
 def remove_tree(folder: str) -> None:

@@ -26,8 +26,9 @@ NEAR_THE_LIMIT = 0.5  # a command that took this much of its time is told how to
 # How programs say, in the kernel's words and the resolver's, that their view ends here.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
-_ABSENT = re.compile(r"[^\n]*(?:no such file or directory|\bENOENT\b)[^\n]*", re.IGNORECASE)
-_NO_SOCKET = re.compile(r"connect[^\n]*(?:\bunix:/|\.sock\b|\bsocket\b)", re.IGNORECASE)
+_ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
+_CONNECTS = re.compile(r"connect", re.IGNORECASE)
+_SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
 # What ends processes, where it has failed, and what is content without one
 _ENDS_PROCESSES = re.compile(r"\b(?:p?kill|killall)\b"), re.compile(r"\b(?:pkill|killall)\b")
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
@@ -164,6 +165,7 @@ def _view_note(finished: FinishedCommand) -> str:
     The exit status says nothing: `grep`, `diff` and `test` return 1.
     """
     confined, text, request = finished.running.confined, finished.shown.text, finished.request
+    lines = text.splitlines()
     is_reading, is_landlock = confined.view is ViewKind.READING, confined.engine is Engine.LANDLOCK
     ways: list[str] = []
     home = confined.spec.environment.get("HOME") or "~"
@@ -185,7 +187,7 @@ def _view_note(finished: FinishedCommand) -> str:
             ways.append(
                 f"Kept as it is by {named}." + ("" if is_denied else " Named in the command, it is asked about.")
             )
-    if is_reading and any(home in line or "~/" in line for line in _ABSENT.findall(text)):
+    if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         ways.append("Name a path in the home in the command's own words to ask the user for it.")
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         ways.append(
@@ -199,7 +201,7 @@ def _view_note(finished: FinishedCommand) -> str:
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
         ways.append(f'A port is reached only if {who} listens on it; needs: "network" asks for more.')
-    if not is_landlock and _NO_SOCKET.search(text):
+    if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
         ways.append(
             "Sockets of other programs, such as docker's, are not there in the sandbox: ask the user to run it."
         )

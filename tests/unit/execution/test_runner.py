@@ -9,10 +9,12 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import process_time
 
 import anyio
 import pytest
 
+from tests.linear_time import ATTEMPTS, MOST
 from tests.processes import Plain, is_running
 from tests.unit.execution.shell import (
     CEILING,
@@ -254,6 +256,23 @@ async def test_what_a_view_seems_to_have_stopped_is_told_with_what_asks_for_more
         else:
             assert "Note: it ran in the " in text
             assert said in text
+
+
+@pytest.mark.requirement("sandbox.stopped")
+async def test_one_long_line_costs_as_much_as_it_is_long(root: Path, tmp_path: Path) -> None:
+    class Box(Plain):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
+            return ConfinedCommand(spec, Engine.BUBBLEWRAP, READING, OWN)
+
+    async with shell_in(root, tmp_path, confinement=Box()) as shell:
+
+        async def cost(words: int) -> float:
+            began = process_time()
+            await shell.run(f"printf 'connect%.0s' {{1..{words}}}")
+            return process_time() - began
+
+        costs = [await cost(4_000) / await cost(400) for _ in range(ATTEMPTS)]
+        assert min(costs) <= MOST, "what grows by the square costs a hundred times as much"
 
 
 @pytest.mark.requirement("sandbox.stopped")

@@ -479,6 +479,8 @@ def test_whatever_is_too_much_to_be_read_is_asked_about(project: Path) -> None:
         ("cd src && npm test", "w"),
         ("npm test -- --outdir=out/tmp", "w"),
         ("npm test > /tmp/made 2>&1", "w"),
+        ("npm test >> /tmp/made", "?w"),
+        ("npm test > /tmp/made &", "?w"),
         ("npm test -- --outdir=/tmp/new", "?w"),
         ("cd /tmp && npm test", "?w"),
         ("cd ~/notes && npm test", "?w+"),
@@ -497,6 +499,8 @@ def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
     site = CommandSite(Engine.BUBBLEWRAP, scratch=str(scratch))
     permission = judge(project, command, site=site, home=home, allow=["Bash(npm test *)"])
     assert shown(permission) == expected
+    assert permission.view is not None
+    assert permission.view.by_rule is (expected == "w")
     assert not permission.grants, "which would not be enough"
 
 

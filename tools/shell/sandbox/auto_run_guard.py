@@ -22,12 +22,13 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
+from weakref import WeakSet
 
 from tools.contract.errors import exhaustion_of
 from tools.files.opener import BLOCK_BYTES, open_folder, open_regular, real_path
@@ -90,6 +91,7 @@ class AutoRunLookout:
         self._accepted: dict[str, Fingerprint | None] = {}  # what commands have changed that may
         self._folders = Remembered[_Folder](REMEMBERED)
         self._holding: dict[str, set[str]] = {}  # of each root, folders in which something was found
+        self._at_work = WeakSet[AutoRunState]()  # of commands that have not been settled
 
     def look(self, root: str) -> AutoRunPaths:
         """Look through a root, the folders near its top first, and once more where something was found before.
@@ -131,6 +133,19 @@ class AutoRunLookout:
                 take_from(path)
         self._holding[root] = holding
         return found
+
+    def add(self, state: AutoRunState) -> None:
+        """Count a command as running until it is removed."""
+        self._at_work.add(state)
+
+    def remove(self, state: AutoRunState) -> None:
+        self._at_work.discard(state)
+
+    def are_repositories_settled(self, paths: Iterable[str]) -> bool:
+        """Whether nothing that git obeys among these paths can have been made by a running command."""
+        of_git = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
+        at_work = [*self._at_work]
+        return not any(state.may_have_made(path) for path in of_git for state in at_work)
 
     def has_consent(self, path: str) -> bool:
         """Whether what is at a path is what another tool has left there with consent, and nobody else's content."""
@@ -488,9 +503,15 @@ class AutoRunState:
         # Files among them, and in them, that git tracks
         tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)
         self._tracked = {place for each in places for place in each if _is_tracked(place, tracked)}
+        lookout.add(self)
+
+    def may_have_made(self, path: str) -> bool:
+        is_new = path not in self._before and is_inside(path, self._roots)
+        return is_new and not (self._lookout.is_accepted(path) or self._lookout.has_consent(path))
 
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
+        self._lookout.remove(self)
         now = self._look()
         tracked = TrackedFiles()
         unwanted: list[str] = []

@@ -15,7 +15,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.files.opener import open_link_free
 from tools.files.workspace import contains, is_inside
-from tools.shell.private_folders import SCRATCH, SCRATCH_OF_PLAN, make_open_folder, remove_tree
+from tools.shell.private_folders import SCRATCH, SCRATCH_OF_PLAN, make_open_folder, move_entries, remove_tree
 from tools.shell.process import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
@@ -107,6 +107,7 @@ class PreparedView:
     uncovered: int  # how many of their paths, links left aside, the view does not keep as they are
     temporary_bytes: int  # how much the client's `/tmp` may hold
     alone: str | None = None  # the folder with a `/tmp` for this command alone, which goes with it
+    scratch: str | None = None  # the client's `/tmp`, which gets what is left in that one; `None` if nothing does
     made: tuple[str, ...] = ()  # empty files in the client's folders, which bubblewrap mounts something on
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what rules about files kept from it when it was looked at
 
@@ -123,11 +124,17 @@ class PreparedView:
         for path in self.made:
             with suppress(OSError):
                 os.unlink(path)
-        lasting = (each for each in self.view.lasting.values() if self.alone is None or not contains(self.alone, each))
+        lasting = [each for each in self.view.lasting.values() if self.alone is None or not contains(self.alone, each)]
+        if self.scratch is not None:
+            move_entries(self.view.lasting[TEMPORARY], self.scratch)
+            lasting.append(self.scratch)
         emptied = [_empty_temporary(folder, self.temporary_bytes) for folder in lasting]
         held, count = (sum(each) for each in zip((0, 0), *emptied, strict=True))
         changes = replace(changes, temporary_bytes=held, temporary_files=count)
         if self.alone is None:
+            return changes
+        if self.scratch is not None:
+            remove_tree(self.alone)
             return changes
         folder = self.view.lasting[TEMPORARY]
         mounted = (*self.view.roots, *self.view.writable, *self.view.seen)
@@ -156,7 +163,6 @@ def prepare(
 ) -> PreparedView:
     """Look at the machine; a `ToolError` if what the view is to have open or closed cannot be so."""
     is_reading = allowed.kind is ViewKind.READING
-    changes_by_git = allowed.is_git and not is_reading
     workspace = writable(roots)
     restrictions = allowed.look()
     # Folders that a question has named count as folders of the workspace, with all that is guarded in these.
@@ -207,6 +213,9 @@ def prepare(
 
     # What programs obey stays as it is, or where it is.
     found = [lookout.look(root) for root in present]
+    obeyed = {path for each in found for path in each.found}
+    # A hook that a running job has made is not to run where git's settings can be written.
+    changes_by_git = allowed.is_git and not is_reading and lookout.are_repositories_settled(obeyed)
     shut = {path for each in found for path in each.closed}
     own = [path for path in map(_real, (*site.read_only, *site.hidden)) if is_inside(path, present)]
     waived = _waived((*allowed.writable, *site.writable), present)
@@ -217,7 +226,7 @@ def prepare(
         for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
         if not any(contains(path, other) or contains(other, path) for other in (waived if path in shut else free))
     )
-    repositories = () if changes_by_git else _by_depth(path for each in found for path in each.pinned)
+    repositories = _by_depth(path for each in found for path in each.pinned if not is_inside(path, free))
     pinned, read_only, uncovered = _kept_in_place(
         present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
     )
@@ -226,7 +235,7 @@ def prepare(
     kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
     held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
 
-    lasting, alone = _lasting(private_folder, allowed, is_reading=is_reading, is_alone=is_alone)
+    lasting, alone, scratch = _lasting(private_folder, allowed, is_reading=is_reading, is_alone=is_alone)
     view = replace(
         view,
         lasting=lasting,
@@ -242,14 +251,14 @@ def prepare(
     auto_run = AutoRunState(
         lookout,
         present,
-        {*own, *(path for each in found for path in each.found)},
+        {*own, *obeyed},
         shut,
         waived,
         is_known=private_folder is not None,
         is_git=changes_by_git,
     )
     made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen)))
-    return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, made, restrictions=restrictions)
+    return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, scratch, made, restrictions)
 
 
 def _refuse_links(seen: Iterable[str]) -> None:
@@ -395,16 +404,22 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
 
 def _lasting(
     private_folder: Callable[[], str] | None, allowed: CommandView, *, is_reading: bool, is_alone: bool
-) -> tuple[dict[str, str], str | None]:
-    """The folders that are a command's `/tmp` and `/var/tmp`, and the one that goes with it.
+) -> tuple[dict[str, str], str | None, str | None]:
+    """The folders that are a command's `/tmp` and `/var/tmp`, the one that goes with it, and where its `/tmp` goes.
 
     Programs look for settings in each folder above the one that they work in. So where the workspace lies in `/tmp`,
-    nothing may last there; other temporary files go to `/var/tmp` then.
+    nothing may last there; other temporary files go to `/var/tmp` then. What a rule lets run has a new `/tmp`, whose
+    files become the client's when the command has ended: what nobody was asked about may be in that one.
     """
     if private_folder is None:
-        return {}, None
-    folder, alone = private_folder(), None
+        return {}, None, None
+    folder, alone, scratch = private_folder(), None, None
     temporary = os.path.join(folder, SCRATCH_OF_PLAN if allowed.is_plan else SCRATCH)
+    if allowed.by_rule and not is_alone:
+        scratch = temporary
+        make_open_folder(scratch)
+        alone = tempfile.mkdtemp(prefix="new-", dir=folder)
+        temporary = os.path.join(alone, "tmp")
     work = None if is_reading else os.path.join(folder, "work")
     if is_alone:
         alone = tempfile.mkdtemp(prefix="alone-", dir=folder)
@@ -413,7 +428,7 @@ def _lasting(
     lasting = {TEMPORARY: temporary} | ({WORK: work} if work is not None else {})
     for path in lasting.values():
         make_open_folder(path)
-    return lasting, alone
+    return lasting, alone, scratch
 
 
 def too_broad(roots: Sequence[str]) -> str | None:
