@@ -479,6 +479,7 @@ def test_whatever_is_too_much_to_be_read_is_asked_about(project: Path) -> None:
         ("cd src && npm test", "w"),
         ("npm test -- --outdir=out/tmp", "w"),
         ("npm test > /tmp/made 2>&1", "w"),
+        ("npm test > /tmp/made 2>&1; tail -3 /tmp/made", "w"),
         ("npm test >> /tmp/made", "?w"),
         ("npm test > /tmp/made &", "?w"),
         ("npm test -- --outdir=/tmp/new", "?w"),
