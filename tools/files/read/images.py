@@ -77,26 +77,8 @@ def _jpeg(data: bytes, image: Image) -> None:
 
 
 def _gif(data: bytes, image: Image) -> None:
-    image.width, image.height, flags = struct.unpack_from("<HHB", data, 6)
-    at = 13 + _colours(flags)
-    has_pixels = False
-    while (kind := data[at]) != 0x3B:
-        if kind == 0x2C:
-            at += 10 + _colours(data[at + 9]) + 1
-            has_pixels = True
-        elif kind == 0x21:
-            at += 2
-        else:
-            return
-        while length := data[at]:
-            at += 1 + length
-        at += 1
-    image.is_whole = has_pixels
-
-
-def _colours(flags: int) -> int:
-    """Bytes of a table of colours."""
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+    image.width, image.height = struct.unpack_from("<HH", data, 6)
+    image.is_whole = data.rstrip(b"\0\r\n").endswith(b"\0;")  # the end of the last picture, and of all
 
 
 def _webp(data: bytes, image: Image) -> None:

@@ -21,7 +21,7 @@ from tools.contract.command_views import SYSTEM
 from tools.files.ignore_files import repository_of
 from tools.files.opener import open_regular
 from tools.files.remembered import Stamp, stamp_of
-from tools.files.workspace import SCRATCH_NAME, contains, is_inside
+from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
 from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import object_folders
 from tools.permissions.repositories import work_tree_above
@@ -83,11 +83,7 @@ def reading_view_paths(
     if own:
         found += (path for path in settings_of_git(home, roots) if not is_inside(path, hidden))
     found += map(os.path.realpath, more)
-    shown: list[str] = []
-    for path in sorted(dict.fromkeys(found), key=len):
-        if not is_inside(path, shown) and not is_inside(path, roots) and os.path.lexists(path):
-            shown.append(path)
-    return tuple(shown)
+    return tuple(outermost(path for path in found if not is_inside(path, roots) and os.path.lexists(path)))
 
 
 def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
