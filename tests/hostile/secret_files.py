@@ -103,7 +103,7 @@ MIXED: Mapping[str, str] = {
         "      CANARY\n"
         'httpProxy: "http://u:CANARY@p.example"\n'
     ),
-    ".bunfig.toml": ('[install]\nregistry = { url = "https://STAYS.example", token = "CANARY" }\n'),
+    ".bunfig.toml": ('[install]\ncache = "STAYS"\nregistry = { url = "https://r.example", token = "CANARY" }\n'),
     ".config/pnpm/rc": ("store-dir=/STAYS\n//r.example/:_authToken=CANARY\n"),
     ".m2/settings.xml": (
         "<?xml version='1.0'?>\n"
@@ -111,18 +111,18 @@ MIXED: Mapping[str, str] = {
         "<!-- <password>CANARY</password> -->\n"
         "<mirrors><mirror><id>m</id><url>https://mirror.example/STAYS</url><mirrorOf>*</mirrorOf></"
         "mirror></mirrors>\n"
-        "<servers><server><id>s</id><username>STAYS</username><password>CANARY</password>\n"
+        "<servers><server><id>s</id><username>bob</username><password>CANARY</password>\n"
         "<privateKey>/x</privateKey><passphrase><![CDATA[CANARY]]></passphrase></server>\n"
         "<server><id>gitlab</id><configuration><httpHeaders><property><name>Private-Token</name>\n"
         "<value>CANARY</value></property></httpHeaders></configuration></server></servers>\n"
-        "<proxies><proxy><host>STAYS</host><password>\n"
+        "<proxies><proxy><host>p.example</host><password>\n"
         "  CANARY\n"
         "</password></proxy></proxies>\n"
         "<profiles><profile><id>p</id><properties><sonar.token>CANARY</sonar.token><url>https://u:C"
         "ANARY@h.example/</url></properties></profile></profiles></settings>\n"
     ),
     ".gradle/gradle.properties": (
-        "org.gradle.jvmargs=-Xmx2gSTAYS -Dx.keyPassword=CANARY -DSTAYS\n"
+        "org.gradle.jvmargs=-Xmx2g -Dx.keyPassword=CANARY\n"
         "artifactoryPassword=CANARY\n"
         "nexusPwd: CANARY\n"
         "signing.password = CANARY\n"
@@ -161,7 +161,7 @@ MIXED: Mapping[str, str] = {
         "\tsmtpServer = STAYS.example\n"
         "[alias]\n"
         "\tco = checkout STAYS\n"
-        "\ttokens = log STAYS\n"
+        "\ttokens = log\n"
         '[http "https://z.example"]\n'
         "\textraHeader = X-Foo: STAYS\n"
     ),
@@ -185,7 +185,7 @@ MIXED: Mapping[str, str] = {
         'xample/v3" value="CANARY" /></apikeys></configuration>'
     ),
     ".config/composer/config.json": (
-        '{"config": {"sort-packages": "STAYS", "github-oauth": {"github.com": "CANARY"}}}'
+        '{"config": {"github-oauth": {"github.com": "CANARY"}}, "repositories": {"a": "STAYS"}}'
     ),
     ".bundle/config": (
         '---\nBUNDLE_JOBS: "STAYS"\nBUNDLE_GEMS__EXAMPLE__COM: "bob:CANARY"\nBUNDLE_RUBYGEMS__PKG: CANARY\n'
@@ -220,17 +220,17 @@ MIXED: Mapping[str, str] = {
         "      port: 5432\n"
     ),
     ".bashrc": (
-        "alias ll='ls STAYS'\n"
+        "alias ll='ls'\n"
         "export OPENAI_API_KEY=CANARY\n"
         "export DB_PASSWORD='CANARY CANARY'\n"
         'MYTOKEN="CANARY"; export MYTOKEN\n'
         "export DATABASE_URL=postgres://bob:CANARY@db.example/x\n"
-        "PATH=$PATH:/STAYS\n"
+        "PATH=$PATH:/x\n"
     ),
-    ".xinitrc": ("export API_TOKEN=CANARY\nexec STAYS\n"),
+    ".xinitrc": ("export API_TOKEN=CANARY\nexec x\n"),
     ".python-gitlab.cfg": ("[x]\nurl = https://STAYS.example\nprivate_token = CANARY\n"),
     ".config/systemd/user/x.service": ("[Service]\nEnvironment=TOKEN=CANARY\nExecStart=/STAYS\n"),
-    ".config/fish/config.fish": ("set -gx EDITOR STAYS\nset -gx GITHUB_TOKEN CANARY\n"),
+    ".config/fish/config.fish": ("set -gx EDITOR vi\nset -gx GITHUB_TOKEN CANARY\n"),
     ".env": ("HOST=STAYS\nSECRET_KEY=CANARY\nexport STRIPE_KEY=CANARY\n"),
     ".config/environment.d/10-x.conf": ("LANG_X=STAYS\nMY_API_TOKEN=CANARY\n"),
     ".Renviron": ("R_LIBS=STAYS\nGITHUB_PAT=CANARY\n"),
@@ -253,6 +253,8 @@ _ODD = r"""
   <a>token=S</a>
   <a><entry key="token">S</entry></a>
   <a><password>S</a>
+.composer/config.json
+  {"token": "S", "token": ""}
 .gradle/init.gradle
   password 'S'
   setPassword("S")

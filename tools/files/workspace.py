@@ -443,6 +443,15 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
     return any(contains(folder, path) for folder in folders)
 
 
+def outermost(paths: Iterable[str]) -> list[str]:
+    """Those of some absolute paths that lie in no other one, by their text; the shortest first."""
+    found: list[str] = []
+    for path in sorted(dict.fromkeys(paths), key=len):
+        if not is_inside(path, found):
+            found.append(path)
+    return found
+
+
 def ignores_case(folder: str) -> bool:
     """Whether a folder is found by its name in the other case as well."""
     opener.may_block()

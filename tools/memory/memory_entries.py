@@ -7,6 +7,7 @@ while the one that it has read is still there; else it begins again, so that no 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import stat
@@ -21,7 +22,6 @@ from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import (
     PROPOSED,
-    Digest,
     Record,
     TargetFile,
     about_broken_links,
@@ -231,6 +231,7 @@ def remember(
     written: Written | None = None
     record = Record()
     addition: MemoryAddition | None = None
+    sha256 = ""
     with exclusive(location, target.signal):
         end = time.monotonic() + PATIENCE_SECONDS
         while adds and written is None:
@@ -249,9 +250,9 @@ def remember(
                         "user to look at the setting memory.globalFolder, or use the scope 'project'.",
                     ) from None
             before, seen = addition.snapshot, target.seen
-            digest = Digest(addition.data)
+            sha256 = hashlib.sha256(addition.data).hexdigest()
             try:
-                with recorded(target, before, addition.data, digest, addition.diff) as record:
+                with recorded(target, before, addition.data, sha256, addition.diff) as record:
                     written = replace_file(workspace, location, addition.data, before.identity)
             except ToolError as error:
                 # Another writer was faster: begin again with what is there now.
@@ -262,7 +263,7 @@ def remember(
             # What this client has seen stays seen; what it has not seen does not become so by one line.
             knew = seen is not None and (seen.identity == before.identity or seen.sha256 in {before.sha256} - {None})
             if reads is not None and knew:
-                reads.record(location.path, SeenFile(written.identity, digest.hex()))
+                reads.record(location.path, SeenFile(written.identity, sha256))
     is_new = written is not None and addition is not None and addition.snapshot.data is None
     notes = ["The file is new."] if is_new else []
     if written is not None and written.links_broken:
@@ -291,7 +292,7 @@ def remember(
             "fact": stored,
             "saved": written is not None,
             "created": is_new,
-            "sha256": Digest(addition.data).hex() if written is not None and addition is not None else None,
+            "sha256": sha256 if written is not None else None,
             "user_modified": is_users,
             "notes": notes,
         },

@@ -36,7 +36,7 @@ from tools.files.ignore_files import (
     shown_below,
 )
 from tools.files.remembered import Remembered, Stamp, stamp_of
-from tools.files.workspace import Workspace, contains, is_inside
+from tools.files.workspace import Workspace, contains, is_inside, outermost
 from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import GitStores, store_of, stores_of_submodules
 from tools.permissions.repositories import work_tree_above
@@ -581,8 +581,9 @@ def restrictions(
     strict = (*rules.deny, *(() if is_asked else rules.ask))
     bare = [rule for rule in strict if rule.specifier is None and rule.governs(Access.WRITE)]
     kept_roots = roots if bare else ()
-    masks = _outermost(file.path for file in masked)
-    mounts = {*masks, *(keeps := _outermost((file.path for file in read_only), masks))}
+    masks = tuple(outermost(file.path for file in masked))
+    keeps = outermost(file.path for file in read_only if not is_inside(file.path, masks))
+    mounts = {*masks, *keeps}
     pinned: dict[str, None] = {}
     for path in mounts:
         root = max((root for root in roots if contains(root, path)), key=len, default=None)
@@ -613,18 +614,3 @@ def beside(file: HiddenFile, named: Collection[str]) -> list[HiddenFile]:
     except OSError:
         return [file]
     return [each for other in others for each in beside(other, inside)]
-
-
-def _outermost(paths: Iterable[str], within: Collection[str] = ()) -> tuple[str, ...]:
-    """The paths that lie in no other one of these, nor in some folders."""
-    all_paths = dict.fromkeys(paths)
-    around = {*all_paths, *within}
-
-    def is_covered(path: str) -> bool:
-        while (above := os.path.dirname(path)) != path:
-            if above in around:
-                return True
-            path = above
-        return False
-
-    return tuple(path for path in all_paths if path not in within and not is_covered(path))

@@ -146,7 +146,7 @@ class WithheldSecret:
 
     path: str
     programs: frozenset[str]  # what may fail for want of it, by what commands call them
-    is_copy: bool  # whether a copy without secret values is seen in its place, else nothing is
+    is_copy: bool  # whether a copy without its secrets is seen in its place, else nothing is
 
 
 @dataclass(slots=True)

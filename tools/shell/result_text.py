@@ -124,7 +124,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             hidden = [place.path for place in causes if not place.is_copy]
             copies = [place.path for place in causes if place.is_copy]
             ways = [f"hides {_named_paths(hidden)}"] if hidden else []
-            ways += [f"shows {_named_paths(copies)} without the secret values"] if copies else []
+            ways += [f"shows {_named_paths(copies)} without the secrets in it"] if copies else []
             if ways:
                 lines.append(
                     f"Note: it may have failed for want of a login: the sandbox {' and '.join(ways)}. Ask the user to "

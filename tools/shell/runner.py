@@ -96,7 +96,6 @@ class StartQueue:
         self._running = 0
         self._last_end = float("-inf")
         self._line = anyio.Lock()
-        self._change = anyio.Event()
 
     async def start(self, start: Callable[[], Awaitable[RunningProgram]], deadline: float) -> RunningProgram:
         """Start a program as soon as there is enough for it. It counts as running until `end` is called.
@@ -111,12 +110,8 @@ class StartQueue:
         with anyio.move_on_after(deadline - time.monotonic()):
             # One at a time: those that start at once take from each other what one of them needs.
             async with self._line:
-                is_alone = False
-                while not is_alone:
-                    if self._running or time.monotonic() < self._last_end + ALONE_SECONDS:
-                        with anyio.move_on_after(AGAIN_SECONDS):
-                            await self._change.wait()
-                    is_alone = not self._running and time.monotonic() >= self._last_end + ALONE_SECONDS
+                while self._running or time.monotonic() < self._last_end + ALONE_SECONDS:
+                    await anyio.sleep(AGAIN_SECONDS)
                     with suppress(ExhaustedError):
                         return await self._attempt(start)
         raise lack
@@ -124,22 +119,15 @@ class StartQueue:
     def end(self) -> None:
         """A program does not run any more, and has given back what it held."""
         self._last_end = time.monotonic()
-        self._count(-1)
+        self._running -= 1
 
     async def _attempt(self, start: Callable[[], Awaitable[RunningProgram]]) -> RunningProgram:
         self._running += 1
         try:
-            started = await start()
+            return await start()
         except BaseException:
-            self._count(-1)
+            self._running -= 1
             raise
-        self._count(0)  # what only a start needs is free again
-        return started
-
-    def _count(self, change: int) -> None:
-        self._running += change
-        self._change.set()
-        self._change = anyio.Event()
 
 
 class Runner:

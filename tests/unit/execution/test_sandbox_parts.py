@@ -90,7 +90,7 @@ def test_secrets_are_hidden_where_they_are_and_settings_are_copied_only_if_they_
     (home / ".kiro").mkdir()
     (home / ".netrc").write_text("x")
     (home / ".npmrc").write_text("registry=https://registry.example\n")
-    (home / ".yarnrc.yml").write_text("npmAuthToken: abc\n")
+    (home / ".yarnrc.yml").write_text("nodeLinker: x\nnpmAuthToken: abc\n")
     own = home / "state"
     own.mkdir()
     hidden = secret_places(str(home), [str(own), str(home / "absent")])
@@ -102,7 +102,7 @@ def test_secrets_are_hidden_where_they_are_and_settings_are_copied_only_if_they_
     assert {path for path in hidden.files if contains(str(home), path)} == {
         str(home / ".netrc"),
     }
-    assert dict(hidden.copies) == {str(home / ".yarnrc.yml"): b'npmAuthToken: ""\n'}
+    assert dict(hidden.copies) == {str(home / ".yarnrc.yml"): b"nodeLinker: x\n"}
 
 
 @only_posix

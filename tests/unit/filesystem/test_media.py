@@ -94,27 +94,13 @@ def test_an_image_is_sent_if_it_is_whole_and_not_too_large(make: Any, root: Path
         assert isinstance(link, FileDataPart), cut
 
 
-BOX = b"\0\0\0\x14ispe\0\0\0\0"
-
-
 @pytest.mark.requirement("read.media")
 @each_of(
     "name, data, told",
     [
-        (
-            "a.heic",
-            b"\0\0\0\x18ftypheic" + BOX + b"\0\0\x0f\xc0\0\0\x0b\xd0",
-            "32 bytes, 4,032 x 3,024 pixels",
-        ),
-        ("a.avif", b"\0\0\0\x18ftypavif" + BOX + b"\0\0\0\x02\0\0\0\x03", "2 x 3 pixels"),
-        ("a.heif", b"\0\0\0\x18ftypmif1\0\0\0\0", "image/heif, 16 bytes"),
-        (
-            "a.tif",
-            b"MM\0*\0\0\0\x08\0\x02\x01\0\0\x03\0\0\0\x01\0\x05\0\0\x01\x01\0\x04\0\0\0\x01\0\0\0\x06",
-            "5 x 6 pixels",
-        ),
-        ("a.bmp", b"BM" + bytes(16) + b"\x05\0\0\0\xfa\xff\xff\xff", "5 x 6 pixels"),
-        ("a.ico", b"\0\0\x01\0\x02\0\x10\x10" + bytes(14) + bytes(16), "256 x 256 pixels"),
+        ("a.heic", b"\0\0\0\x18ftypheic", "image/heic, 12 bytes"),
+        ("a.tif", b"MM\0*\0\0\0\x08\0\0", "image/tiff, 10 bytes"),
+        ("a.bmp", b"BM" + bytes(16), "image/bmp, 18 bytes"),
     ],
 )
 def test_what_not_every_model_takes_is_told_and_linked(

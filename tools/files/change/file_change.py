@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 from tools.contract.confirmation import Answer, EditConfirmation
 from tools.contract.display import cut_at_line
-from tools.contract.errors import ExhaustedError, ToolError, ToolErrorType
+from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import exact_path, meant_path, sendable_name, shown_name
 from tools.contract.limits import AbortSignal
-from tools.contract.process_limits import start_thread
 from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
@@ -36,8 +34,6 @@ from tools.files.workspace import Location, Workspace, explain
 
 MAX_CHANGED_BYTES = 64_000_000  # size of a file that is held in memory to change it
 ABSENT = "absent"  # the state of a file that does not exist
-# A larger content is worth a thread: hashing and syncing take about as long, and neither holds up the other
-BACKGROUND_HASH_BYTES = 1 << 18
 EDITABLE_BYTES = 16_000  # size of a text that a person may change in the question
 SHOWN_BYTES = 5_000  # size of what a result repeats of a change; with its sentences it stays under 8 kB
 # What the two sides of a diff are called in a question (the words of both Qwen Code and Gemini CLI)
@@ -304,17 +300,16 @@ def make_change(
                 f"'{location.shown}' was changed by somebody else while the user was asked, so their answer no "
                 "longer holds. Nothing was written. Read it again and repeat the change on what it holds now.",
             )
-        digest = Digest(change.data)
+        sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, Record()
         # A file hidden from agents is written in any case: that nothing was written would tell what it holds.
         if identity is None or change.hidden_by is not None or change.data != change.snapshot.data or change.removes:
-            with recorded(target, change.snapshot, change.data, digest, change.diff, change) as record:
+            with recorded(target, change.snapshot, change.data, sha256, change.diff, change) as record:
                 if change.removes and identity is not None:
                     remove_file(target.workspace, location, identity)
                 else:
                     written = replace_file(target.workspace, location, change.data, identity, mode=change.mode)
                     identity, links_broken = written.identity, written.links_broken
-        sha256 = digest.hex()
         if target.reads is not None and not change.removes:
             target.reads.record(location.path, SeenFile(identity, sha256), change.data)
 
@@ -378,7 +373,7 @@ class Record:
 
 @contextmanager
 def recorded(
-    target: TargetFile, before: Snapshot, after: bytes, digest: Digest, diff: Diff, change: FileChange | None = None
+    target: TargetFile, before: Snapshot, after: bytes, sha256: str, diff: Diff, change: FileChange | None = None
 ) -> Generator[Record]:
     """Have a change written down that is then made; it is withdrawn if that fails."""
     author, record = target.author, Record()
@@ -386,9 +381,7 @@ def recorded(
         yield record
         return
     is_gone, mode, undoes = (change.removes, change.mode, change.undoes) if change is not None else (False, None, None)
-    contents = (
-        (before.data, None, before.sha256, None) if is_gone else (before.data, after, before.sha256, digest.hex())
-    )
+    contents = (before.data, None, before.sha256, None) if is_gone else (before.data, after, before.sha256, sha256)
     new = NewChange(target.location.path, *contents, diff.added, diff.removed, mode, undoes)
     try:
         record.number = author.journal.add(new, author.client, author.tool)
@@ -400,26 +393,6 @@ def recorded(
         if record.number is not None:
             author.journal.withdraw(record.number)
         raise
-
-
-class Digest:
-    """The SHA-256 of a content, worked out beside whatever else is done until it is asked for."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._found = ""
-        self._turn = threading.Lock()
-        if len(content) > BACKGROUND_HASH_BYTES:
-            with suppress(ExhaustedError):  # without a thread it is done when it is asked for
-                start_thread(self._hash)
-
-    def hex(self) -> str:
-        self._hash()
-        return self._found
-
-    def _hash(self) -> None:
-        with self._turn:
-            self._found = self._found or hashlib.sha256(self._content).hexdigest()
 
 
 def about_broken_links(count: int) -> str:

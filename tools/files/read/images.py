@@ -1,4 +1,7 @@
-"""What of an image a model's API looks at before it takes it: type, size in pixels, and whether the file is whole."""
+"""What of an image a model's API looks at before it takes it: type, size in pixels, and whether the file is whole.
+
+Only the types that every API takes are looked into.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 MAX_PIXELS = 8_000  # of a side; APIs refuse more, and a conversation with such an image in it is lost
-SENDABLE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # those that every API takes
-MAX_BOXES_BYTES = 1 << 16  # in which the boxes of HEIC and AVIF are looked for that tell the size
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # segments that begin with the size
-_TIFF_FORMATS = {3: "H", 4: "I"}
-_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
 
 
 @dataclass(slots=True)
@@ -20,12 +19,12 @@ class Image:
     mime_type: str
     width: int = 0
     height: int = 0  # in pixels; 0 where it is not known
-    is_whole: bool = False  # nothing of the file is missing; told of the types that are sent
+    is_whole: bool = False  # nothing of the file is missing
 
     @property
     def why_not_sent(self) -> str:
         """Why a model's API would not take it; empty if it would."""
-        if self.mime_type not in SENDABLE_TYPES:
+        if self.mime_type not in _READERS:
             return "of the image types models take PNG, JPEG, GIF and WebP"
         if not (self.is_whole and self.width and self.height):
             return "a part of the image is missing or damaged"
@@ -78,26 +77,8 @@ def _jpeg(data: bytes, image: Image) -> None:
 
 
 def _gif(data: bytes, image: Image) -> None:
-    image.width, image.height, flags = struct.unpack_from("<HHB", data, 6)
-    at = 13 + _colours(flags)
-    has_pixels = False
-    while (kind := data[at]) != 0x3B:
-        if kind == 0x2C:
-            at += 10 + _colours(data[at + 9]) + 1
-            has_pixels = True
-        elif kind == 0x21:
-            at += 2
-        else:
-            return
-        while length := data[at]:
-            at += 1 + length
-        at += 1
-    image.is_whole = has_pixels
-
-
-def _colours(flags: int) -> int:
-    """Bytes of a table of colours."""
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+    image.width, image.height = struct.unpack_from("<HH", data, 6)
+    image.is_whole = data.rstrip(b"\0\r\n").endswith(b"\0;")  # the end of the last picture, and of all
 
 
 def _webp(data: bytes, image: Image) -> None:
@@ -112,38 +93,4 @@ def _webp(data: bytes, image: Image) -> None:
         image.width, image.height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
 
 
-def _iso(data: bytes, image: Image) -> None:
-    """HEIC and AVIF: an `ispe` box for each picture in it, of which the whole is the largest."""
-    at = -1
-    while (at := data.find(b"ispe", at + 1, MAX_BOXES_BYTES)) >= 0:
-        width, height = struct.unpack_from(">II", data, at + 8)
-        if width * height > image.width * image.height:
-            image.width, image.height = width, height
-
-
-def _tiff(data: bytes, image: Image) -> None:
-    order = "<" if data[:2] == b"II" else ">"
-    at = struct.unpack_from(f"{order}I", data, 4)[0]
-    sides = {_TIFF_WIDTH: 0, _TIFF_HEIGHT: 0}
-    for number in range(struct.unpack_from(f"{order}H", data, at)[0]):
-        entry = at + 2 + 12 * number
-        tag, kind = struct.unpack_from(f"{order}HH", data, entry)
-        if tag in sides and kind in _TIFF_FORMATS:
-            sides[tag] = struct.unpack_from(order + _TIFF_FORMATS[kind], data, entry + 8)[0]
-    image.width, image.height = sides.values()
-
-
-def _bmp(data: bytes, image: Image) -> None:
-    width, height = struct.unpack_from("<ii", data, 18)
-    image.width, image.height = abs(width), abs(height)
-
-
-def _ico(data: bytes, image: Image) -> None:
-    count = struct.unpack_from("<H", data, 4)[0]
-    image.width, image.height = max((data[at] or 256, data[at + 1] or 256) for at in range(6, 6 + 16 * count, 16))
-
-
-_READERS = {
-    "image/png": _png, "image/jpeg": _jpeg, "image/gif": _gif, "image/webp": _webp, "image/tiff": _tiff,
-    "image/bmp": _bmp, "image/x-icon": _ico, **dict.fromkeys(("image/heic", "image/heif", "image/avif"), _iso),
-}  # fmt: skip
+_READERS = {"image/png": _png, "image/jpeg": _jpeg, "image/gif": _gif, "image/webp": _webp}

@@ -1,7 +1,7 @@
 """What commands in the sandbox do not get to see: keys, passwords, sessions of browsers, settings of agents.
 
 Everything else stays readable, since toolchains lie anywhere in a home. A table tells what is known; a secret in a
-place of its own is not found by it. Settings that programs need are shown as a copy without the secret values in them.
+place of its own is not found by it. Settings that programs need are shown as a copy without the secrets in them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import re
 import stat
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -20,7 +20,8 @@ from typing import NamedTuple
 from tools.contract.command_views import SYSTEM
 from tools.files.ignore_files import repository_of
 from tools.files.opener import open_regular
-from tools.files.workspace import SCRATCH_NAME, contains, is_inside
+from tools.files.remembered import Stamp, stamp_of
+from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
 from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import object_folders
 from tools.permissions.repositories import work_tree_above
@@ -73,7 +74,8 @@ def reading_view_paths(
     own = [path for path in (home, real_home) if not is_inside(path, roots)]
     folders = [path for path in search_path.split(os.pathsep) if os.path.isabs(path)]
     managers = [os.path.join(folder, name) for folder in own[:1] for name in PROGRAM_MANAGERS]
-    stamps = tuple(_stamp(path) for path in (*folders, *managers) if not is_inside(os.path.realpath(path), roots))
+    outside = (path for path in (*folders, *managers) if not is_inside(os.path.realpath(path), roots))
+    stamps = tuple((path, stamp_of(path)) for path in outside)
     found = [path for each in (*SYSTEM, *RUNNING_SYSTEM, *PROCESSORS) for path in _around(each, real_home)]
     found += _programs(stamps, frozenset(managers), real_home, tuple(hidden), tuple(roots))
     found += _environments(roots, real_home, hidden)
@@ -81,11 +83,7 @@ def reading_view_paths(
     if own:
         found += (path for path in settings_of_git(home, roots) if not is_inside(path, hidden))
     found += map(os.path.realpath, more)
-    shown: list[str] = []
-    for path in sorted(dict.fromkeys(found), key=len):
-        if not is_inside(path, shown) and not is_inside(path, roots) and os.path.lexists(path):
-            shown.append(path)
-    return tuple(shown)
+    return tuple(outermost(path for path in found if not is_inside(path, roots) and os.path.lexists(path)))
 
 
 def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
@@ -125,7 +123,7 @@ def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iter
         if os.path.isabs(folder) and not is_inside(real := os.path.realpath(folder), roots):
             yield folder
             if not is_inside(real, SYSTEM):
-                yield from _links_in(*_stamp(folder))
+                yield from _links_in(folder, stamp_of(folder))
     yield from (os.path.join(home, name) for name in PROGRAM_MANAGERS)
 
 
@@ -133,7 +131,7 @@ class _EtcLook(NamedTuple):
     """What of `/etc` not every user may read, as it was."""
 
     at: float  # monotonic seconds
-    stamps: tuple[tuple[str, int, int], ...]  # of its folders
+    stamps: Mapping[str, Stamp | None]  # of its folders
     closed: tuple[str, ...]
 
 
@@ -143,7 +141,8 @@ _last_looks: dict[str, _EtcLook] = {}
 def closed_in_etc() -> tuple[str, ...]:
     """Files and folders of `/etc` that this user may read and not every user, by a look that changes repeat; blocks."""
     last, now = _last_looks.get(ETC), time.monotonic()
-    if last is not None and now <= last.at + ETC_SECONDS and all(_stamp(each[0]) == each for each in last.stamps):
+    is_recent = last is not None and now <= last.at + ETC_SECONDS
+    if last is not None and is_recent and all(stamp_of(folder) == stamp for folder, stamp in last.stamps.items()):
         return last.closed
     closed: list[str] = []
     folders: list[str] = []
@@ -160,7 +159,7 @@ def closed_in_etc() -> tuple[str, ...]:
                     waiting += [entry.path] if stat.S_ISDIR(mode) else []
                 elif os.access(entry.path, os.R_OK):  # else no command of this user can
                     closed.append(entry.path)
-    _last_looks[ETC] = _EtcLook(now, tuple(map(_stamp, folders)), tuple(closed))
+    _last_looks[ETC] = _EtcLook(now, {folder: stamp_of(folder) for folder in folders}, tuple(closed))
     return tuple(closed)
 
 
@@ -201,14 +200,6 @@ def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
     yield from (os.path.realpath(path) for path in named if os.path.isfile(path))
 
 
-def _stamp(path: str) -> tuple[str, int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return path, 0, 0
-    return path, status.st_ino, status.st_ctime_ns
-
-
 def _around(folder: str, home: str) -> Iterator[str]:
     """A folder of the system by its real path; if it holds the home, all in it but the way there."""
     real = os.path.realpath(folder)
@@ -222,7 +213,7 @@ def _around(folder: str, home: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _links_in(folder: str, *_stamp: int) -> tuple[str, ...]:
+def _links_in(folder: str, _stamp: Stamp | None) -> tuple[str, ...]:
     """Where the links in a folder lead, one step, as absolute paths."""
     try:
         with os.scandir(folder) as entries:
@@ -234,7 +225,7 @@ def _links_in(folder: str, *_stamp: int) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def _programs(
-    stamps: tuple[tuple[str, int, int], ...],
+    stamps: tuple[tuple[str, Stamp | None], ...],
     managers: frozenset[str],
     home: str,
     hidden: tuple[str, ...],

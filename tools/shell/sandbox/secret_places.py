@@ -16,7 +16,7 @@ from tools.permissions.auto_run_files import AGENT_FOLDERS
 @dataclass(frozen=True, slots=True)
 class Place:
     programs: frozenset[str]  # what fails for want of a login without it, by what a command calls them
-    is_settings: bool  # whether it is a file that programs need for its settings too: shown without its secret values
+    is_settings: bool  # whether it is a file that programs need for its settings too: shown without its secrets
 
 
 _STORES = """
@@ -190,7 +190,7 @@ _SCRIPTS = """
 .config/fish/conf.d/*.fish .config/fish/functions/*.fish .config/nushell/*.nu .envrc .config/direnv/direnvrc
 .xprofile .xinitrc .xserverrc .xsession .xsessionrc .config/plasma-workspace/env/*.sh
 """
-# What shells and sessions run when they start: shown without its secret values too.
+# What shells and sessions run when they start: shown if no secret is in it.
 SCRIPTS = frozenset(_SCRIPTS.split())
 _MOVED = """
 XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
@@ -208,10 +208,6 @@ HF_HOME=~/.cache/huggingface HF_TOKEN_PATH=~/.cache/huggingface/token KAGGLE_CON
 JUPYTER_CONFIG_DIR=~/.jupyter XAUTHORITY=~/.Xauthority HISTFILE=~/.bash_history DOTNET_CLI_HOME=~
 MYSQL_HISTFILE=~/.mysql_history PSQL_HISTORY=~/.psql_history
 """
-# Settings in which nothing but a blank may stand between a name and its value.
-SPACED = frozenset((".curlrc", ".config/curlrc", ".yarnrc", ".subversion/servers"))
-# Settings that are not read any more where a value is missing: their lines with secrets are left out.
-LINES_LEFT_OUT = frozenset((".curlrc", ".config/curlrc"))
 _PLAIN_FOR_CURL = (
     "proxy|noproxy|cacert|capath|insecure|location|silent|show-error|retry|retry-delay|connect-timeout|max-time"
     "|user-agent|compressed|ipv4|ipv6|fail|progress-bar|k|L|s|S|A|x"

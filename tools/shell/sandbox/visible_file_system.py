@@ -14,7 +14,7 @@ from tools.contract.command_views import NO_RESTRICTIONS, SYSTEM, CommandView, F
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.files.opener import open_link_free
-from tools.files.workspace import contains, is_inside
+from tools.files.workspace import contains, is_inside, outermost
 from tools.shell.private_folders import SCRATCH, SCRATCH_OF_PLAN, make_open_folder, move_entries, remove_tree
 from tools.shell.process import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState
@@ -295,12 +295,8 @@ def _parts(
     hidden: Sequence[str],
 ) -> View:
     """A view in which only the workspace and some parts of the machine are seen, the outermost of them."""
-    outermost: list[str] = []
-    for path in sorted((*workspace, *parts), key=len):
-        is_open = path in wanted or path in workspace or not is_inside(path, hidden)
-        if is_open and not is_inside(path, (*outermost, *closed)):
-            outermost.append(path)
-    return View(is_whole=False, seen=tuple(outermost))
+    seen = (*workspace, *(path for path in parts if path in wanted or not is_inside(path, hidden)))
+    return View(is_whole=False, seen=tuple(outermost(path for path in seen if not is_inside(path, closed))))
 
 
 def _all_but_private(wanted: Iterable[str], closed: Sequence[str]) -> View:
@@ -441,12 +437,8 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 
     They are real paths, and not followed again: another command may have put a link in the place of one.
     """
-    outermost: list[str] = []
     present = (root for root in roots if os.path.isdir(root) and _real(root) == os.path.normpath(root))
-    for root in _by_depth(dict.fromkeys(present)):
-        if not is_inside(root, outermost):
-            outermost.append(root)
-    return tuple(outermost)
+    return _by_depth(outermost(present))
 
 
 def depth(path: str) -> int:
