@@ -428,6 +428,15 @@ def test_what_only_sounds_like_a_secret_is_shown(place: str, line: str) -> None:
 
 
 @pytest.mark.requirement("sandbox.secrets")
+def test_an_address_beside_a_secret_is_not_left_out_which_would_send_its_program_elsewhere() -> None:
+    assert (
+        without_secrets('[install]\nregistry = { url = "https://r.example", token = "x1" }\n', ".bunfig.toml") is None
+    )
+    npm = "registry=https://r.example/\n//r.example/:_authToken=x1\n"
+    assert without_secrets(npm, ".npmrc") == "registry=https://r.example/\n\n".replace("\n\n", "\n")
+
+
+@pytest.mark.requirement("sandbox.secrets")
 @pytest.mark.parametrize("path", ["~/work/own", "own", '"~/work/own"', "{home}/work/own"])
 @pytest.mark.parametrize("section", ["[include]", '[includeIf "gitdir:~/work/"]', "[Include]"])
 async def test_what_settings_of_git_include_is_shown_as_they_are(
