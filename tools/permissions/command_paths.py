@@ -104,22 +104,26 @@ class CommandPaths:
 
     @cached_property
     def names_scratch(self) -> bool:
-        """Whether anything in the text leads to `/tmp`, which is empty for what a rule lets run.
+        """Whether it names something in `/tmp`, which is empty for what a rule lets run in the sandbox.
 
         A file that its output makes there does not count: what it leaves there joins the client's `/tmp` at its end.
         """
         if self._site.engine is Engine.NONE:  # where nothing that can write runs unasked
             return False
-        text = self._text.source
-        tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
-        letters = (token[at:] for token in tokens if token[:1] == "-" for at in range(2, min(len(token), MOST_LETTERS)))
         is_brief = not (self._is_background or self._text.has_background)
         made = {path for each in self.named if each.is_replaced and is_brief for path in (each.shown, each.real)}
-        named = ((each.shown, each.real) for each in self.named)
+        named = [(each.shown, each.real) for each in self.named]
+        if not self._is_held:  # there only the text keeps it away
+            text = self._text.source
+            if _ANYWHERE.search(text) is not None:
+                return True
+            tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
+            letters = (each[at:] for each in tokens if each[:1] == "-" for at in range(2, min(len(each), MOST_LETTERS)))
+            named += self._paths((*tokens, *letters), "")
         scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # in `/proc` lie links to everywhere
-        return _ANYWHERE.search(text) is not None or any(
+        return any(
             is_inside(path, scratch) and not (is_inside(path, self._roots) or path in made)
-            for each in (*named, *self._paths((*tokens, *letters), ""))
+            for each in named
             for path in each
         )
 

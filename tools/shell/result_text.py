@@ -189,6 +189,8 @@ def _view_note(finished: FinishedCommand) -> str:
             )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         ways.append("Name a path in the home in the command's own words to ask the user for it.")
+    if request.view.by_rule and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
+        ways.append("A rule let it run, so its /tmp was empty at first: name the file in its words to ask the user.")
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         ways.append(
             'A repository around the workspace is not shown where rules hide files; needs: "write" asks the user for a '

@@ -294,6 +294,9 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         assert "write_file" not in docs
         assert "by permissions.ask rule Read(.env). Named in" in await said("echo rm: o/.env: Device or resource busy")
         assert "write_file" in await said("echo touch: /x: Read-only file system")
+        assert "empty at first" not in await said("echo /tmp/m: No such file or directory")
+        held = replace(shell, context=replace(shell.context, view=replace(view, by_rule=True)))
+        assert "its /tmp was empty at first" in await said("echo /tmp/m: No such file or directory")
         assert "stop_background_job ends a job" in await said("kill %3")
         assert "stop_background_job ends a job" in await said("pkill -f no.such.program || true")
         assert "stop_background_job ends a job" in await said("kill 4194000; echo rc=$?")
