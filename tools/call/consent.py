@@ -261,6 +261,11 @@ async def accept(
         tool.consented(client.key)
     if (gone := policy.why_not_offered(tool.traits, context.rights)) is not None:  # meanwhile
         refuse(gone)
+    if not context.keeps_folders():
+        raise ExecutionDeniedError(
+            "The client has changed the folders that it works in while the user was asked, so nothing was done. "
+            "If it is still wanted, call it again: it is then judged by the folders of now."
+        )
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(
             f"The consent is for the tool as it was when it was asked for, and {outdated}, so nothing was done. "
