@@ -377,7 +377,7 @@ class App:
         await follow_roots(client.folders, ctx, take)
 
 
-def _reads_files(registry: ToolRegistry, policy: PermissionPolicy) -> bool:
-    """Whether clients have the tool that reads files."""
+def _reads_files(registry: ToolRegistry, policy: PermissionPolicy, rights: Rights) -> bool:
+    """Whether a client with these rights has the tool that reads files."""
     tool = registry.find(READER)
-    return tool is not None and tool.is_builtin and policy.why_not_offered(tool.traits) is None
+    return tool is not None and tool.is_builtin and policy.why_not_offered(tool.traits, rights) is None

@@ -189,7 +189,8 @@ class Contexts:
 
     async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
         """What a request of a client for files acts in; where its roots count, and are not known, it is asked first."""
-        roots, rights = client.folders.roots, rights_of(ctx)
+        folders, rights = client.folders, rights_of(ctx)
+        roots, changes = folders.roots, folders.changes
         if roots is None and self.workspaces.asks_for_roots:
             roots = await ask_roots(client.folders, ctx, related=True)
         plans = client.state.approval_mode is ApprovalMode.PLAN
@@ -205,6 +206,9 @@ class Contexts:
             progress=ctx.session.report_progress,
             rights=rights,
             reads_of_session=reads,
+            keeps_folders=lambda: (
+                not self.workspaces.asks_for_roots or folders.changes == changes or folders.roots == roots
+            ),
         )
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:

@@ -15,8 +15,8 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, suppress
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, cast
 
@@ -39,7 +39,8 @@ if sys.platform == "win32":
 
 logger = logging.getLogger(__name__)
 
-MOST_QUESTIONERS = 16  # at once; others are turned away
+MOST_FOLLOWERS = 16  # of the log, at once; they leave room for other questions
+MOST_QUESTIONERS = MOST_FOLLOWERS + 16  # at once; others are turned away
 QUESTION_BYTES = 1 << 16
 QUESTION_SECONDS = 5.0  # how long a question may take to come
 ANSWER_SECONDS = 3.0  # how long a server may take to begin its answer, until it is told to be stuck
@@ -55,7 +56,7 @@ NOT_OPENED = "the running server could not open the dashboard; coretools-mcp log
 SUFFIX = ".sock"  # of a socket that is served, or was
 
 _NAME = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
-Answer = Callable[[Json], AsyncIterator[Json]]
+Answer = Callable[[Json], AsyncGenerator[Json]]
 
 
 def _is_private(folder: str) -> bool:
@@ -109,19 +110,26 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
         return
     began = time.time()
 
-    async def status(_: Json) -> AsyncIterator[Json]:
+    async def status(_: Json) -> AsyncGenerator[Json]:
         about = {"pid": os.getpid(), "version": metadata.version("coretools-mcp"), "transport": transport}
         yield {**about, "seconds": round(time.time() - began, 1), **oversight.status()}
 
-    async def logs(question: Json) -> AsyncIterator[Json]:
+    async def logs(question: Json) -> AsyncGenerator[Json]:
         alias, follows = question.get("server"), question.get("follow") is True
-        last = 0
-        while True:
-            last, lines = HISTORY.since(last, alias if isinstance(alias, str) else None)
-            yield {"lines": lines}
-            if not follows:
-                return
-            await anyio.sleep(LOOK_SECONDS)
+        nonlocal followers
+        if follows and followers >= MOST_FOLLOWERS:
+            yield {"error": f"{MOST_FOLLOWERS} follow its log already, which is the most"}
+            return
+        followers, last = followers + follows, 0
+        try:
+            while True:
+                last, lines = HISTORY.since(last, alias if isinstance(alias, str) else None)
+                yield {"lines": lines}
+                if not follows:
+                    return
+                await anyio.sleep(LOOK_SECONDS)
+        finally:
+            followers -= follows
 
     pages: list[Dashboard] = []  # the one that is open
 
@@ -136,7 +144,7 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
 
     opening = anyio.Lock()
 
-    async def dashboard(_: Json) -> AsyncIterator[Json]:
+    async def dashboard(_: Json) -> AsyncGenerator[Json]:
         try:
             # Few open it, and reading it takes a second that nobody should wait.
             module = await THREADS.run(lambda: import_module("server.dashboard.site"))
@@ -155,7 +163,7 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
         yield told
 
     answers: dict[str, Answer] = {"status": status, "logs": logs, "dashboard": dashboard}
-    questioners = 0
+    questioners = followers = 0
 
     async def answer(stream: SocketStream) -> None:
         nonlocal questioners
@@ -172,8 +180,9 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
                 except (ValueError, LookupError, TypeError, RecursionError):
                     logger.info("the control socket was asked what is not understood")
                     return
-                async for said in lines:
-                    await stream.send(json.dumps(said).encode() + b"\n")
+                async with aclosing(lines):
+                    async for said in lines:
+                        await stream.send(json.dumps(said).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
             pass  # whoever asked has gone
         except (anyio.DelimiterNotFound, TimeoutError):

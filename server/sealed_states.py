@@ -12,16 +12,29 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
 from server.store.replica import Replica
+from server.stored_json import read_stored
 
 logger = logging.getLogger(__name__)
 
 LEEWAY_SECONDS = 30.0  # that the clocks of two hosts may differ (ours)
 CLOCK_ERROR_SECONDS = 3_600.0  # that the clock of a host may be wrong until an answer could count there again (ours)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    fingerprint: str
+    client: str
+    carried: dict[str, Any]
+    nonce: str
+    store: str
+    sealed: float
+    expires: float
 
 
 class SealedStates:
@@ -52,16 +65,9 @@ class SealedStates:
         The client key is empty for a client that cannot be told from others.
         """
         now = self._clock()
-        claims = {
-            "fingerprint": fingerprint,
-            "client": client_key,
-            "carried": carried or {},
-            "nonce": os.urandom(12).hex(),
-            "store": self._store.generation,
-            "sealed": now,
-            "expires": now + self._seconds,
-        }
-        return self._codec.seal(json.dumps(claims).encode())
+        nonce, store = os.urandom(12).hex(), self._store.generation
+        claims = _Claims(fingerprint, client_key, dict(carried or {}), nonce, store, now, now + self._seconds)
+        return self._codec.seal(json.dumps(asdict(claims)).encode())
 
     async def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """Use up a state: what it carries, `None` if it is forged, replayed, late, or belongs to something else.
@@ -74,26 +80,26 @@ class SealedStates:
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:
             return None
-        is_ours = await self._store.take_once(f"spent:{claims['nonce']}", self._spent_seconds, claims["store"])
-        return dict(claims["carried"]) if is_ours else None
+        is_ours = await self._store.take_once(f"spent:{claims.nonce}", self._spent_seconds, claims.store)
+        return claims.carried if is_ours else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """What a state carries that counts as often as it comes; `None` as for `open`."""
         # An id of a task may be from before the last start, which is no attack.
         claims = self._claims(state, fingerprint, client_key, logging.DEBUG)
-        return None if claims is None else dict(claims["carried"])
+        return None if claims is None else claims.carried
 
-    def _claims(self, state: str, fingerprint: str, client_key: str, level: int) -> Mapping[str, Any] | None:
+    def _claims(self, state: str, fingerprint: str, client_key: str, level: int) -> _Claims | None:
         try:
-            claims: Mapping[str, Any] = json.loads(self._codec.unseal(state))
+            claims = read_stored(_Claims, self._codec.unseal(state))
         except (InvalidRequestState, ValueError):
             logger.log(level, "a client sent a state that this server did not seal")
             return None
         now = self._clock()
-        if claims["sealed"] > now + self._leeway:
+        if claims.sealed > now + self._leeway:
             message = "a state was sealed by a clock that is %d s ahead, so it is refused: set the clocks of the hosts"
-            logger.warning(message, claims["sealed"] - now)
+            logger.warning(message, claims.sealed - now)
             return None
-        is_late = claims["expires"] + self._leeway <= now
-        is_other = claims["fingerprint"] != fingerprint or claims["client"] != client_key
+        is_late = claims.expires + self._leeway <= now
+        is_other = claims.fingerprint != fingerprint or claims.client != client_key
         return None if is_late or is_other else claims

@@ -12,20 +12,28 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any
 
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
 from server.client_request import principal_in
 from server.store.contract import ABSENT, StoreUnavailableError
 from server.store.replica import Replica
+from server.stored_json import read_stored
 from tools.call.context import ClientState
 
 logger = logging.getLogger(__name__)
 
 MOST_RULES = 1_000  # of one client; the oldest are asked about again (ours)
 MOST_TRIES = 5  # to write while others write too (ours)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    whose: str
+    rules: list[str]
+    expires: float
 
 
 class SharedGrants:
@@ -63,8 +71,8 @@ class SharedGrants:
             for _ in range(MOST_TRIES):
                 before, version = await self._read(whose)
                 now = list(dict.fromkeys([*before, *rules]))[-MOST_RULES:]
-                row = {"whose": whose, "rules": now, "expires": time.time() + self._seconds}
-                sealed = self._codec.seal(json.dumps(row).encode())
+                row = _Row(whose, now, time.time() + self._seconds)
+                sealed = self._codec.seal(json.dumps(asdict(row)).encode())
                 if await self._store.put(f"grants:{whose}", sealed, self._seconds, if_version=version) is not None:
                     return
             logger.warning("what a user has allowed is not known to other replicas: too many write at once")
@@ -78,10 +86,9 @@ class SharedGrants:
         if held is None:
             return [], ABSENT
         try:
-            row: dict[str, Any] = json.loads(self._codec.unseal(held.value))
+            row = read_stored(_Row, self._codec.unseal(held.value))
         except (InvalidRequestState, ValueError):
             logger.warning("the store has a row of grants that was not sealed with our keys; it counts for nothing")
             return [], held.version
         # It may be an old one that somebody has put back, or that of another client.
-        counts = row["whose"] == whose and row["expires"] > time.time()
-        return row["rules"] if counts else [], held.version
+        return row.rules if row.whose == whose and row.expires > time.time() else [], held.version

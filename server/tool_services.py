@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 
 from server.settings import Settings, SettingsReport
 from server.settings.files import real_path, runtime_folders
+from server.settings.layers import FileState
 from server.settings.load import COMMAND_LINE, working_folder
 from server.settings.section import dotted
 from server.settings.tool_models import WebSettings
@@ -97,8 +98,8 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     These are the files that say what the server does, or are read as soon as they exist; what is trusted; the audit;
     the journal of changes; and the user's own folder as a whole, but for the memory that tools are to write there.
     """
-    # Those of workspaces are known by their names, and a changed one counts no more until a person has seen it.
-    files = [file.path for file in report.candidates if not file.is_in_workspace]
+    # Those of workspaces say nothing until a person has trusted them.
+    files = [file.path for file in report.candidates if not file.is_in_workspace or file.state is FileState.READ]
     if report.inputs is not None:
         trusted = trust_file(report.inputs.environ)
         files += [trusted] if trusted is not None else []

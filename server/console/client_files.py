@@ -11,15 +11,14 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
-
-from pydantic import TypeAdapter, ValidationError
 
 from server.console import Failure
 from server.console.client_configs import MAX_CLIENT_BYTES, ClientConfig, read_document
 from server.console.file_replacement import check_unchanged, keep_private, replace_content, rewrite_file
 from server.console.own_settings import SECTION, own_ports
+from server.console.terminal import note
 from server.settings import SettingsError
 from server.settings.document_edits import (
     doubtful_key,
@@ -34,6 +33,7 @@ from server.settings.own_entries import is_own
 from server.settings.section import dotted
 from server.settings.tree import Tree, table_at, value_at
 from server.settings.upstream_entries import alias_of
+from server.stored_json import read_stored
 from tools.contract.display import visible, visible_line
 
 
@@ -339,8 +339,6 @@ def _digest_of(entry: Any) -> str:
 
 # What is remembered: `installs/installs.json` in our own folder, and beside it the files as they were.
 
-_RECORDS = TypeAdapter(list[Record])
-
 
 def _folder(environ: Mapping[str, str]) -> str:
     folder = own_folder(environ)
@@ -366,8 +364,11 @@ def _backup(record: Record, environ: Mapping[str, str]) -> bytes | None:
 def _records(environ: Mapping[str, str]) -> list[Record]:
     """What is remembered. What cannot be read counts as nothing: an entry is then taken out by itself."""
     try:
-        return _RECORDS.validate_json(read_regular(os.path.join(_folder(environ), "installs.json")))
-    except (OSError, ValidationError):
+        return read_stored(list[Record], read_regular(os.path.join(_folder(environ), "installs.json")))
+    except OSError:
+        return []
+    except ValueError:
+        note("what is remembered of installs is damaged, so it counts for nothing")
         return []
 
 
@@ -379,7 +380,8 @@ def _find(wanted: Record, environ: Mapping[str, str]) -> Record | None:
 def _remember(record: Record, environ: Mapping[str, str], *, forget: bool = False) -> None:
     def changed(_content: bytes) -> bytes:
         others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
-        return _RECORDS.dump_json(others if forget else [*others, record], indent=2) + b"\n"
+        kept = others if forget else [*others, record]
+        return json.dumps(list(map(asdict, kept)), indent=2).encode() + b"\n"
 
     rewrite_file(os.path.join(_folder(environ), "installs.json"), changed)
 

@@ -99,6 +99,8 @@ def show_logs(environ: Mapping[str, str], alias: str | None, pid: int | None, *,
     question = {"ask": "logs", "server": alias, "follow": follows}
     is_empty = True
     for said in ask_server(path, question):
+        if "error" in said:
+            raise Failure(said["error"])
         lines = [visible_line(redact(line)) for line in said["lines"]]
         if lines:
             show(*lines)

@@ -250,7 +250,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         given=given,
         candidates=tuple(candidates),
         inputs=inputs,
-        lock=_read_lock(inputs),
+        lock=_read_lock(inputs, before.lock if before is not None else None),
         restrictions=restrictions,
     )
     if diagnostics.problems:
@@ -258,8 +258,8 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     return report
 
 
-def _read_lock(inputs: SettingsInputs) -> LockContent | None:
-    """The file beside the last one that was named, else beside the user's own."""
+def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockContent | None:
+    """The file beside the last one that was named, else beside the user's own. What was there once has to stay."""
     named = [path for path in inputs.config_files if path not in inputs.streams]
     beside = named[-1] if named else user_file(inputs.environ)
     if beside is None:
@@ -268,12 +268,21 @@ def _read_lock(inputs: SettingsInputs) -> LockContent | None:
     try:
         content = read_regular(path, MOST_LOCK_BYTES)
     except (FileNotFoundError, NotADirectoryError):
-        return LockContent(path)
+        was_there = before is not None and (before.content is not None or before.problem)
+        problem = "it was there before, and is gone" if was_there else ""
+        return LockContent(path, problem="it is behind a link that leads nowhere" if _is_lost(path) else problem)
     except (OSError, ValueError):
         return LockContent(path, problem="it cannot be read, or is not a regular file")
     if len(content) > MOST_LOCK_BYTES:
         return LockContent(path, problem=f"it has more than {MOST_LOCK_BYTES:,} bytes")
     return LockContent(path, content)
+
+
+def _is_lost(path: str) -> bool:
+    """Whether the last part of a path that is there is a link to what is not."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return not os.path.exists(path)
 
 
 def _operator_layers(

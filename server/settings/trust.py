@@ -22,6 +22,7 @@ from server.settings.files import own_folder, parse, read_regular
 from server.settings.layers import REFUSING, FileState, Layer, SettingsFile, SettingsScope
 from server.settings.section import Diagnostics, SettingsError, dotted, key_paths
 from server.settings.tree import Tree, pop_value, set_default, table_at, value_at
+from server.stored_json import read_stored
 from tools.contract.file_names_in_text import UNSEEN
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
@@ -46,19 +47,19 @@ def read_trust(path: str | None, diagnostics: Diagnostics) -> Folders:
         return _folders(read_regular(path)) if path is not None else {}
     except FileNotFoundError:
         return {}
-    except (OSError, SettingsError):
+    except (OSError, ValueError):
         said = "this file cannot be read, so no workspace is trusted; coretools-mcp trust writes it anew."
         diagnostics.warn(str(path), said)
         return {}
 
 
+@dataclass(frozen=True, slots=True)
+class _Trusted:
+    folders: dict[str, dict[str, str]]
+
+
 def _folders(content: bytes) -> Folders:
-    tree = parse(content, "trust")
-    return {
-        folder: {name: str(value) for name, value in cast("Tree", files).items()}
-        for folder, files in table_at(tree, "folders").items()
-        if isinstance(files, dict)
-    }
+    return read_stored(_Trusted, content).folders if content.strip() else {}
 
 
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
@@ -76,7 +77,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
         nonlocal was_trusted
         try:
             before = _folders(content)
-        except SettingsError:
+        except ValueError:
             before: Folders = {}
         was_trusted = folder in before
         after = {name: known for name, known in before.items() if name != folder}

@@ -19,6 +19,7 @@ import anyio
 from server.store.contract import ABSENT, Availability, StoreUnavailableError, Versioned, new_version
 from tools.contract.errors import ExhaustedError
 from tools.contract.threads import THREADS
+from tools.files.opener import is_ours
 
 T = TypeVar("T")
 
@@ -178,6 +179,8 @@ class SqliteStore:
             info = os.fstat(descriptor)
         finally:
             os.close(descriptor)
+        if not is_ours(info):
+            raise OSError(errno.EPERM, "it belongs to another user")
         if sys.platform != "win32" and info.st_mode & 0o077:
             mode = f"{stat.S_IMODE(info.st_mode):04o}"
             raise OSError(errno.EPERM, f"others can read or write it, mode {mode}: run chmod 600 on it")

@@ -26,6 +26,7 @@ from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import Limits
 from tools.contract.threads import THREADS
+from tools.permissions.rights import Rights
 from tools.shell.private_folders import OutputFile, PrivateFolder
 
 RESULTS_URI = "coretools://results/"  # before the name of a file, for clients without tools that read files
@@ -47,7 +48,7 @@ class LargeResults:
 
     limit: int | None  # characters of a result that are passed on whole; `None` passes everything
     folder_of: Callable[[str], PrivateFolder | None]  # the folder of a client, by its key
-    has_file_tools: Callable[[], bool]  # whether clients have the tools that read files
+    has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has the tools that read files
 
     async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
         """The result, or its beginning and where the whole is; the very same where it is not too long.
@@ -85,17 +86,21 @@ class LargeResults:
         with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
             await file.close()
             on_disk = file.kept
-        answer: list[Json] = [{"type": "text", "text": self._told(tool, file, content, on_disk, limit)}]
+        reads_files = self.has_file_tools(exchange.rights)
+        said = self._told(tool, file, content, on_disk, limit, reads_files=reads_files)
+        answer: list[Json] = [{"type": "text", "text": said}]
         if not on_disk:
             folder.discard(file)
-        elif not self.has_file_tools() and exchange.version >= LINKS_SINCE:
+        elif not reads_files and exchange.version >= LINKS_SINCE:
             link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": on_disk}
             answer.append({"type": "resource_link", "uri": RESULTS_URI + os.path.basename(file.path), **link})
         facts = {"outputBytes": len(content), "outputFile": file.path if on_disk else None}
         meta = {**as_mapping(result.get("_meta")), FACTS_KEY: facts}
         return {**shorter, "content": [*answer, *rest], "_meta": meta}
 
-    def _told(self, tool: DiscoveredMCPTool, file: OutputFile, content: bytes, on_disk: int, limit: int) -> str:
+    def _told(
+        self, tool: DiscoveredMCPTool, file: OutputFile, content: bytes, on_disk: int, limit: int, *, reads_files: bool
+    ) -> str:
         from tools.shell.result_text import size  # noqa: PLC0415 - with the first large result
 
         shown = content[: MOST_SHOWN if on_disk else limit].decode("utf-8", "ignore")
@@ -107,7 +112,7 @@ class LargeResults:
         lacking = len(content) - on_disk
         part = f"All but the last {size(lacking)}" if lacking else "All of it"
         where = f"the resource {RESULTS_URI}{os.path.basename(file.path)}."
-        if self.has_file_tools():
+        if reads_files:
             path = shown_whole_path(file.path)
             where = f"{path}: read_file shows it by lines, grep_search finds what you look for in it."
         breaks = f"Line breaks were added where lines were longer than {LINE_CHARS} characters."

@@ -17,14 +17,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
-from pydantic_core import from_json
 
 from server.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
 from server.settings.load import working_folder
+from server.stored_json import read_stored
 from server.upstreams.session.era import Era, our_name
 from server.upstreams.session.listing import KINDS
 from server.upstreams.wire.own_meta import chain_of, remove_own_keys
@@ -102,6 +102,13 @@ def key_of(entry: UpstreamSettings, announced: Json, *, is_modern: bool) -> str:
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:32]
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    key: str
+    version: str
+    lists: dict[str, list[Json]]
+
+
 class StoredLists:
     """The files in one folder, which is made with the first of them."""
 
@@ -177,14 +184,13 @@ def _read(folder: Folder, key: str) -> LastRun:
     if len(content) > MOST_BYTES:
         raise ValueError("it is too large")
     try:
-        told = as_mapping(from_json(content))
+        told = read_stored(_File, content)
     except ValueError:
         raise ValueError("it is damaged") from None
-    lists, version = as_mapping(told.get("lists")), told.get("version")
-    if told.get("key") != key or version not in _VERSIONS or not all(isinstance(each, list) for each in lists.values()):
+    if told.key != key or told.version not in _VERSIONS:
         raise ValueError("it was written for something else")
-    had: Json = {kind.capability: {} for kind in KINDS if lists.get(kind.field)}
-    return LastRun(lists, Era(cast("str", version), had, is_modern=version in MODERN_PROTOCOL_VERSIONS))
+    had: Json = {kind.capability: {} for kind in KINDS if told.lists.get(kind.field)}
+    return LastRun(told.lists, Era(told.version, had, is_modern=told.version in MODERN_PROTOCOL_VERSIONS))
 
 
 def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> bytes | None:

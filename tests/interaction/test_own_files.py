@@ -15,6 +15,8 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from server.settings.files import LOCK_NAME
+from server.upstreams.lock_file import lock_text
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, LAUNCHER
 
@@ -42,7 +44,7 @@ class Person:
 
 @asynccontextmanager
 async def served(
-    root: Path, person: Person, *options: str, environ: Mapping[str, str] | None = None
+    root: Path, person: Person | None, *options: str, environ: Mapping[str, str] | None = None
 ) -> AsyncGenerator[Client]:
     """A client of a server of its own in a workspace."""
     arguments = ["-P", "-W", "error", str(LAUNCHER), "serve", "--workspace", str(root), *options]
@@ -115,6 +117,46 @@ async def test_a_command_writes_a_settings_file_with_consent_only(mode: str, roo
             # What names them is asked about; what does not is stopped by the sandbox.
             assert "*" in command or "?" in command or (result.is_error and len(person.asked) == asked + 1), command
             assert config.read_text() == before, command
+
+
+@pytest.mark.requirement("settings.own.seen")
+@pytest.mark.requirement("lock.person")
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+async def test_no_dialog_of_a_client_lets_a_model_write_settings_or_the_lock_file(
+    sandbox: str, root: Path, tmp_path: Path
+) -> None:
+    """The settings lie in the workspace, and the lock file beside them is a link to a file of another name there."""
+    folder, approved = root / "conf", root / "approved.json"
+    folder.mkdir()
+    settings = {"confirmation": {"whenUnavailable": "client"}, "shell": {"sandbox": sandbox}}
+    config = folder / "coretools.json"
+    config.write_text(json.dumps(settings))
+    approved.write_bytes(lock_text({}))
+    (folder / LOCK_NAME).symlink_to(approved)
+    os.link(config, root / "hard.json")
+    os.link(approved, root / "hard.lock.json")
+    (root / "soft").symlink_to("conf")
+    (root / "soft.json").symlink_to("hard.json")
+    before = {path: path.read_bytes() for path in (config, approved)}
+    paths = ["conf/coretools.json", "hard.json", "soft/coretools.json", "conf/../soft.json", "conf/CORETOOLS.JSON"]
+    paths += [f"conf/{LOCK_NAME}", "approved.json", "APPROVED.json", "hard.lock.json", f"soft/{LOCK_NAME}"]
+    async with served(root, None, "--config", str(config)) as client:
+        for path in paths:
+            named, command = str(root / path), {"command": f"echo x > {path}", "description": "d"}
+            calls: list[tuple[str, dict[str, Any]]] = [
+                ("write_file", {"file_path": named, "content": "{}"}),
+                ("run_shell_command", command),
+                ("run_shell_command", {**command, "command": f"python3 x.py --out={path}"}),
+            ]
+            if os.path.exists(named):
+                calls.append(("edit", {"file_path": named, "old_string": "{", "new_string": "x", "replace_all": True}))
+            for tool, arguments in calls:
+                result = await client.call_tool(tool, arguments)
+                assert "Nobody could be asked for consent" in str(result.content[0]), (tool, path)
+        # A file of the name that approves nothing here is like any other that is asked about.
+        unguarded = {"file_path": str(root / "sub" / LOCK_NAME), "content": "{}"}
+        assert not (await client.call_tool("write_file", unguarded)).is_error
+    assert {path: path.read_bytes() for path in (config, approved)} == before
 
 
 @pytest.mark.requirement("settings.own.asked")

@@ -16,6 +16,7 @@ from tools.permissions.verdict import Permission
 # How an object says what it names, and what that is, in whatever case: `{"name": "Cookie", "value": ...}`
 _NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
 _VALUES = frozenset({"value", "values", "val"})
+_PROGRAMS = frozenset({"command", "program", "executable", "cmd"})
 _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
 _SCHEMES = frozenset({"bearer", "basic", "digest", "negotiate"})
 _PRICE_OF_A_VALUE = 8  # characters that every value counts as, however short
@@ -75,6 +76,7 @@ class _Redaction:
 
     def __init__(self, max_chars: int) -> None:
         self._chars_left = max_chars
+        self._program = ""  # that the object around names: a letter means a password to some
 
     def of(self, value: Any, name: str, depth: int) -> Any:
         self._chars_left -= _PRICE_OF_A_VALUE
@@ -101,6 +103,8 @@ class _Redaction:
 
     def _fields(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         names = argument_names(fields)
+        named = (str(value) for key, value in fields.items() if str(key).lower() in _PROGRAMS)
+        self._program = next(named, "")[:_LONGEST_PART]
         shown: dict[str, Any] = {}
         for key, value in fields.items():
             if self._chars_left <= 0:
@@ -122,10 +126,12 @@ class _Redaction:
             )
             shown.append(self.of(item, before.rstrip(":") if is_named else "", depth + 1))
             before = item
-        if len(shown) > 1 and all(isinstance(item, str) for item in shown):
+        if shown and all(isinstance(item, str) for item in shown):
+            shown.insert(0, self._program)
             # A quote without its other half tells of a line that was taken apart at its blanks.
             is_torn = any(item.count(quote) % 2 for item in shown for quote in "\"'")
             line = " ".join(shown) if is_torn else shlex.join(shown)
-            if (found := redact(line)) != line:
-                return [found]
+            found, program = redact(line), shown.pop(0)
+            if found != line:
+                return [found.removeprefix(program if is_torn else shlex.quote(program)).lstrip()]
         return shown

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,7 +35,6 @@ from tools.contract.errors import ExecutionDeniedError, ToolError
 from tools.contract.file_names_in_text import one_line
 from tools.contract.permission_subjects import Access, AgentSubject, HostSubject, Kind, PathSubject, Subject
 from tools.files.workspace import Workspace
-from tools.permissions.auto_run_files import LOCK_NAME
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import ANYTHING, SANDBOXED, literal_path
 from tools.permissions.tool_names import rule_for
@@ -248,11 +246,9 @@ async def accept(
         if isinstance(answer, Unavailable):
             # A client may run a tool published as read-only without asking, so its dialog vouches for the others only;
             # and a question that an operator's rule demands, or about what a tool has become, has to be seen. So
-            # has one about a file that says which tools are approved: a dialog would approve tools in this way.
-            opened = permission.view.writable if permission.view is not None else ()
-            written = map(os.path.basename, (*judged.written, *opened))
-            is_of_lock = any(name.casefold() == LOCK_NAME for name in written)
-            has_to_be_seen = permission.is_explicit or is_of_lock or isinstance(judged.details, ApprovalConfirmation)
+            # has one about a file that says which programs are started, and which tools are approved.
+            is_of_operator = permission.is_explicit or permission.is_guarded
+            has_to_be_seen = is_of_operator or isinstance(judged.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
                 why = f"It was asked because: {permission.reason}." if is_particular else ""
@@ -265,6 +261,11 @@ async def accept(
         tool.consented(client.key)
     if (gone := policy.why_not_offered(tool.traits, context.rights)) is not None:  # meanwhile
         refuse(gone)
+    if not context.keeps_folders():
+        raise ExecutionDeniedError(
+            "The client has changed the folders that it works in while the user was asked, so nothing was done. "
+            "If it is still wanted, call it again: it is then judged by the folders of now."
+        )
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(
             f"The consent is for the tool as it was when it was asked for, and {outdated}, so nothing was done. "

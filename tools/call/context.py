@@ -72,6 +72,7 @@ class ToolContext:
     progress: Progress = no_progress  # tells the client how far the work is (done, total or `None`, message)
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client has cancelled
     view: CommandView | None = None  # of a command: the view of the machine that its verdict gave it
+    keeps_folders: Callable[[], bool] = lambda: True  # whether the client still works in the folders of the workspace
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # what the token gives that came with this request; the client may have several
     reads_of_session: ReadLedger | None = None  # what the session of this call has read, if it is of one

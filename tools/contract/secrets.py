@@ -193,7 +193,7 @@ _NAMES = _later(
     r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
     r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
     r"\\?[\"']?[ ]{0,4}[=:](?:\\{0,4}[ ]){0,4}"
-    r"|(?<![\w-])--(?P<option>[A-Za-z][\w.-]{1,63})[ ]{1,4}(?=[^\s-])"
+    r"|(?<![\w-])-(?:-(?=\w)|(?=\w{4}))(?P<option>[A-Za-z][\w.-]{1,63})[ ]{1,4}(?=[^\s-])"
     r"|\b(?:setx|setenv|set|config)[ ]{1,4}(?>(?:(?:set|add|-[\w-]{1,20})[ ]{1,4}){0,4})"
     r"(?P<variable>[\w.:/@-]{1,64})[ ]{1,4}(?=[^\s=-])"
     r"|<(?P<tag>\w[\w.:-]{0,63})>"
@@ -242,9 +242,16 @@ _SCHEMES = _later(
 
 # Options that mean a password, or a name with one, to every program that has them
 _OPTIONS = _later(
-    r"(?<![\w-])(?:(?:-u|-U|--user|--proxy-user)[ =]?(?P<quote>[\"'])?(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
+    r"(?<![\w-])(?:(?:-[A-Za-z]{0,3}[uU]|--user|--proxy-user)[ =]?(?P<quote>[\"'])?"
+    r"(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
     r"|--cookie[ =]|-b[ ]?(?=[\"']?[\w-]{1,64}=)|\bpass:)"
     r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
+)
+
+# What is attached to an option that often means a password, and is neither a number nor a path nor a plain word
+_ATTACHED = _later(
+    r"(?<![\w-])(?:-[pP]|--?(?:pass(?:word|wd|phrase)?|pw|token|secret|api-?key)|(?<=\s)/(?:p|pass|password):)(?P<value>[\"']?"
+    r"(?=[^\s\"'/=,]{0,64}\d)(?=[^\s\"'/=,]{0,64}[A-Za-z!@#$%^*])[^\s\"'/=,.:~-][^\s\"'/=,]{5,}+(?![/=,])[\"']?)"
 )
 
 # The letter by which a program takes a password
@@ -259,9 +266,9 @@ _PASSWORDS = {
 # A command line of a program that takes a password by a letter, to its end
 _PROGRAMS = _later(
     r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
-    r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp)|(?P<directories>ldap\w++|security)"
+    r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp|isql|ipmitool)|(?P<directories>ldap\w++|security)"
     r"|(?P<logins>(?:docker|podman|helm|oc|az|npm|buildah|skopeo) (?:registry )?login)|(?P<requests>https?|xhs?)"
-    r"|(?P<secrets>secrets? (?:set|create|put|add)))(?![\w:-])[^\n;|&]*+"
+    r"|(?P<secrets>secrets? (?:set|create|put|add)))(?![\w:-])(?>(?:[^\n;|&\\]|\\[\s\S])*)"
 )
 
 
@@ -281,7 +288,7 @@ def redact(text: str) -> str:
         lambda found: _hide_value(found) if holds_secret(found["name"], found["value"]) else found[0], text
     )
     text = _without_named(text)
-    for pattern in (_SCHEMES(), _OPTIONS(), _ECHOES()):
+    for pattern in (_SCHEMES(), _OPTIONS(), _ATTACHED(), _ECHOES()):
         text = pattern.sub(_hide_value, text)
     if "<<<" in text:
         text = _HERE_STRINGS().sub(_without_input, text)

@@ -88,6 +88,7 @@ class _Asking:
     reasons: dict[str, None] = field(default_factory=dict[str, None])
     settings: dict[str, None] = field(default_factory=dict[str, None])  # rules of the operator that ask
     refused: str = ""  # why it can be given to nobody
+    is_guarded: bool = False  # whether it names this server's own settings
     opens: bool = False  # whether a yes opens more than the usual view; no rule stands for it
     remarks: dict[str, None] = field(default_factory=dict[str, None])  # what a yes does not give
     seen: dict[str, None] = field(default_factory=dict[str, None])
@@ -151,6 +152,7 @@ class _CommandPolicy:
             grants=tuple(asking.grants) if may_last else (),
             is_explicit=is_explicit,
             no_rule_allows=asking.opens,
+            is_guarded=asking.is_guarded,
             view=self._restricted(view),
             dialog_view=self._restricted(dialog_view),
             offers_sandboxed=self._is_held and may_last and (self._needs_network or not self._is_reading),
@@ -211,6 +213,7 @@ class _CommandPolicy:
             # No rule allows to write the server's own files; a link to them cannot be held by a mount.
             if named.may_be_written and (why := self._paths.why_guarded(named)) is not None:
                 asking.add(f"it names {named.shown}: {why}", opens=True)
+                asking.is_guarded = True
                 asking.writable[named.real] = None
             elif not (self._allowed_by and self._is_held) and not named.is_program:
                 self._ask_about_path(asking, named)

@@ -49,9 +49,9 @@ class GuardedPaths:
         return is_inside and name not in self._free
 
     def _is_other_name(self, path: str) -> bool:
-        """Whether a file is one of the guarded ones by a hard link."""
+        """Whether a file is one of the guarded ones by a hard link, or by another mount."""
         info = _status(path)
-        if info is None or info.st_nlink < 2 or not stat.S_ISREG(info.st_mode):
+        if info is None or not stat.S_ISREG(info.st_mode):
             return False
         return any((other := _status(file)) is not None and os.path.samestat(info, other) for file in self._present())
 

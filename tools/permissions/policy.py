@@ -179,9 +179,9 @@ class PermissionPolicy:
             yield PLAN_MODE
         for rule in about:
             yield Permission(rule.verdict, str(rule), setting=rule.source, is_explicit=rule.verdict is Verdict.ASK)
-        protected = request.asked_anew or self._why_protected(subjects, workspace)
-        if protected is not None:
-            yield Permission(Verdict.ASK, protected, no_rule_allows=True)
+        if request.asked_anew:
+            yield Permission(Verdict.ASK, request.asked_anew, no_rule_allows=True)
+        yield from self._protections(subjects, workspace)
         if tool.kind is Kind.COMMUNICATE:
             return  # no rule and no mode answers in a person's place
         if is_scratch:
@@ -201,19 +201,18 @@ class PermissionPolicy:
             if tool.kind in (Kind.FETCH, Kind.SEARCH) or (tool.kind is Kind.EDIT and are_inside):
                 yield Permission(Verdict.ALLOW, "approval mode auto-edit")
 
-    def _why_protected(self, subjects: Sequence[Subject], workspace: Workspace) -> str | None:
-        """Why no rule and no mode stands for a person's consent to what is written, or `None`."""
+    def _protections(self, subjects: Sequence[Subject], workspace: Workspace) -> Iterator[Permission]:
+        """Where no rule and no mode stands for a person's consent to what is written."""
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
             is_reached = workspace.holds(subject.path)  # all but the user's own memory: tools change nothing else
             shown = workspace.at(subject.path).relative if is_reached else subject.path
-            why = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))
-            if why is None and (is_reached or subject.in_scratch):
-                why = why_protected(shown)
+            own = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))
+            why = own or (why_protected(shown) if is_reached or subject.in_scratch else None)
             if why is not None:
-                return f"'{shown}' is changed only with consent: {why}"
-        return None
+                reason = f"'{shown}' is changed only with consent: {why}"
+                yield Permission(Verdict.ASK, reason, no_rule_allows=True, is_guarded=own is not None)
 
     def _judge_command(self, request: PermissionRequest, command: CommandSubject) -> Permission:
         # Loaded with the first command, since many servers never run one.

@@ -42,6 +42,7 @@ class Permission:
     # The question is for a person alone: an operator's rule demands it, or it is about ending plan mode.
     is_explicit: bool = False
     no_rule_allows: bool = False  # neither a rule nor a mode allows it from now on: it is asked about each time
+    is_guarded: bool = False  # it writes this server's own settings: no dialog of a client stands for a person's yes
     way_out: str = ""  # what to do instead, as a sentence, where that is particular
     parts: tuple[Part, ...] = ()  # what was said of its parts, where it was judged by parts
     view: CommandView | None = None  # of a command: the view in which it runs, after a yes where it is asked

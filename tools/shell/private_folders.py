@@ -15,6 +15,7 @@ from functools import partial
 
 from tools.contract.errors import ExhaustedError
 from tools.contract.threads import Threads
+from tools.files.opener import open_folder
 
 FILE_BYTES = 64 << 20  # most bytes kept of one output; what is printed beyond is only counted
 CLIENT_BYTES = 1 << 30  # most bytes of outputs kept for one client; the oldest complete one goes first
@@ -73,10 +74,14 @@ class OutputFile:
             self.is_complete = True
 
     def read_at(self, position: int, length: int) -> bytes:
-        """A part of what is on disk; an `OSError` where the file was removed to make room for newer ones. Blocks."""
-        with open(self.path, "rb", buffering=0) as stream:
-            stream.seek(position)
-            return stream.read(length)
+        """A part of what is on disk; an `OSError` where the file was removed to make room for newer ones. Blocks.
+
+        A link, or whatever else has come in its place, is not read.
+        """
+        folder, name = os.path.split(self.path)
+        with open_folder(folder, to_list=False) as held, held.open_file(name) as opened:
+            opened.stream.seek(position)
+            return opened.stream.read(length)
 
     def _begin_closing(self) -> asyncio.Future[None] | None:
         descriptor, self._descriptor = self._descriptor, None

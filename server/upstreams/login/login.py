@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken
-from pydantic import AnyUrl, ValidationError
+from pydantic import AnyUrl, TypeAdapter, ValidationError
 
 from server.settings.models import OAuthSettings
 from server.store.replica import Replica
@@ -586,6 +586,7 @@ class Login:
             if record is not None and record.token is not None:
                 OAuthToken.model_validate(record.token)
                 OAuthMetadata.model_validate(record.metadata)
+                _TEXTS.validate_python([record.token.get(_ASKED), record.metadata.get(_RESOURCE)], strict=True)
         except ValidationError:
             raise LoginError(f"what is kept of it is damaged: {self.command} makes a new one") from None
         configured = self.oauth.client_id
@@ -638,6 +639,7 @@ class Login:
             raise LoginError(str(error).rstrip(".").replace("ALIAS", self.alias)) from None
 
 
+_TEXTS = TypeAdapter(list[str | None])
 _ASKED = "coretools-mcp/asked"  # beside a token: the scopes that it was asked for with
 _RESOURCE = "coretools-mcp/resource"  # beside the metadata: what the upstream calls itself in requests for tokens
 

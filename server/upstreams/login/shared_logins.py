@@ -13,15 +13,15 @@ import time
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import TypeVar
 
 import anyio
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
-from pydantic import TypeAdapter, ValidationError
 
 from server.store.contract import ABSENT, StoreUnavailableError, Versioned
 from server.store.replica import Replica
+from server.stored_json import read_stored
 from server.upstreams.login.login_store import LoginsUnavailableError, Release
 from server.upstreams.login.token_store import StoredLogin, TokenStoreError, key_of
 
@@ -221,8 +221,8 @@ class SharedLogins:
 
     def _opened(self, key: str, held: Versioned) -> StoredLogin:
         try:
-            login = _format().validate_json(self._codec.unseal(held.value), strict=True)
-        except (InvalidRequestState, ValidationError):
+            login = read_stored(StoredLogin, self._codec.unseal(held.value))
+        except (InvalidRequestState, ValueError):
             login = None
         # What stands under the key of another login was put there by somebody else.
         if login is None or key_of(login.resource, login.principal) != key:
@@ -240,11 +240,6 @@ class SharedLogins:
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)
             raise LoginsUnavailableError from None
-
-
-@cache
-def _format() -> TypeAdapter[StoredLogin]:
-    return TypeAdapter(StoredLogin)
 
 
 def _name(key: str) -> str:

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import stat
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from types import ModuleType
 from typing import Any, Literal, cast
 
-from pydantic import TypeAdapter, ValidationError
-
-from server.json_rpc import Json, as_mapping
+from server.json_rpc import Json
+from server.stored_json import read_stored
 from tools.files.change.writer import PRIVATE_MODE, REAL_DISK, Disk, replace_private_file, try_lock
 from tools.files.opener import Folder, identity_of, is_ours, open_private_folder
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "logins"  # in the user's state folder
 SERVICE = "coretools-mcp"  # what the keyring knows us as
@@ -79,6 +81,17 @@ class _Record:
     login: StoredLogin
 
 
+@dataclass(frozen=True, slots=True)
+class _Secrets:
+    """What the keyring has of a login."""
+
+    issuer: str
+    client_id: str | None
+    client: Json
+    token: Json | None
+    expires_at: float | None
+
+
 def key_of(resource: str, principal: str) -> str:
     """What a login is called here, and in the keyring."""
     return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -119,15 +132,16 @@ class TokenStore:
             return login
         with _keyring() as keyring:
             written: str | None = keyring.get_password(SERVICE, key)
-        try:
-            secrets = as_mapping(json.loads(written or "{}"))
-        except ValueError:
-            secrets = {}
+        secrets = None
+        with suppress(ValueError):
+            secrets = read_stored(_Secrets, written or "")
         # The two are not written at once, so what is in the keyring may belong to another login than the file tells of.
-        if (secrets.get("issuer"), secrets.get("client_id")) != (login.issuer, login.client.get("client_id")):
+        if secrets is None or (secrets.issuer, secrets.client_id) != (login.issuer, login.client.get("client_id")):
+            if written:
+                logger.warning("what the keyring has of the login to %s is damaged, or of another one", login.alias)
             return replace(login, client={}, token=None, expires_at=None)
-        client: Json = {**login.client, **as_mapping(secrets.get("client"))}
-        return replace(login, client=client, token=secrets.get("token"), expires_at=secrets.get("expires_at"))
+        client = {**login.client, **secrets.client}
+        return replace(login, client=client, token=secrets.token, expires_at=secrets.expires_at)
 
     def stamp(self, resource: str, principal: str) -> object | None:
         """What differs once a login was written anew, by one look; `None` where there is none."""
@@ -146,14 +160,9 @@ class TokenStore:
         shown = login
         if self._storage == "keyring":
             client, token = login.client, login.token
-            secrets = {
-                "issuer": login.issuer,
-                "client_id": client.get("client_id"),
-                "client": {name: client[name] for name in _CLIENT_SECRETS if name in client},
-                "token": token,
-                "expires_at": login.expires_at,
-            }
-            written = json.dumps(secrets)
+            of_client = {name: client[name] for name in _CLIENT_SECRETS if name in client}
+            secrets = _Secrets(login.issuer, client.get("client_id"), of_client, token, login.expires_at)
+            written = json.dumps(asdict(secrets))
             with _keyring() as keyring:
                 keyring.set_password(SERVICE, key, written)
                 is_kept = keyring.get_password(SERVICE, key) == written
@@ -261,11 +270,6 @@ class TokenStore:
         return record.login
 
 
-@cache
-def _format() -> TypeAdapter[_Record]:
-    return TypeAdapter(_Record)
-
-
 def _read(folder: Folder, key: str) -> _Record:
     """The content of one file.
 
@@ -285,8 +289,8 @@ def _read(folder: Folder, key: str) -> _Record:
     if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
         raise _spoiled(f"is open to other users (mode {stat.S_IMODE(info.st_mode):04o})")
     try:
-        record = _format().validate_json(content, strict=True) if len(content) <= MOST_BYTES else None
-    except ValidationError:
+        record = read_stored(_Record, content) if len(content) <= MOST_BYTES else None
+    except ValueError:
         record = None
     if record is None or key_of(record.login.resource, record.login.principal) != key:
         raise _spoiled("is damaged, or was made by another version")

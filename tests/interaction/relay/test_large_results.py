@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import sys
 from pathlib import Path
 from typing import Any, cast
 
+import httpx2
 import mcp_types as types
 import pytest
 from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation, RequestParamsMeta
 
 from server.upstreams import large_results
 from server.upstreams.large_results import MOST_SHOWN, RESULTS_URI
-from tests.harness import HANDSHAKE, MODERN, PEERS, connected, http_client, our_http_server, write_config
+from server.upstreams.wire.own_meta import FACTS_KEY
+from tests.harness import HANDSHAKE, MODERN, PEERS, connected, http_client, our_http_server, speaking, write_config
 from tests.peers.large_upstream import NEEDLE, rows
 
 pytestmark = pytest.mark.anyio
@@ -155,6 +159,45 @@ async def test_a_client_without_file_tools_gets_a_link_that_it_can_read(
             for odd in (f"{RESULTS_URI}../x", f"{RESULTS_URI}output-0.txt", RESULTS_URI):
                 with pytest.raises(Exception, match=r"(?i)not found|no such|unknown|resource"):
                     await client.read_resource(odd)
+
+
+@pytest.mark.requirement("results.large.link")
+async def test_a_client_whose_own_rights_have_no_file_tools_gets_a_link_too(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t" * 64)
+    (tmp_path / "token").chmod(0o600)
+    rules = {"allow": [], "ask": [], "deny": ["read_file"]}
+    tokens = {"file": str(tmp_path / "token"), "rules": rules}
+    config = settings(tmp_path, http={"tokens": {"bot": tokens}})
+    async with (
+        our_http_server(root, config) as url,
+        httpx2.AsyncClient(headers={"authorization": f"Bearer {'t' * 64}"}) as http,
+        speaking(HANDSHAKE, streamable_http_client(f"{url}/mcp", http_client=http)) as client,
+    ):
+        result = await called(client, "lines", 30_000)
+        (link,) = [block for block in result.content if isinstance(block, types.ResourceLink)]
+        assert f"is in the resource {link.uri}." in told(result)
+        (contents,) = (await client.read_resource(link.uri)).contents
+        assert isinstance(contents, types.TextResourceContents)
+        assert contents.text.endswith(NEEDLE)
+
+
+@pytest.mark.requirement("results.large.private")
+@pytest.mark.parametrize("has_tools", [False, True])
+async def test_what_has_come_in_the_place_of_a_result_is_not_read(has_tools: bool, root: Path, tmp_path: Path) -> None:
+    (secret := tmp_path / "secret.txt").write_text("secret")
+    config = settings(tmp_path, tools={"builtIn": has_tools})
+    async with connected("memory", HANDSHAKE, root, config) as client:
+        result = await called(client, "lines", 30_000)
+        path = (result.meta or {})[FACTS_KEY]["outputFile"]
+        os.unlink(path)
+        os.symlink(secret, path)
+        if has_tools:
+            refused = await client.call_tool("read_file", {"absolute_path": path})
+            assert refused.is_error
+            assert "secret" not in str(refused.content[0]).replace(str(secret), "")
+        else:
+            with pytest.raises(Exception, match=r"(?i)not found|no such|unknown|resource"):
+                await client.read_resource(RESULTS_URI + os.path.basename(path))
 
 
 @pytest.mark.requirement("results.large.link")

@@ -12,7 +12,7 @@ import pytest
 
 from server.settings.files import LOCK_NAME
 from server.upstreams.lock_file import lock_text, parse_lock
-from tests.harness import HANDSHAKE, command_line, connected, write_config
+from tests.harness import command_line, write_config
 from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import Json, listing, proxied, refusal_of
 from tests.interaction.relay.conftest import Entry
@@ -109,23 +109,6 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
     assert (person.messages, path.read_bytes()) == ([], before)
 
 
-@pytest.mark.requirement("lock.person")
-@pytest.mark.parametrize("sandbox", ["auto", "off"])
-async def test_no_dialog_of_a_client_lets_a_model_write_the_file(sandbox: str, root: Path, tmp_path: Path) -> None:
-    path = root / LOCK_NAME
-    path.write_bytes(before := lock_text({}))
-    settings = {"confirmation": {"whenUnavailable": "client"}, "shell": {"sandbox": sandbox}}
-    async with connected("memory", HANDSHAKE, root, write_config(tmp_path, settings)) as client:
-        for tool, arguments in (
-            ("write_file", {"file_path": str(path), "content": "{}"}),
-            ("edit", {"file_path": str(path), "old_string": "formula", "new_string": "x"}),
-            ("run_shell_command", {"command": f"echo x > {LOCK_NAME}", "description": "d"}),
-        ):
-            result = await client.call_tool(tool, arguments)
-            assert "Nobody could be asked for consent" in str(result.content[0])
-    assert path.read_bytes() == before
-
-
 @pytest.mark.requirement("lock.closed")
 @pytest.mark.parametrize(
     ("content", "why"),
@@ -141,12 +124,16 @@ async def test_no_dialog_of_a_client_lets_a_model_write_the_file(sandbox: str, r
         (b"\xff\xfe", "not JSON"),
         (b"", "not JSON"),
         (b'{"formula": 1' + b"0" * 5_000 + b"}", "another formula"),
+        ("nowhere/at/all", "behind a link that leads nowhere"),
+        (LOCK_NAME, "cannot be read"),
     ],
 )
 async def test_a_lock_file_that_cannot_be_used_closes_every_tool_and_says_why(
-    content: bytes, why: str, remote: Entry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    content: bytes | str, why: str, remote: Entry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / LOCK_NAME).write_bytes(content)
+    """A text stands for a link to there."""
+    path = tmp_path / LOCK_NAME
+    path.symlink_to(content) if isinstance(content, str) else path.write_bytes(content)
     servers = {"up": remote("handshake")}
     async with proxied(tmp_path, servers, "handshake", settings=YOLO, answer=Person("approve")) as client:
         assert await client.listed("tools") == {}
@@ -155,23 +142,33 @@ async def test_a_lock_file_that_cannot_be_used_closes_every_tool_and_says_why(
         assert "`coretools-mcp lock`" in said
         assert why in caplog.text
         assert str(tmp_path) not in said
-    assert (tmp_path / LOCK_NAME).read_bytes() == content
+    assert (os.readlink(path) if isinstance(content, str) else path.read_bytes()) == content
 
 
 @pytest.mark.requirement("lock.live")
-async def test_a_running_server_follows_the_lock_file(remote: Entry, tmp_path: Path) -> None:
+async def test_a_running_server_follows_the_lock_file_and_one_that_goes_away_closes_what_it_held(
+    remote: Entry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     servers = {"up": remote("handshake")}
     path = await locked(tmp_path, servers)
     whole = path.read_bytes()
     path.write_bytes(lock_text({}))
     async with proxied(tmp_path, servers, "handshake", settings=YOLO, answer=Person("deny")) as client:
         assert "has added this tool" in (await client.listed("tools"))["up__content"]["description"]
-        for content, is_open in ((whole, True), (lock_text({}), False), (None, True)):
-            path.unlink() if content is None else path.write_bytes(content)
+        for content, is_open in ((whole, True), (lock_text({}), False), (None, False), (whole, True), ("away", False)):
+            path.unlink(missing_ok=True)
+            if isinstance(content, str):
+                path.symlink_to(content)
+            elif content is not None:
+                path.write_bytes(content)
+            expected = (isinstance(content, bytes), isinstance(content, bytes) and not is_open)
             while (
-                "has added this tool" not in json.dumps((await client.listed("tools"))["up__content"])
-            ) is not is_open:
+                "up__content" in (listed := await client.listed("tools")),
+                "has added this tool" in json.dumps(listed),
+            ) != expected:
                 pass
+    assert "it was there before, and is gone" in caplog.text
+    assert "behind a link that leads nowhere" in caplog.text
 
 
 @pytest.mark.requirement("lock.log")
@@ -191,25 +188,22 @@ async def test_what_stops_is_told_once_in_the_log(
 @pytest.mark.requirement("lock.shown")
 @pytest.mark.usefixtures("each_way")
 async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entry, tmp_path: Path) -> None:
-    """The server changes once more while the question is open; without the lock file it can be told to."""
+    """The server changes once more while the question is open, by a tool that is approved as it has become."""
     servers = {"up": remote("handshake")}
     path = await locked(tmp_path, servers)
-    before = path.read_bytes()
 
     async def answer(method: str, params: Json) -> Json:
         if "Tool: content" not in params["message"]:
-            return Person()(method, params)
-        path.unlink()
-        while "has changed this tool" in (await client.listed("tools"))["up__change"]["description"]:
-            pass
+            return Person("approve")(method, params)
         await client.call("up__change", {"description": "Something else."})
-        path.write_bytes(before)
         while "has changed this tool" not in (await client.listed("tools"))["up__change"]["description"]:
             pass
         return Person("approve")(method, params)
 
     async with proxied(tmp_path, servers, "handshake", settings=YOLO, answer=answer) as client:
         await change(client, "up", description=EVIL)
+        await client.call("up__change", {})
+        before = path.read_bytes()
         said = refusal_of(await client.call("up__content", {}))
         assert "the server up has changed this tool since" in said
     assert path.read_bytes() == before

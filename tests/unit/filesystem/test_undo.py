@@ -7,6 +7,7 @@ import re
 import sqlite3
 import stat
 from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,38 @@ async def test_bytes_that_are_not_text_come_back_and_no_diff_of_them_is_shown(ro
     assert "[not text: 5 bytes before, 60 bytes afterwards]" in question.file_diff
     await undo(context)
     assert path.read_bytes() == b"\x89PNG\0\xff" * 10
+
+
+@pytest.mark.requirement("undo.race")
+@pytest.mark.parametrize("loser", [0, 1])
+def test_what_one_of_two_servers_has_undone_stays_so_where_the_other_one_fails_to(
+    loser: int, store: Path, root: Path
+) -> None:
+    """Both write the undo down before they make it; so does one that comes too late for a change of the other."""
+    servers = [Journal(str(store), 100_000_000, 30, 10_000) for _ in range(2)]
+    path = str(root / "a.txt")
+
+    def add(server: Journal, undoes: int | None = None) -> int:
+        return server.add(NewChange(path, b"a", b"b", "a", "b", 1, 1, undoes=undoes), "client", "edit")
+
+    def undone() -> list[int]:
+        return sorted(each.id for each in servers[0].changes(None, [str(root)], limit=9) if each.is_undone)
+
+    edit = add(servers[0])
+    undos = [add(server, edit) for server in servers]
+    servers[loser].withdraw(undos[loser])
+    assert undone() == [edit]
+    redo = add(servers[loser], undos[1 - loser])
+    assert undone() == [undos[1 - loser]]
+    servers[loser].withdraw(redo)
+    assert undone() == [edit]
+    later = add(servers[1 - loser])
+    late = add(servers[loser], edit)
+    assert undone() == [edit, later]
+    servers[loser].withdraw(late)
+    assert undone() == [edit]
+    for server in servers:
+        server.close()
 
 
 @pytest.mark.requirement("undo.redo")
@@ -345,24 +378,79 @@ def make_a_link(store: Path) -> None:
     (store / FILE).symlink_to(store / "elsewhere")
 
 
+def make_a_link_beside(store: Path) -> None:
+    (store / "elsewhere").write_bytes(b"")
+    (store / f"{FILE}-wal").symlink_to(store / "elsewhere")
+
+
+def make_a_hard_link(store: Path) -> None:
+    (store / "elsewhere").write_bytes(b"")
+    os.link(store / "elsewhere", store / FILE)
+
+
+def make_writable(store: Path) -> None:
+    (store / FILE).write_bytes(b"")
+    (store / FILE).chmod(0o660)
+
+
+def give_away(store: Path) -> None:
+    (store / FILE).write_bytes(b"")
+    if os.geteuid() != 0:
+        pytest.skip("not run: only root gives files away")
+    os.chown(store / FILE, 12_345, -1)
+
+
 def make_a_folder(store: Path) -> None:
     (store / FILE).mkdir()
 
 
 @pytest.mark.requirement("undo.unusable")
-@pytest.mark.parametrize("spoil", [damage, make_foreign, make_a_link, make_a_folder])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(damage, make_foreign, make_a_link, make_a_folder, make_a_link_beside, make_a_hard_link, make_writable),
+        give_away,
+    ],
+)
 async def test_with_a_store_that_cannot_be_used_edits_go_on_and_say_so(
     root: Path, store: Path, context: ToolContext, spoil: Any
 ) -> None:
     store.mkdir(parents=True)
     spoil(store)
-    listed = sorted(os.listdir(store))
+    listed = os.listdir(store)
     assert "cannot be undone. The" in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
     with pytest.raises(ToolError) as refused:
         await made(ListChangesTool(), context)
     assert re.fullmatch(r"The .*\.", refused.value.message)
-    assert sorted(os.listdir(store)) == listed
+    assert set(listed) <= {*os.listdir(store)} <= {*listed, FILE}
+
+
+@pytest.mark.requirement("stored.types")
+async def test_what_has_other_types_in_the_journal_is_passed_over(
+    root: Path, store: Path, context: ToolContext, journal: Journal
+) -> None:
+    for number in range(6):
+        await write(context, f"{number}.txt", "x\n")
+    with closing(sqlite3.connect(store / FILE)) as database:
+        for number, column in enumerate(("path = 1.5", "time = 'x'", "time = 9e99", "added = 'x'", "removed = x'00'")):
+            database.execute(f"UPDATE change SET {column} WHERE id = {number + 1}")  # noqa: S608 - the test's own
+        database.execute("UPDATE image SET content = 5")
+        database.commit()
+    assert re.findall(r"\d\.txt", await text(ListChangesTool(), context)) == ["5.txt"]
+    (root / "5.txt").write_text("other\n")
+    assert "damaged" in (await refusal(context, 6)).message
+
+
+@pytest.mark.requirement("undo.store")
+async def test_a_journal_that_others_could_read_is_closed_to_them(
+    root: Path, store: Path, context: ToolContext, journal: Journal
+) -> None:
+    await write(context, "a.txt", "x\n")
+    journal.close()
+    (store / FILE).chmod(0o644)
+    assert "undone" not in await write(context, "a.txt", "y\n")
+    assert stat.S_IMODE((store / FILE).stat().st_mode) == 0o600
 
 
 @pytest.mark.skipif(os.name != "posix", reason="not run: owners and links are those of POSIX")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import sys
 import threading
 import time
 from collections.abc import Generator, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 FILE = "changes.db"
+ENDINGS = ("", "-shm", "-wal", "-journal")  # of the file, and of what SQLite makes beside it
 BUSY_SECONDS = 0.5  # how long an edit waits while another server writes; that takes milliseconds (ours)
 DAY = 86_400.0
 # Twice SQLite's: a file of 100 kB is written a sixth quicker, one of 500 kB a third, and a small one as quickly. With
@@ -134,20 +136,17 @@ class Journal:
             insert = f"INSERT INTO change ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
             number = database.execute(insert, values).lastrowid or 0
             if change.undoes is not None:
-                _mark(database, change.undoes, is_undone=True)
-                # The file was as that one left it, so what came later is not in it: cut off, or taken back otherwise.
-                # That is so of other clients' changes too: their last one that still counts is an earlier one now.
-                later = "UPDATE change SET is_undone = 1 WHERE path = ? AND id > ? AND undoes IS NULL"
-                database.execute(later, (values[3], change.undoes))
+                _mark_undone(database, values[3])
             self._prune(database, number)
         return number
 
     def withdraw(self, number: int) -> None:
         """Take out a change that was not made after all. What stays of it does no harm: the file is as before it."""
         with suppress(JournalError), self._transaction() as database:
-            (undoes,) = database.execute("SELECT undoes FROM change WHERE id = ?", (number,)).fetchone() or (None,)
+            path = database.execute("SELECT path FROM change WHERE id = ? AND undoes NOTNULL", (number,)).fetchone()
             _delete(database, number)
-            _mark(database, undoes, is_undone=False)
+            if path is not None:
+                _mark_undone(database, path[0])
 
     def changes(
         self,
@@ -180,19 +179,21 @@ class Journal:
         select = f"""
             SELECT {", ".join(names)} FROM change
             WHERE time > ? AND ({where}) AND client = coalesce(?, client) AND path = coalesce(?, path)
-            AND id = coalesce(?, id) AND (NOT ? OR (undoes IS NULL AND NOT is_undone)) ORDER BY id DESC LIMIT ?
+            AND typeof(path) || typeof(time) || typeof(added) || typeof(removed) = 'blobrealintegerinteger'
+            AND time < 1e11 AND id = coalesce(?, id) AND (NOT ? OR (undoes IS NULL AND NOT is_undone))
+            ORDER BY id DESC LIMIT ?
         """  # noqa: S608 - only the number of places in it comes from elsewhere
         only = os.fsencode(path) if path is not None else None
         with self._locked() as database:
             given = (time.time() - self._max_seconds, *values, client, only, number, counts, limit)
             rows = database.execute(select, given).fetchall()
-        return [replace(Change(*row), path=os.fsdecode(row[4])) for row in rows]
+            return [replace(Change(*row), path=os.fsdecode(row[4])) for row in rows]
 
     def content(self, sha256: str | None) -> bytes | None:
         """A content by its digest, `None` where it was not kept; also where it is damaged."""
         with self._locked() as database:
             row = database.execute("SELECT content FROM image WHERE sha256 = ?", (sha256,)).fetchone()
-        return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
+            return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
         """Delete everything that is kept, for good; a file that cannot be used is removed."""
@@ -209,7 +210,7 @@ class Journal:
             if not damage.is_damaged:
                 raise
             try:
-                for ending in ("-wal", "-shm", ""):
+                for ending in reversed(ENDINGS):
                     with suppress(FileNotFoundError):
                         os.unlink(self._file + ending)
             except OSError as error:
@@ -245,7 +246,7 @@ class Journal:
             except BaseException as error:
                 with suppress(sqlite3.Error):
                     self._close()
-                if isinstance(error, sqlite3.Error | OSError):
+                if isinstance(error, sqlite3.Error | OSError | TypeError):  # a column can hold any type
                     raise _unusable(error) from None
                 raise
 
@@ -264,9 +265,10 @@ class Journal:
         with open_private_folder(self._folder, makes=True) as held, alone_in(held):
             with suppress(FileExistsError):
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            for ending in ENDINGS:  # what SQLite has beside it is read and written as well
+                with suppress(FileNotFoundError):
+                    _make_private(self._file + ending)
             info = os.lstat(self._file)
-            if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not is_ours(info):
-                raise JournalError("The file of the journal of changes belongs to somebody else, or is a link.")
             database = sqlite3.connect(
                 self._file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
             )
@@ -301,12 +303,33 @@ class Journal:
             _delete(database, oldest)
 
 
-def _mark(database: sqlite3.Connection, number: int | None, *, is_undone: bool) -> None:
-    """Note that a change was taken back, or counts again; where it took back another one, that is so the other way."""
-    while number is not None:
-        database.execute("UPDATE change SET is_undone = ? WHERE id = ?", (is_undone, number))
-        (number,) = database.execute("SELECT undoes FROM change WHERE id = ?", (number,)).fetchone() or (None,)
-        is_undone = not is_undone
+def _make_private(path: str) -> None:
+    """Let nobody else read a file of the journal; a `JournalError` where somebody else may have written it."""
+    info = os.lstat(path)
+    if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not is_ours(info):
+        raise JournalError("The file of the journal of changes belongs to somebody else, or is a link.")
+    if sys.platform != "win32" and info.st_mode & 0o022:
+        said = "The journal of changes could be written by other users (coretools-mcp undo --forget begins a new one)."
+        raise JournalError(said, is_damaged=True)
+    if sys.platform != "win32" and info.st_mode & 0o077:
+        os.chmod(path, 0o600)
+
+
+def _mark_undone(database: sqlite3.Connection, path: object) -> None:
+    """Note of each change of a file whether it was taken back, by all undos that are written down now.
+
+    An undo that was itself taken back counts for nothing. For an undo the file was as the change that it takes back had
+    left it, so what came between the two is not in it: cut off, or taken back otherwise, whoever's it was.
+    """
+    undos: dict[int, bool] = {}  # changes that later ones take back, and whether one of these counts
+    marks: list[tuple[bool, int]] = []
+    rows = database.execute("SELECT id, undoes FROM change WHERE path = ? ORDER BY id DESC", (path,))
+    for number, undoes in rows.fetchall():
+        is_undone = undos.get(number, False) or (undoes is None and any(each < number for each in undos))
+        marks.append((is_undone, number))
+        if undoes is not None:
+            undos[undoes] = undos.get(undoes, False) or not is_undone
+    database.executemany("UPDATE change SET is_undone = ? WHERE id = ?", marks)
 
 
 def _delete(database: sqlite3.Connection, number: int) -> None:
@@ -319,7 +342,7 @@ def _unusable(error: Exception) -> JournalError:
     """What is wrong; no text of the system, which may hold paths."""
     import sqlite3  # noqa: PLC0415 - as above
 
-    code = getattr(error, "sqlite_errorcode", None)
+    code = sqlite3.SQLITE_CORRUPT if isinstance(error, TypeError) else getattr(error, "sqlite_errorcode", None)
     match code & 0xFF if code is not None else None:  # the rest of it tells more than is needed
         case sqlite3.SQLITE_FULL:
             return JournalError("The journal of changes cannot be written: no space is left.")

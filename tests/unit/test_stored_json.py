@@ -1,0 +1,108 @@
+"""What is read again has the types that it was kept with, whoever has written there since."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.server.request_state import AESGCMRequestStateCodec
+
+from server.console.client_files import Record
+from server.sealed_states import SealedStates
+from server.settings.section import Diagnostics
+from server.settings.trust import read_trust, trust_folder
+from server.shared_grants import SharedGrants
+from server.store.memory import MemoryStore
+from server.store.replica import Replica
+from server.stored_json import read_stored
+from server.upstreams.stored_lists import FOLDER, StoredLists
+from tests.tables import all_cases, each_of
+from tools.call.context import ClientState
+
+pytestmark = pytest.mark.anyio
+
+ODD: list[Any] = [None, -1, -1.5, "text", [], ["x"], [[]], {}, {"x": 1}, {"x": {}}, [{"x": [1]}], True]
+ODD_FOLDERS: list[Any] = [*ODD[:7], {"/a": []}, {"/a": {"x": 1}}]
+DEEP = b"[" * 100_000
+KEY = b"k" * 32
+
+
+def variants(good: dict[str, Any]) -> list[Any]:
+    """An object with each value replaced by each of other types, or left out, and things that are no object."""
+    odd = [value for value in ODD if not isinstance(value, dict)]
+    # A whole number is a number.
+    kept: dict[str, Any] = {
+        name: (float, int) if isinstance(each, float) else type(each) for name, each in good.items()
+    }
+    replaced = [{**good, name: value} for name in good for value in ODD if not isinstance(value, kept[name])]
+    return [*odd, *replaced, *({key: good[key] for key in good if key != name} for name in good)]
+
+
+@pytest.mark.requirement("stored.types")
+async def test_lists_of_other_types_are_passed_over_with_a_word_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder := tmp_path / FOLDER).mkdir(mode=0o700)
+    good = {"key": "k", "version": "2025-11-25", "lists": {"tools": [{"name": "a"}]}}
+    bad: list[Any] = [{**good, "lists": {"tools": odd}} for odd in (*ODD[:4], ODD[5], ODD[6], ODD[8])]
+    stored, file = StoredLists(str(tmp_path)), folder / "k.json"
+    file.write_text(json.dumps(good))
+    assert list(await stored.read(["k"])) == ["k"]
+    with all_cases() as case:
+        for content in (*(json.dumps(each).encode() for each in (*variants(good), *bad)), DEEP, b"", b"\xff"):
+            with case(content[:100]):
+                caplog.clear()
+                file.write_bytes(content)
+                assert await stored.read(["k"]) == {}
+                assert "cannot be used" in caplog.text
+
+
+@pytest.mark.requirement("stored.types")
+async def test_rows_and_states_of_other_types_count_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Sealed with our own keys, as by another version."""
+    caplog.set_level(logging.WARNING)
+    store = MemoryStore()
+    replica = Replica("one", store, (KEY,))
+    grants, states = SharedGrants(replica, 60, lambda: ""), SealedStates("question", 60, replica)
+    await grants.add(ClientState("token:ada", grants=[]), ["Edit"])
+    sealed = AESGCMRequestStateCodec(replica.keys_for("grants"))
+    name = f"grants:{sha256(b'token:ada ').hexdigest()}"
+    held = await store.get(name)
+    assert held is not None
+    state = AESGCMRequestStateCodec(replica.keys_for("question"))
+    claims = json.loads(state.unseal(states.seal("action", "ada")))
+    with all_cases() as case:
+        for row in variants(json.loads(sealed.unseal(held.value))):
+            with case(row):
+                await store.put(name, sealed.seal(json.dumps(row).encode()), 60)
+                assert not await grants.take_up(ClientState("token:ada", grants=[]))
+        for each in variants(claims):
+            with case(each):
+                assert await states.open(state.seal(json.dumps(each).encode()), "action", "ada") is None
+    assert "counts for nothing" in caplog.text
+    assert "that this server did not seal" in caplog.text
+
+
+@pytest.mark.requirement("stored.types")
+@each_of("content", [DEEP, *(json.dumps({"folders": odd}).encode() for odd in ODD_FOLDERS)])
+def test_a_store_of_trust_of_other_types_trusts_nothing_and_is_written_anew(tmp_path: Path, content: bytes) -> None:
+    path = str(tmp_path / "trusted.json")
+    Path(path).write_bytes(content)
+    os.chmod(path, 0o600)
+    diagnostics = Diagnostics()
+    assert read_trust(path, diagnostics) == {}
+    assert "no workspace is trusted" in str(diagnostics.warnings) or b"[]" in content
+    trust_folder(path, "/b", {"x": "y"})
+    assert read_trust(path, Diagnostics()) == {"/b": {"x": "y"}}
+
+
+@pytest.mark.requirement("stored.types")
+@each_of("content", [json.dumps([each]).encode() for each in variants({"file": "f", "name": "n"})])
+def test_installs_of_other_types_are_not_taken_for_such(content: bytes) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        read_stored(list[Record], content)
