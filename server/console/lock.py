@@ -13,7 +13,7 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, Failure, UsageError, nearest
 from server.console.file_replacement import replace_content
-from server.console.prompts import ask
+from server.console.prompts import agree
 from server.console.terminal import Spinner, note, show
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
 from server.json_rpc import Json
@@ -111,7 +111,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
                 ) from None
             if wish == "write" and after != source.content:
                 if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
-                    await THREADS.run(lambda: ask(f"Approve all of this in {LOCK_NAME}?", "nothing was changed"))
+                    await agree(f"Approve all of this in {LOCK_NAME}?", "nothing was changed")
                 await THREADS.run(lambda: replace_content(source.path, source.content, after))
                 note(f"wrote {visible_line(source.path)}")
             return EXIT_FAILED if missing else 0
@@ -158,7 +158,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         if isinstance(tool, StoppedMCPTool):
             show(visible(without_gaps(tool.words)), "")
     if not is_sure:
-        await THREADS.run(lambda: ask("Approve this as it is now?", "nothing was changed"))
+        await agree("Approve this as it is now?", "nothing was changed")
     for alias, entries in by_alias.items():
         try:
             await THREADS.run(lambda alias=alias, entries=entries: write_approved(path, alias, entries))
