@@ -452,7 +452,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     instead.add_argument("--diff", action="store_true", help="show what differs from the file")
     what = "the same; 1 where that stops a tool, 2 where the file or a server cannot be read"
     instead.add_argument("--check", action="store_true", help=what)
-    instead.add_argument("--approve", nargs="+", default=[], metavar="NAME", help="approve these tools alone")
+    instead.add_argument(
+        "--approve", nargs="+", default=[], metavar="NAME", help="approve these tools or servers alone"
+    )
     lock.add_argument("--yes", action="store_true", help="do not ask")
     call = command(names, "call", "make one call and show the result", CALL_CODES, is_shared=True)
     call.usage_code = CALL_USAGE

@@ -20,7 +20,7 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show
-from server.console.upstream_waits import last_words, quiet_log, why_it_failed
+from server.console.upstream_waits import last_words, not_approved, quiet_log, why_it_failed
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.files import home_folder, real_path
@@ -354,7 +354,9 @@ async def check_upstreams(app: App, found: Findings) -> None:
                     await other.known.wait()
         if upstream.live_session is not None:
             count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
-            found.ok(subject, f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}")
+            stopped = not_approved(pool.catalog.standings(upstream.alias))
+            more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
+            found.ok(subject, f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}")
             return
         took = f"{UPSTREAM_SECONDS:g} s, which is as long as it is waited for" if scope.cancelled_caught else took
         key = f"mcpServers.{upstream.alias}"

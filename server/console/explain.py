@@ -115,7 +115,7 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
 def _unknown(name: str, app: App) -> str:
     like = app.registry.not_registered(name).nearest
     told = f" Did you mean {', '.join(like)}, or 'Bash({name})'?" if like else f" Did you mean 'Bash({name})'?"
-    return f"there is no tool '{name}'.{told if BETWEEN not in name else ''}"
+    return f"there is no tool '{name}'.{told if BETWEEN not in name and name not in _CALLS else ''}"
 
 
 def _as_text(judged: Judgement) -> str:

@@ -12,6 +12,7 @@ from typing import cast
 
 from server.console import Failure, UsageError
 from server.console.terminal import note, show, show_table
+from server.console.upstream_waits import not_approved
 from server.json_rpc import Json
 from server.settings.files import real_path
 from tools.contract.display import visible_line
@@ -104,17 +105,13 @@ def _show_server(about: Json) -> None:
             f"  {visible_line(each['alias'])}",
             each["state"],
             f"{each['tools']}{' from the last run' if 'tools' in each.get('fromLastRun', ()) else ''}",
-            visible_line(each.get("problem", "")) or _not_approved(each.get("approval", {})),
+            visible_line(each.get("problem", "")) or not_approved(each.get("approval", {})),
         )
         for each in servers
     ]
     rows += [(f"  {visible_line(alias)}", "not used", "", why) for alias, why in about["leftOut"].items()]
     if rows:
         show_table(("  server", "state", "tools", "why"), rows)
-
-
-def _not_approved(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {standing}" for standing, number in counts.items() if standing != "approved")
 
 
 def _lasting(seconds: float) -> str:
