@@ -233,8 +233,10 @@ def _run(arguments: argparse.Namespace) -> int:
                 return uninstall(options, os.environ)
             if client is None:
                 return list_clients(os.environ)
+            offered = {"profile": arguments.profile, "approval_mode": arguments.approval_mode}
             folders, imports, prints = tuple(arguments.workspace), arguments.imports, arguments.print
-            return install(replace(options, workspaces=folders, imports=imports, prints=prints), os.environ)
+            options = replace(options, workspaces=folders, imports=imports, prints=prints, **offered)
+            return install(options, os.environ)
         case "login" | "logout" as command:
             report = _settings(arguments)
             from server.console import login  # noqa: PLC0415
@@ -489,6 +491,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         each.add_argument("--dry-run", action="store_true", help="show the difference, and change nothing")
     what = "a folder the tools may touch (repeatable), for clients that do not tell which one is open"
     install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=what)
+    what = "which tools of its own it offers: none (only the servers behind it), core or full"
+    install.add_argument("--profile", choices=("none", "core", "full"), help=what)
+    install.add_argument("--approval-mode", choices=MODES, help="how much may happen unasked")
     install.add_argument("--print", action="store_true", help="print the entry, and change nothing")
     what = "move the client's other servers into your settings, behind this one"
     install.add_argument("--import", action="store_true", dest="imports", help=what)
