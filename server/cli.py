@@ -130,7 +130,7 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
     overrides = overrides_of(arguments)
     report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
     if included := overrides.get("tools", {}).get("include"):
-        from server.console.rule_names import check_included  # noqa: PLC0415 - few choose tools here
+        from server.rule_names import check_included  # noqa: PLC0415 - few choose tools here
 
         if problems := check_included(included, report):
             raise UsageError("\n".join(problems))
