@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
+from server.clients import SESSION_KEYS
 from server.rule_names import rule_lists, rules_of_principals, unknown_names
 from server.settings import Settings, SettingsReport
 from server.settings.files import real_path, runtime_folders
@@ -141,7 +142,11 @@ class Commands:
     def __init__(self, report: SettingsReport) -> None:
         self._report = report
         self._shell = report.settings.shell
-        self.folders = PrivateFolders()  # nothing of them is made before the first command
+        caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
+        # Nothing of them is made before the first command.
+        self.folders = PrivateFolders(
+            caches=caches, comes_back=lambda key: bool(key) and not key.startswith(SESSION_KEYS)
+        )
         self._confinement: BubblewrapConfinement | None = None
         self._runner: CommandRunner | None = None
         self._programs: ProgramRunner | None = None
