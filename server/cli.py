@@ -388,23 +388,24 @@ def with_command(given: Sequence[str]) -> list[str]:
 def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
     """Add the options of all commands that work with settings, of all that show something."""
     add = parser.add_argument
+    if is_shared:
+        add("--workspace", action="append", default=[], metavar="DIR", help="a folder the tools may touch (repeatable)")
+        add(
+            "--config", action="append", default=[], metavar="FILE", help="a settings file (repeatable, later ones win)"
+        )
+        add("--settings", choices=("qwen", "gemini"), help="read the settings of that CLI too")
+        add("--approval-mode", choices=MODES, help="how much may happen unasked")
+        add("--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones")
+        what = "which built-in tools there are: all, or those for files, search and commands (default: full)"
+        add("--profile", choices=("core", "full"), help=what)
+        for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
+            add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
+        add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     if is_shown:
         colours = (
             "colour in the output (auto: at a terminal, unless NO_COLOR or TERM=dumb is set, or if FORCE_COLOR is)"
         )
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
-    if not is_shared:
-        return
-    add("--workspace", action="append", default=[], metavar="DIR", help="a folder the tools may touch (repeatable)")
-    add("--config", action="append", default=[], metavar="FILE", help="a settings file (repeatable, later ones win)")
-    add("--settings", choices=("qwen", "gemini"), help="read the settings of that CLI too")
-    add("--approval-mode", choices=MODES, help="how much may happen unasked")
-    add("--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones")
-    what = "which built-in tools there are: all, or those for files, search and commands (default: full)"
-    add("--profile", choices=("core", "full"), help=what)
-    for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
-        add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
-    add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
 
 
 def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:

@@ -32,6 +32,7 @@ FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 ERASE = "\r\x1b[2K"  # what stands on the line of the cursor (ECMA-48)
 ENDLESS = 10_000  # columns of what is no terminal: programs read lines, which end where the text does
 
+_SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what a key such as an arrow sends, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
 _choice: ColourChoice = "auto"
 
@@ -258,9 +259,7 @@ async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
             pressed = os.read(0, io.DEFAULT_BUFFER_SIZE).decode("ascii", "replace").lower()
             if not pressed or pressed.startswith("\x04"):
                 raise EOFError
-            if pressed.startswith("\x1b"):  # a key such as an arrow comes as several characters
-                continue
-            for sign in pressed:
+            for sign in _SEQUENCE.sub("", pressed):
                 if (key := default if sign in "\r\n" else sign) in keys:
                     return key
     finally:
