@@ -62,7 +62,7 @@ def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> i
         if not as_json:
             show(*[""][:at])
             _show_server(each)
-    if len(told) < len(found):
+    if len(running) < len(found):
         note(STUCK)
     if not told and not as_json and (running or not found):
         show(f"{which.said}.{_listed(running)}" if running else NONE_RUNS, stream=sys.stderr)

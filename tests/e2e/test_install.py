@@ -502,7 +502,7 @@ def test_a_number_of_thousands_of_digits_in_a_file_of_codex_is_told(home: Path) 
     assert done.returncode == 1
     assert "is not valid TOML" in done.stderr
     assert file.read_text().startswith("a = 1")
-    assert run_alone(home, "install").stdout.count("\n") == 9
+    assert run_alone(home, "install").stdout.count("\n") == 11
 
 
 @pytest.mark.requirement("install.splice")

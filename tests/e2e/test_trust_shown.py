@@ -55,7 +55,7 @@ def test_a_file_of_another_cli_that_cannot_be_used_is_told_and_stops_nothing(tmp
     shown = trusted(tmp_path, {"approvalMode": "auto-edit"})
     assert "not trusted, and not read until it can be: " in shown
     assert shown.endswith("is trusted, with its settings as they are now.\n")
-    known = json.loads((tmp_path / "home/.config/coretools-mcp/trust.json").read_text())
+    known = json.loads((tmp_path / "home/.config/coretools-mcp/trusted.json").read_text())
     assert list(known["folders"][str(tmp_path / "project")]) == [".coretools/settings.json"]
 
 
