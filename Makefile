@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
 help:
-	@echo 'make demo       see it work: one conversation with the installed server, in a few seconds'
+	@echo 'make demo       see it work: one conversation with the installed server; the first time it installs it'
 	@echo 'make test       the whole suite, in some minutes'
 	@echo 'make test-long  its long forms, in half an hour'
 	@echo 'make check      format, lint, types (Linux, macOS, Windows), import rules'

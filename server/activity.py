@@ -1,4 +1,4 @@
-"""The calls of clients, as they happen, for a person who looks on. Nothing is recorded before somebody does."""
+"""The latest calls of clients, for a person who looks on. What is costly is done once somebody does."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from itertools import takewhile
 from typing import Any, cast
 
 from mcp.server.context import CallNext
 
 from server.json_rpc import as_mapping
+from server.protocol_mapping import ERROR_KEY
 from server.sdk_seams import RequestContext, client_name
 from tools.call.audit_entries import without_secrets
+from tools.contract.errors import ToolErrorType
 
 MAX_CALLS = 200  # the latest ones are remembered
 MAX_SUMMARY_CHARS = 200  # of the arguments of one call
+MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # of these, for secrets
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +31,7 @@ class RecordedCall:
 
     client: str  # its name, as it says
     tool: str = ""
-    arguments: str = ""  # as JSON, cut, without secrets
+    arguments: Callable[[], str] = str  # gives them as JSON, cut, without secrets; the first time it takes a while
     began: float = field(default_factory=time.time)  # seconds since the epoch
     seconds: float | None = None  # how long it took; `None` while it runs
     outcome: str = "running"
@@ -61,7 +65,9 @@ class Activity:
         try:
             result = await call_next(ctx)
             told = as_mapping(result)
-            outcome = "failed" if told.get("isError") else "done"
+            code = as_mapping(as_mapping(told.get("_meta")).get(ERROR_KEY)).get("type")
+            failed = "denied" if code == ToolErrorType.EXECUTION_DENIED else "failed"
+            outcome = failed if told.get("isError") else "done"
             if told.get("resultType") == "input_required":
                 outcome = "asks"
             call.size = sum(map(len, _texts(told.get("content"))))
@@ -71,10 +77,30 @@ class Activity:
             self.on_change()
 
     def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
-        arguments = without_secrets(params.get("arguments"), max_chars=MAX_SUMMARY_CHARS * 4)
         call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
-        call.arguments = json.dumps(arguments, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
+        # More than is looked at, so that what is cut here is not shown.
+        call.arguments = cache(partial(_summary, _beginning(params.get("arguments"), [2 * MAX_LOOKED_AT])))
         self.on_change()
+
+
+def _summary(arguments: Any) -> str:
+    shown = without_secrets(arguments, max_chars=MAX_LOOKED_AT)
+    return json.dumps(shown, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
+
+
+def _beginning(value: Any, room: list[int]) -> Any:
+    """A value of JSON up to so many characters: what nobody may ever look at is not kept whole."""
+    room[0] -= 1
+    if isinstance(value, str):
+        kept = value[: max(room[0], 0)]
+        room[0] -= len(kept)
+        return kept
+    if isinstance(value, Mapping):
+        fields = takewhile(lambda _: room[0] > 0, cast("Mapping[str, Any]", value).items())
+        return {_beginning(key, room): _beginning(item, room) for key, item in fields}
+    if isinstance(value, list):
+        return [_beginning(item, room) for item in takewhile(lambda _: room[0] > 0, cast("list[Any]", value))]
+    return value
 
 
 def _texts(content: Any) -> Generator[str]:

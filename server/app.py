@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.inbound import X_MCP_HEADER_KEY
 
 from server import clients
+from server.activity import Activity
 from server.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.audit_log import AuditLog
 from server.client_request import exchange_of
@@ -203,7 +204,7 @@ class App:
         self.live = LiveSettings(report, self.registry, policy, self.pool, self._on_settings_changed)
         # People's rules are saved in the user's own settings file, if there is one.
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
-        flow = Flow(self.registry, policy, saved_rules, self._audit if self._audit.is_read else None)
+        flow = Flow(self.registry, policy, saved_rules, self._audit)
         if replica.shares_secrets:
             from server.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
 
@@ -265,6 +266,8 @@ class App:
                 self.metrics = partial(observation.metrics.text, self.clients, self.proxy)
                 self.on_http_refusal = observation.metrics.count_http_refusal
             self.server.middleware.insert(0, observation)
+        activity = Activity()
+        self.server.middleware.insert(0, activity)
         self.oversight = Oversight(
             live=self.live,
             clients=self.clients,
@@ -277,7 +280,7 @@ class App:
             commands=self.commands,
             custom_tools=self.custom_tools,
             memory=remembered,
-            middleware=self.server.middleware,
+            activity=activity,
             on_switch=self._tools_changed,
         )
         self._instruct(report)

@@ -15,10 +15,11 @@ import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -47,8 +48,8 @@ class AuditLog:
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path
-        self.recent: deque[dict[str, Any]] | None = None
-        """The latest records, the newest last, once somebody looks on; `None` before."""
+        self.recent = deque[Callable[[], dict[str, Any]]](maxlen=RECENT_RECORDS)
+        """What gives the latest records, the newest last, without arguments. Made when somebody looks on."""
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue(QUEUED_RECORDS)
         self._has_writer = False
         self._is_written = threading.Event()
@@ -68,19 +69,12 @@ class AuditLog:
                 )
                 return
 
-    @property
-    def is_read(self) -> bool:
-        """Whether what is noted goes anywhere: to a file, or to a log that takes it."""
-        return self.path is not None or self.recent is not None or logger.isEnabledFor(logging.INFO)
-
-    def remember(self) -> None:
-        """Keep the latest records in memory from now on."""
-        self.recent = self.recent or deque(maxlen=RECENT_RECORDS)
-
     def note(self, entry: AuditEntry) -> None:
+        brief = replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS])
+        self.recent.append(cache(partial(record_of, brief)))
+        if self.path is None and not logger.isEnabledFor(logging.INFO):
+            return
         record = record_of(entry)
-        if self.recent is not None:
-            self.recent.append(record)
         logger.info("%s", json.dumps(record))
         if self.path is None:
             return

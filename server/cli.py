@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif given == ["version"]:
         given = ["--version"]
     elif not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "-V", "--version")):
-        given.insert(0, "serve")
+        given = with_command(given)
     try:
         try:
             arguments = parse(given)
@@ -130,7 +130,7 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
     overrides = overrides_of(arguments)
     report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
     if included := overrides.get("tools", {}).get("include"):
-        from server.console.rule_names import check_included  # noqa: PLC0415 - few choose tools here
+        from server.rule_names import check_included  # noqa: PLC0415 - few choose tools here
 
         if problems := check_included(included, report):
             raise UsageError("\n".join(problems))
@@ -233,8 +233,10 @@ def _run(arguments: argparse.Namespace) -> int:
                 return uninstall(options, os.environ)
             if client is None:
                 return list_clients(os.environ)
+            offered = {"profile": arguments.profile, "approval_mode": arguments.approval_mode}
             folders, imports, prints = tuple(arguments.workspace), arguments.imports, arguments.print
-            return install(replace(options, workspaces=folders, imports=imports, prints=prints), os.environ)
+            options = replace(options, workspaces=folders, imports=imports, prints=prints, **offered)
+            return install(options, os.environ)
         case "login" | "logout" as command:
             report = _settings(arguments)
             from server.console import login  # noqa: PLC0415
@@ -252,13 +254,14 @@ def _run(arguments: argparse.Namespace) -> int:
         case "status" | "logs" | "dashboard" as command:
             if sys.platform == "win32":
                 raise UsageError(f"there is no {command} on Windows, where running servers cannot be asked")
-            from server.console.status import open_dashboard, show_logs, show_status  # noqa: PLC0415
+            from server.console.status import Which, open_dashboard, show_logs, show_status  # noqa: PLC0415
 
+            which = Which(arguments.workspace, arguments.pid)
             if command == "status":
-                return show_status(os.environ, as_json=arguments.json)
+                return show_status(os.environ, which, as_json=arguments.json)
             if command == "dashboard":
-                return open_dashboard(os.environ, arguments.pid, opens_browser=not arguments.no_browser)
-            return show_logs(os.environ, arguments.server, arguments.pid, follows=arguments.follow)
+                return open_dashboard(os.environ, which, opens_browser=not arguments.no_browser)
+            return show_logs(os.environ, arguments.server, which, follows=arguments.follow)
         case "completion":
             from server.console.completion import print_script  # noqa: PLC0415
 
@@ -366,27 +369,49 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed, windsurf"
+CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed, windsurf, opencode, continue"
+MODES = ("plan", "default", "auto-edit", "yolo")
+
+
+def with_command(given: Sequence[str]) -> list[str]:
+    """A command line that begins with options: they count for the command behind them; without one it serves."""
+    general, commands = _Parser(add_help=False, exit_on_error=False), command_parser()[1]
+    _add_general(general, is_shared=True, is_shown=True)
+    for at, word in enumerate(given):
+        words = next((words for words in (given[at : at + 2], [word]) if " ".join(words) in commands), None)
+        with suppress(argparse.ArgumentError):
+            if words is not None and not general.parse_known_args(given[:at])[1]:
+                return [*words, *given[:at], *given[at + len(words) :]]
+    return ["serve", *given]
+
+
+def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
+    """Add the options of all commands that work with settings, of all that show something."""
+    add = parser.add_argument
+    if is_shared:
+        add("--workspace", action="append", default=[], metavar="DIR", help="a folder the tools may touch (repeatable)")
+        add(
+            "--config", action="append", default=[], metavar="FILE", help="a settings file (repeatable, later ones win)"
+        )
+        add("--settings", choices=("qwen", "gemini"), help="read the settings of that CLI too")
+        add("--approval-mode", choices=MODES, help="how much may happen unasked")
+        add("--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones")
+        what = "which built-in tools there are: all, or those for files, search and commands (default: full)"
+        add("--profile", choices=("core", "full"), help=what)
+        for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
+            add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
+        add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
+    if is_shown:
+        colours = (
+            "colour in the output (auto: at a terminal, unless NO_COLOR or TERM=dumb is set, or if FORCE_COLOR is)"
+        )
+        add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
 
 
 def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The parser of command lines, and those of the commands by their words."""
     commands: dict[str, argparse.ArgumentParser] = {}
-    shared = argparse.ArgumentParser(add_help=False)
-    add = shared.add_argument
-    add("--workspace", action="append", default=[], metavar="DIR", help="a folder the tools may touch (repeatable)")
-    add("--config", action="append", default=[], metavar="FILE", help="a settings file (repeatable, later ones win)")
-    add("--settings", choices=("qwen", "gemini"), help="read the settings of that CLI too")
-    add("--approval-mode", choices=("plan", "default", "auto-edit", "yolo"), help="how much may happen unasked")
-    add("--no-builtin-tools", action="store_true", help="only the tools of other servers, and custom ones")
-    what = "which built-in tools there are: all, or those for files, search and commands (default: full)"
-    add("--profile", choices=("core", "full"), help=what)
-    for option, what in (("--include-tools", "the only tools offered"), ("--exclude-tools", "tools not offered")):
-        add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
-    add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
-    shown = argparse.ArgumentParser(add_help=False)
-    colours = "colour in the output (auto: at a terminal, unless NO_COLOR or TERM=dumb is set, or if FORCE_COLOR is)"
-    shown.add_argument("--color", choices=("auto", "always", "never"), default="auto", help=colours)
+    of_settings: set[str] = set()
     parser = _Parser(
         prog="coretools-mcp",
         description="The core tools of Qwen Code and Gemini CLI for any MCP client, and a proxy for other MCP servers.",
@@ -402,10 +427,10 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     def command(names: Any, words: str, what: str, more: str = "", *, is_shared: bool = False) -> Any:
         """One command by its words, with what it does in the list of commands and at the head of its own help."""
         about = f"{what[0].upper()}{what[1:]}. {more}".strip()
-        parents = [*([shared] if is_shared else []), *([shown] if words != "serve" else [])]
-        made = names.add_parser(words.rsplit(maxsplit=1)[-1], help=what, description=about, parents=parents)
+        made = names.add_parser(words.rsplit(maxsplit=1)[-1], help=what, description=about)
         made.set_defaults(command=words)
         commands[words] = made
+        of_settings.update([words] * is_shared)
         return made
 
     names = group(parser)
@@ -430,7 +455,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     instead.add_argument("--diff", action="store_true", help="show what differs from the file")
     what = "the same; 1 where that stops a tool, 2 where the file or a server cannot be read"
     instead.add_argument("--check", action="store_true", help=what)
-    instead.add_argument("--approve", nargs="+", default=[], metavar="NAME", help="approve these tools alone")
+    instead.add_argument(
+        "--approve", nargs="+", default=[], metavar="NAME", help="approve these tools or servers alone"
+    )
     lock.add_argument("--yes", action="store_true", help="do not ask")
     call = command(names, "call", "make one call and show the result", CALL_CODES, is_shared=True)
     call.usage_code = CALL_USAGE
@@ -465,6 +492,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         each.add_argument("--dry-run", action="store_true", help="show the difference, and change nothing")
     what = "a folder the tools may touch (repeatable), for clients that do not tell which one is open"
     install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=what)
+    what = "which tools of its own it offers: none (only the servers behind it), core or full"
+    install.add_argument("--profile", choices=("none", "core", "full"), help=what)
+    install.add_argument("--approval-mode", choices=MODES, help="how much may happen unasked")
     install.add_argument("--print", action="store_true", help="print the entry, and change nothing")
     what = "move the client's other servers into your settings, behind this one"
     install.add_argument("--import", action="store_true", dest="imports", help=what)
@@ -528,7 +558,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "browser in, once. The server is the one that works in this folder, where several run.",
     )
     dashboard.add_argument("--no-browser", action="store_true", help="print the link, and open no browser")
-    for each in (logs, dashboard):
+    for each in (status, logs, dashboard):
+        each.add_argument("--workspace", metavar="DIR", help="the server that works in this folder")
         each.add_argument("--pid", type=int, help="the process of the running server, as status tells it")
     what = "check, show or change settings"
     about = group(names.add_parser("config", help=what, description=f"{what.capitalize()}."))
@@ -591,6 +622,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     command(names, "help", "tell about the commands, or about one").add_argument("words", nargs="*", metavar="COMMAND")
     command(names, "version", "tell the version")
+    for words, made in commands.items():  # behind those of its own
+        general = made.add_argument_group("general options, which may stand before the command as well")
+        _add_general(general, is_shared=words in of_settings, is_shown=words != "serve")
     return parser, commands
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
-
-from mcp.server.context import ServerMiddleware
 
 from server.activity import Activity
 from server.audit_log import AuditLog
@@ -18,6 +16,7 @@ from server.clients import STDIO_KEY, ClientTable, Contexts
 from server.consent.pending_questions import PendingQuestions
 from server.live_settings import LiveSettings
 from server.requests.files import MemoryResources
+from server.settings.files import real_path
 from server.tool_services import Commands, CustomTools, LazyJournal
 from server.upstreams.catalog.stopped_tools import StoppedMCPTool
 from server.upstreams.catalog.tools import DiscoveredMCPTool
@@ -52,9 +51,8 @@ class Oversight:
     commands: Commands
     custom_tools: CustomTools
     memory: MemoryResources
-    middleware: list[ServerMiddleware[Any]]  # of the server
+    activity: Activity
     on_switch: Callable[[], None]  # called when a tool was switched on or off
-    _activity: Activity | None = field(default=None, init=False)  # once somebody looks on
 
     def status(self) -> dict[str, Any]:
         """What there is to know of this server while it runs, in the shape of JSON."""
@@ -62,6 +60,7 @@ class Oversight:
         custom = self.custom_tools.discovery
         return {
             "approvalMode": self.clients.approval_mode.value,
+            "workspaces": list(self.folders),
             "settings": list(report.files),
             "logLevel": report.settings.log.level,
             "clients": self.about_clients(),
@@ -73,6 +72,14 @@ class Oversight:
             "leftOut": dict(self.live.pool.left_out),
             "customTools": custom.state.problem or "found" if custom is not None else "none",
         }
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that this server works in: those of the settings and of its clients."""
+        workspace = self.contexts.workspaces.workspace
+        operators = map(real_path, self.live.report.settings.workspace.roots)
+        each = (workspace(client.folders.roots, client.readable, client.rights).roots for client in self.clients.all())
+        return tuple(dict.fromkeys((*operators, *chain.from_iterable(each)))) or workspace(ClientRoots()).roots
 
     def about_clients(self) -> list[dict[str, Any]]:
         """Who is connected, in which folders, and with what at work."""
@@ -107,16 +114,9 @@ class Oversight:
             return Permission(Verdict.ASK, f"{tool.name} needs consent in approval mode {mode}")
         return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
 
-    def look_on(self, on_change: Callable[[], None]) -> Activity:
-        """Record calls and decisions from now on, and tell of each change, for a person who looks."""
-        self.questions.on_change = on_change
-        self.audit.remember()
-        self.flow.audit = self.audit
-        if self._activity is None:
-            self._activity = Activity()
-            self.middleware.insert(0, self._activity)
-        self._activity.on_change = on_change
-        return self._activity
+    def look_on(self, on_change: Callable[[], None]) -> None:
+        """Tell of each change from now on, for a person who looks."""
+        self.questions.on_change = self.activity.on_change = on_change
 
     def switch_tool(self, name: str, *, is_on: bool) -> None:
         self.flow.policy.switch(name, is_on=is_on)
@@ -134,9 +134,7 @@ class Oversight:
 
     def workspace_of_person(self) -> Workspace:
         """The folders of all clients, as the person sees them: nothing is hidden from them. Blocking."""
-        workspace = self.contexts.workspaces.workspace
-        each = (workspace(client.folders.roots, client.readable, client.rights).roots for client in self.clients.all())
-        return Workspace(tuple(chain.from_iterable(each)), respect_agent_ignore=False)
+        return Workspace(self.folders, respect_agent_ignore=False)
 
     async def memories(self) -> list[tuple[str, str, str]]:
         """What is remembered, and the todos: for each client its name, a title and a text."""

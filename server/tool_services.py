@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property, partial
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
+from server.clients import SESSION_KEYS
+from server.rule_names import rule_lists, rules_of_principals, unknown_names
 from server.settings import Settings, SettingsReport
 from server.settings.files import real_path, runtime_folders
 from server.settings.layers import FileState
@@ -27,7 +29,6 @@ from tools.files.workspace import SCRATCH_NAME, Scratch
 from tools.memory.memory_files import is_memory_name
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.policy import PermissionPolicy
-from tools.permissions.rights import Rights
 from tools.permissions.rules import read_rules
 from tools.permissions.tool_names import GROUPS
 from tools.shell.jobs import JobTable
@@ -120,30 +121,6 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
 
 
-def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
-    """The rules of the settings, by their keys."""
-    permissions, tools = settings.permissions, settings.tools
-    return {
-        "permissions.allow": permissions.allow,
-        "permissions.ask": permissions.ask,
-        "permissions.deny": permissions.deny,
-        "tools.include": tools.include,
-        "tools.core": tools.core,
-        "tools.allowed": tools.allowed,
-        "tools.exclude": tools.exclude,
-        "tools.confirmationRequired": tools.confirmation_required,
-    }
-
-
-def rules_of_principals(settings: Settings) -> Iterator[Rights]:
-    """The rules of each token and person of the settings that has some."""
-    tokens = ((f"http.tokens.{name}", own.rules) for name, own in settings.http.tokens.items())
-    people = ((f"http.oauth.principals.{name}", own.rules) for name, own in settings.http.oauth.principals.items())
-    for place, rules in (*tokens, *people):
-        if rules.allow or rules.ask or rules.deny:
-            yield Rights(place, allow=rules.allow, ask=rules.ask, deny=rules.deny)
-
-
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
     """The policy that the settings describe. What is wrong in a rule is told in the log."""
     on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
@@ -154,6 +131,7 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
     policy = PermissionPolicy(rules, registry.canonical, report.home, guarded_paths(report), is_sandboxed)
     for rights in rules_of_principals(report.settings):
         warnings += policy.read_rules_of(rights)[1]
+    warnings += unknown_names(report)
     for warning in warnings:
         logger.warning(warning)
     return policy
@@ -165,7 +143,11 @@ class Commands:
     def __init__(self, report: SettingsReport) -> None:
         self._report = report
         self._shell = report.settings.shell
-        self.folders = PrivateFolders()  # nothing of them is made before the first command
+        caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
+        # Nothing of them is made before the first command.
+        self.folders = PrivateFolders(
+            caches=caches, comes_back=lambda key: bool(key) and not key.startswith(SESSION_KEYS)
+        )
         self._confinement: BubblewrapConfinement | None = None
         self._runner: CommandRunner | None = None
         self._programs: ProgramRunner | None = None

@@ -43,7 +43,11 @@ MAX_LIST_WAIT = 60_000  # milliseconds; the most that proxy.firstListWait may be
 MAX_OPTIONS = 50  # parts of a schema that are looked at for the type of one property (ours)
 REST_SECONDS = 0.5  # how long the last lines of a server that has ended are waited for (ours)
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
-_CODES = {ToolErrorType.EXECUTION_DENIED: CALL_REFUSED, ToolErrorType.UPSTREAM_UNAVAILABLE: CALL_UNAVAILABLE}
+_CODES = {
+    ToolErrorType.EXECUTION_DENIED: CALL_REFUSED,
+    ToolErrorType.UPSTREAM_UNAVAILABLE: CALL_UNAVAILABLE,
+    ToolErrorType.INVALID_TOOL_PARAMS: CALL_USAGE,
+}
 _KINDS = {
     "integer": "an integer",
     "number": "a number",
@@ -160,6 +164,7 @@ def make_call(
         raise UsageError("a background job would end with this call. Leave is_background out to wait for the command.")
     alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
     spinner = Spinner()
+    is_told = False  # that nobody could be asked
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         del progress, total
@@ -167,8 +172,10 @@ def make_call(
             spinner.say(message)
 
     async def ask(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+        nonlocal is_told
         del context
         spinner.pause()
+        is_told = not (is_sure or sys.stdin.isatty())
         try:
             return await _ask(params, is_sure=is_sure)
         finally:
@@ -217,8 +224,10 @@ def make_call(
                     spinner.say("")
                     spinner.erase()
                 result = await THREADS.run(lambda: _with_lasting_file(result))
-                _show(result, as_json=as_json)
-        return _exit_code(result)
+                code = _exit_code(result)
+                if as_json or not (is_told and code == CALL_REFUSED):
+                    _show(result, as_json=as_json)
+        return code
 
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -317,9 +326,9 @@ async def _ask(params: types.ElicitRequestParams, *, is_sure: bool) -> types.Eli
         return types.ElicitResult(action="accept", content={DECISION: Decision.ONCE.value})
     if not sys.stdin.isatty():
         show(question_text(params.message), stream=sys.stderr)
-        told = "Nobody can answer here (standard input is not a terminal), so this is refused."
-        way_out = " Give --yes to allow what the call asks for." if is_consent(params.requested_schema) else ""
-        show(f"{told}{way_out}", stream=sys.stderr)
+        what = "nothing was done. Give --yes to allow what the call asks for"
+        what = what if is_consent(params.requested_schema) else "it stays unanswered"
+        show(f"Nobody can answer here (standard input is not a terminal), so {what}.", stream=sys.stderr)
         return types.ElicitResult(action="decline")
     content = await fill_in(params.message, params.requested_schema)
     if content is None:

@@ -20,8 +20,10 @@ from server.settings.upstream_entries import EXPANDED_IN_SERVERS
 
 MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history (ours)
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas
-Variables = Literal["none", "braces", "all"]  # which of `$NAME` and `${NAME}` a client expands; `$` stays else
+# Which of `$NAME` and `${NAME}` a client expands, `$` stays else; or `{env:NAME}`
+Variables = Literal["none", "braces", "all", "named"]
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
+_NAMED = re.compile(r"\{env:(\w+)\}")
 _BARE_DOLLAR = re.compile(r"\$(?!\{)")
 
 BASE = frozenset("HOME LOGNAME PATH SHELL USER LANG LC_ALL TERM TMPDIR TZ".split())  # noqa: SIM905 - as one says them
@@ -45,6 +47,7 @@ class ClientConfig:
     files: tuple[str, ...]  # where the person's own configuration may be, the likeliest first, as absolute paths
     variables: Variables
     path: MemberPath = ("mcpServers",)  # where in the file the servers are
+    newer_path: MemberPath = ()  # where they are instead once something stands there
     dialect: Dialect = "json"
     others: tuple[
         tuple[str, MemberPath], ...
@@ -55,6 +58,9 @@ class ClientConfig:
     passes: Literal["all", "no secrets", "base"] = "all"  # which variables reach a server without being named
     reference: str = ""  # how its `env` refers to a variable NAME; empty where it cannot
     names_variables: bool = False  # whether an entry lists the names of variables, in `env_vars`
+    env_key: str = "env"  # what variables stand under in an entry
+    is_one_list: bool = False  # whether `command` has the arguments, too
+    has_tools: bool = True  # whether it has tools for files and commands of its own
     folder: Literal["roots", "cwd", "none"] = "none"  # what tells a server the workspace
     names: str = _NAME  # what the name of a server may look like there
     names_said: str = _NAME_SAID
@@ -130,6 +136,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             desktop,
             "none",
             passes="base",
+            has_tools=False,
             is_single=platform == "win32",
             afterwards="Restart Claude Desktop: it reads this file at its start only.",
         ),
@@ -232,6 +239,35 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             afterwards="Press refresh in the list of MCP servers of Windsurf.",
             keys={"serverUrl": "url", "disabledTools": "excludeTools"},
         ),
+        "opencode": config(
+            "opencode",
+            [os.path.join(config_folder, "opencode", f"opencode.{ending}") for ending in ("json", "jsonc")],
+            "named",
+            path=("mcp",),
+            newer_path=("mcp", "servers"),
+            dialect="jsonc",
+            project_file="opencode.json",
+            programs=("opencode",),
+            extra={"type": "local"},
+            reference="{env:NAME}",
+            env_key="environment",
+            is_one_list=True,
+            folder="cwd",
+            afterwards="Restart opencode.",
+            keys={"environment": "env"},
+        ),
+        "continue": config(
+            "Continue",
+            # It reads each JSON file there, in the form of Claude Desktop's.
+            [os.path.join(below("CONTINUE_GLOBAL_DIR", ".continue"), "mcpServers", "coretools-mcp.json")],
+            "braces",
+            dialect="jsonc",
+            project_file=".continue/mcpServers/coretools-mcp.json",
+            programs=("cn",),
+            passes="base",
+            folder="cwd",
+            afterwards="Continue reads the file by itself; its tools are offered in agent mode.",
+        ),
     }
 
 
@@ -274,7 +310,7 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
     clients = [client] if client is not None else list(client_configs({}).values())
     places = [place for each in clients for other, place in each.others if client is None or other == path]
     if client is None or not places:
-        places = [*(each.path for each in clients), *places]
+        places = [*(place for each in clients for place in (each.newer_path, each.path) if place), *places]
     theirs = {key: ours for each in clients for key, ours in each.keys.items()}
     # An import takes what can be read, whether or not the client itself would.
     data = read_document(content, path, "toml" if path.endswith(".toml") else "jsonc")
@@ -303,6 +339,10 @@ def _our_entry(
     entry: Tree = {}
     given = {theirs.get(key, key): value for key, value in given.items()}
     program: Any = given.get("command")
+    if isinstance(program, list) and program:  # as one list of words
+        given |= {"command": program[0], "args": program[1:]}
+    if given.get("type") in ("local", "remote"):
+        del given["type"]
     if isinstance(program, dict):  # as older versions of Zed have it
         given |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
     # Codex names variables in place of their values, and gives times in seconds.
@@ -341,8 +381,9 @@ def _our_entry(
             return [converted_texts(item) for item in cast("list[Any]", value)]
         if not isinstance(value, str):
             return value
-        if variables == "none":
-            return value.replace("$", "$$")
+        if variables in ("none", "named"):
+            whole = value.replace("$", "$$")
+            return whole if variables == "none" else _NAMED.sub(r"${\1}", whole)
         return _PLACEHOLDER.sub(placeholder, value if variables == "all" else _BARE_DOLLAR.sub("$$", value))
 
     def placeholder(match: re.Match[str]) -> str:

@@ -274,7 +274,7 @@ def starting_us(servers: Tree) -> list[str]:
 def _merged(present: Tree, entry: Tree) -> Tree:
     """Our entry over the one that is there; what the person added to that stays."""
     merged = {**present, **entry}
-    for key in ("env", "env_vars"):
+    for key in ("env", "environment", "env_vars"):
         old, new = present.get(key), entry.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             merged[key] = {**cast("Tree", old), **cast("Tree", new)}

@@ -12,9 +12,9 @@ from server.console.client_configs import ClientConfig, client_configs, read_ser
 from server.console.file_replacement import keep_private
 from server.console.own_settings import SECTION, names_by_alias, problems_of, usable_servers
 from server.console.prompts import ask
-from server.console.rule_names import rule_problems
 from server.console.terminal import linked, marked, note
 from server.console.terminal import show as show_lines
+from server.rule_names import rule_problems
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_edits import with_entries
 from server.settings.file_rewriting import rewrite

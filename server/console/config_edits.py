@@ -25,6 +25,7 @@ from server.log import start_log
 from server.settings import SettingsError, SettingsReport, models
 from server.settings.document_edits import doubtful_key, with_member, without_member
 from server.settings.files import MAX_FILE_BYTES, parse, user_file
+from server.settings.load import SettingsInputs, read_settings
 from server.settings.own_entries import is_own
 from server.settings.section import dotted
 from server.settings.tree import Tree, leaves, parent_at
@@ -183,7 +184,10 @@ def add(
     if not connects:
         return 0
     only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
-    return _connect(name, settings_with(after, path, environ, only), options.file)
+    offers_approval = sys.stdin.isatty() and not options.is_sure
+    config = [path] if path != user_file(environ) else []
+    report = read_settings(SettingsInputs(config, only, environ, cli=None, working_folder=None))
+    return _connect(name, report, options.file, offers_approval=offers_approval)
 
 
 def change_server(
@@ -322,12 +326,17 @@ def _why_left_out(report: SettingsReport, alias: str) -> str | None:
     return f"{entry.left_out} {HINT}" if entry.lacks_variable else entry.left_out
 
 
-def _connect(name: str, report: SettingsReport, file: str | None) -> int:
-    """Start or reach the only server of these settings, and tell how many tools it has, or why it is not there."""
+def _connect(name: str, report: SettingsReport, file: str | None, *, offers_approval: bool) -> int:
+    """Start or reach the only server of these settings, and tell how many tools it has, or why it is not there.
+
+    Where a lock file says what is approved, the person may approve it at once.
+    """
     # Only here: taking a server out needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415
+    from server.console.lock import compare_servers  # noqa: PLC0415
     from server.console.upstream_waits import quiet_log, show_failure, wait_for  # noqa: PLC0415
     from server.run_server import until_signal  # noqa: PLC0415
+    from server.upstreams.lock_file import COMMAND  # noqa: PLC0415
 
     start_log(report.settings.log.level, ERASE if can_move() else "")
     quiet_log(report.settings.log.level)
@@ -349,6 +358,18 @@ def _connect(name: str, report: SettingsReport, file: str | None) -> int:
                 return EXIT_FAILED
             count = sum(origin.alias == name for origin in app.pool.catalog.names.published.values())
             sys.stdout.write(f"Connected to {name}: {count} {'tool' if count == 1 else 'tools'}\n")
+            sys.stdout.flush()
+            lock = app.pool.catalog.lock
+            if lock is not None and report.lock is not None and not lock.problem:
+                option = f" --config {shlex.quote(file)}" if file is not None else ""
+                why = ""
+                try:
+                    if offers_approval:
+                        await compare_servers(app, report.lock, lock, [upstream])
+                        return 0
+                except Failure as error:
+                    why = f"{error} "
+                note(f"{why}Until its tools are approved they are stopped: {COMMAND} --approve {name}{option}")
         return 0
 
     return anyio.run(until_signal, connect)

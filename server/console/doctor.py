@@ -20,7 +20,8 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show
-from server.console.upstream_waits import last_words, quiet_log, why_it_failed
+from server.console.upstream_waits import last_words, not_approved, quiet_log, why_it_failed
+from server.installation import install_command
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.files import home_folder, real_path
@@ -269,8 +270,7 @@ async def check_extras(app: App, found: Findings) -> None:
         try:
             found.ok(f"extra {extra}", f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
-            remedy = f"install coretools-mcp once more, from where it came, with the extra {extra}"
-            found.absent(f"extra {extra}", f"not installed: {without}", remedy)
+            found.absent(f"extra {extra}", f"not installed: {without}", install_command(extra))
     report = app.live.report
     is_wanted = any(
         given.path == ("confirmation", "whenUnavailable") and given.value == "page" for given in report.given
@@ -354,7 +354,16 @@ async def check_upstreams(app: App, found: Findings) -> None:
                     await other.known.wait()
         if upstream.live_session is not None:
             count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
-            found.ok(subject, f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}")
+            stopped = not_approved(pool.catalog.standings(upstream.alias))
+            more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
+            text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
+            wait = app.live.report.settings.proxy.first_list_wait
+            late = (
+                f"the first list waits {wait / 1000:g} s for it; for a client that looks only once, raise "
+                "proxy.firstListWait in the settings (at most 60000)"
+            )
+            is_late = anyio.current_time() - begun > wait / 1000
+            found.append(Finding(subject, "ok", text, late if is_late else ""))
             return
         took = f"{UPSTREAM_SECONDS:g} s, which is as long as it is waited for" if scope.cancelled_caught else took
         key = f"mcpServers.{upstream.alias}"

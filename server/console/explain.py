@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -17,22 +18,26 @@ from server.console.upstream_waits import wait_for
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.upstreams.catalog.tools import DiscoveredMCPTool
+from tools.builtin.all_tools import builtin_tools
 from tools.call.consent import Judgement
 from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.errors import ToolError
 from tools.contract.results import FunctionCall
+from tools.permissions.tool_names import BETWEEN, FETCHING, GROUPS, SHELL, one_meaning
 
 _RULE_LIKE = re.compile(r"([A-Za-z_]+)\((.*)\)", re.DOTALL)
 
-_CALLS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
-    "Bash": ("run_shell_command", "command", {}),
-    "Shell": ("run_shell_command", "command", {}),
-    "Read": ("read_file", "file_path", {}),
-    "Edit": ("write_file", "file_path", {"content": ""}),
-    "Write": ("write_file", "file_path", {"content": ""}),
-    "WebFetch": ("web_fetch", "url", {"prompt": ""}),
+_CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "run_shell_command": ("command", {}),
+    "read_file": ("file_path", {}),
+    "write_file": ("file_path", {"content": ""}),
+    "web_fetch": ("url", {"prompt": ""}),
+    "task": ("subagent_type", {"prompt": "", "description": ""}),
+    "grep_search": ("path", {"pattern": "x"}),
+    "glob": ("path", {"pattern": "*"}),
+    "list_directory": ("path", {}),
 }
-"""Calls written like rules: the tool, the parameter that the parentheses hold, and the others."""
+"""What stands for the calls that a rule with parentheses is about: the parameter that these hold, and the others."""
 
 MAX_PART_CHARS = 48  # characters of a part of a command that are shown (ours)
 
@@ -41,14 +46,24 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, Gi
     """The name of the tool that a call names, written like a rule or not, and the arguments."""
     like_rule = _RULE_LIKE.fullmatch(tool)
     if like_rule is None:
-        return tool, read_arguments(pairs, as_json)
+        if any(map(str.isspace, tool.strip())):
+            raise UsageError(f"there is no tool '{tool}'. For a command of the shell write 'Bash({tool})'.")
+        return one_meaning(tool), read_arguments(pairs, as_json)
     if pairs or as_json is not None:
         raise UsageError("give the arguments either in parentheses or as key=value, not both.")
-    known = _CALLS.get(like_rule[1])
-    if known is None:
-        raise UsageError(f"'{like_rule[1]}(...)' is not known here. Known: {', '.join(_CALLS)}, or TOOL key=value.")
-    name, parameter, others = known
-    return name, GivenArguments({}, {parameter: like_rule[2], **others})
+    names = {name: tool.name for tool in builtin_tools() for name in (tool.name, *tool.aliases)}
+    meant = GROUPS.get(like_rule[1], {names.get(like_rule[1], "")})
+    name = next((name for name in _CALLS if name in meant), None)
+    if name is None:
+        raise UsageError(f"'{like_rule[1]}(...)' is not known here. Known: Bash, Read, Edit, ..., or TOOL key=value.")
+    (parameter, others), text = _CALLS[name], like_rule[2].strip()
+    if name == SHELL and text.endswith(":*"):
+        text = f"{text[:-2]} *"
+    elif name == FETCHING and "://" not in text:
+        text = f"https://{text.removeprefix('domain:').strip().removeprefix('*.')}/"
+    elif "path" in parameter:
+        text = os.path.expanduser(text[1:] if text.startswith("//") else text)
+    return name, GivenArguments({}, {parameter: text, **others})
 
 
 def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as_json: bool) -> int:
@@ -67,6 +82,8 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
             is_theirs = isinstance(tool, DiscoveredMCPTool)
             arguments = given.typed(tool.parameter_schema) if is_theirs else given.as_text()
             try:
+                if tool is None and owner is None:
+                    raise UsageError(f"{_unknown(name, app)} coretools-mcp tools lists the tools.")
                 judged = await app.oversight.judge(FunctionCall(name, arguments))
             except ToolError as error:
                 # A tool of a server that is down is not unknown.
@@ -93,6 +110,12 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
         return 0
 
     return anyio.run(until_signal, explain)
+
+
+def _unknown(name: str, app: App) -> str:
+    like = app.registry.not_registered(name).nearest
+    told = f" Did you mean {', '.join(like)}, or 'Bash({name})'?" if like else f" Did you mean 'Bash({name})'?"
+    return f"there is no tool '{name}'.{told if BETWEEN not in name and name not in _CALLS else ''}"
 
 
 def _as_text(judged: Judgement) -> str:

@@ -13,7 +13,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, cast
 
 import anyio
@@ -37,14 +38,14 @@ from server.console.client_files import (
 )
 from server.console.file_replacement import read_file
 from server.console.own_settings import own_ports, usable_servers
-from server.console.prompts import ask
+from server.console.prompts import ask, says_yes
 from server.console.terminal import diff_text, note, show
 from server.settings import SettingsError
 from server.settings.document_edits import toml_table
 from server.settings.files import home_folder, parse, read_settings_file, user_file
 from server.settings.own_entries import PROGRAM, is_own
 from server.settings.section import Diagnostics, dotted
-from server.settings.tree import Tree, leaves
+from server.settings.tree import Tree, leaves, value_at
 from server.settings.upstream_entries import alias_of
 from server.settings.variable_expansion import variables_in
 from server.settings_display import command_text, describe_entry, shown_difference, shown_value
@@ -68,6 +69,8 @@ class InstallOptions:
     name: str | None = None  # of the entry; `None` where the person gave none
     scope: Scope = "user"
     workspaces: tuple[str, ...] = ()
+    profile: Literal["none", "core", "full"] | None = None  # which tools of ours it offers
+    approval_mode: str | None = None
     imports: bool = False
     is_sure: bool = False
     is_dry: bool = False  # only the difference is shown
@@ -84,6 +87,7 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
         )
     moved = _servers_to_move(target, environ) if options.imports and not options.prints else {}
     variables = needed_variables(environ, moved)
+    options = _with_choices(target, options)
     entry = entry_for(client, options, lasting_command(environ), variables)
     if options.prints:
         whole: Tree = {name: entry}
@@ -125,6 +129,24 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
     approval = client.approval.replace("NAME", name) if options.scope == "project" else ""
     sys.stdout.writelines(f"{line}\n" for line in (client.afterwards, approval, client.unattended) if line)
     return code
+
+
+def _with_choices(target: Target, options: InstallOptions) -> InstallOptions:
+    """The options, with what the entry says already; where there is none, a person is asked once for what."""
+    client, present = target.client, None
+    with suppress(SettingsError, Failure):  # what is wrong with the file is told when it is to be changed
+        present = target.servers(read_file(target.path)).get(target.name)
+    words: list[str] = []
+    for value in cast("Tree", present).values() if isinstance(present, dict) else ():
+        words += map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
+    said: dict[str, Any] = dict(pairwise(words))
+    profile = options.profile or ("none" if "--no-builtin-tools" in words else said.get("--profile"))
+    is_quiet = options.is_sure or options.is_dry or options.prints or not sys.stdin.isatty()
+    if profile is None and present is None and client.has_tools and not is_quiet:
+        note(f"{client.title} has tools for files and commands of its own; both together are seldom of use")
+        is_only_proxy = anyio.run(says_yes, "Offer it only the servers behind this one (--profile none)?")
+        profile = "none" if is_only_proxy else None
+    return replace(options, profile=profile, approval_mode=options.approval_mode or said.get("--approval-mode"))
 
 
 def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
@@ -184,7 +206,7 @@ def list_clients(environ: Mapping[str, str]) -> int:
         for path in dict.fromkeys([*client.files, *project]):
             shown = visible_line(path)
             try:
-                servers = Target(key, client, path, NAME).servers(read_file(path))
+                servers = Target(key, _as_in(path, client), path, NAME).servers(read_file(path))
             except (SettingsError, Failure) as error:
                 found.append(visible_line(str(error)))
                 continue
@@ -227,7 +249,17 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> Target:
         raise Failure(f"{client.title} seems to be there more than once: {both}. Remove the one that you do not use.")
     with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
     path = (existing or with_folder or list(client.files))[0]
+    client = _as_in(path, client)
     return Target(options.client, client, path, name, is_named=options.name is not None)
+
+
+def _as_in(path: str, client: ClientConfig) -> ClientConfig:
+    """The client with the place that servers have in this file, where newer versions have another one."""
+    with suppress(SettingsError, Failure):
+        document = read_document(read_file(path) or b"", path, client.dialect)
+        if client.newer_path and isinstance(value_at(document, client.newer_path), dict):
+            return replace(client, path=client.newer_path)
+    return client
 
 
 def _servers_to_move(target: Target, environ: Mapping[str, str]) -> Tree:
@@ -326,26 +358,31 @@ def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[s
         if not os.path.isdir(folder):
             raise UsageError(f"--workspace '{folder}' is not an existing folder. Name one that exists.")
     args = [*command[1:], *(word for folder in folders for word in ("--workspace", os.path.abspath(folder)))]
+    if options.profile is not None:
+        args += ["--no-builtin-tools"] if options.profile == "none" else ["--profile", options.profile]
+    args += ["--approval-mode", options.approval_mode] if options.approval_mode is not None else []
     first = {key: value for key, value in client.extra.items() if isinstance(value, str)}
-    entry: Tree = {**first, "command": command[0], "args": args}
+    program = {"command": [command[0], *args]} if client.is_one_list else {"command": command[0], "args": args}
+    entry: Tree = {**first, **program}
     dropped = [name for name in variables if not client.reaches_a_server(name)]
     if dropped and client.names_variables:
         entry["env_vars"] = dropped
     elif dropped and client.reference:
-        entry["env"] = {name: client.reference.replace("NAME", name) for name in dropped}
+        entry[client.env_key] = {name: client.reference.replace("NAME", name) for name in dropped}
     return {**entry, **client.extra}
 
 
 def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, str]) -> int:
     """Start an entry as its client would, list its tools through the protocol, and tell how many there are."""
-    references: Any = entry.get("env") or {}
+    references: Any = entry.get(client.env_key) or {}
     listed: Any = entry.get("env_vars") or []
     environment = {name: value for name, value in environ.items() if client.reaches_a_server(name)}
     for name, value in cast("Tree", references).items():
         known = client.reference.replace("NAME", name) if client.reference else None
         environment[name] = environ.get(name, "") if value == known else str(value)
     environment |= {str(name): environ[name] for name in cast("list[Any]", listed) if name in environ}
-    command, args = str(entry["command"]), [str(word) for word in cast("list[Any]", entry.get("args") or [])]
+    program: Any = entry["command"] if client.is_one_list else [entry["command"], *(entry.get("args") or [])]
+    command, *args = [str(word) for word in cast("list[Any]", program)]
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
     parameters = StdioServerParameters(command=command, args=args, env=environment, cwd=folder)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Literal
 
 import anyio
@@ -13,13 +13,14 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, Failure, UsageError, nearest
 from server.console.file_replacement import replace_content
-from server.console.prompts import ask
+from server.console.prompts import agree
 from server.console.terminal import Spinner, note, show
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
 from server.json_rpc import Json
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.files import LOCK_NAME
+from server.settings.load import LockContent
 from server.upstreams.catalog.stopped_tools import StoppedMCPTool
 from server.upstreams.catalog.tool_checks import labels_of
 from server.upstreams.catalog.tools import DiscoveredMCPTool
@@ -27,6 +28,7 @@ from server.upstreams.connection import Upstream
 from server.upstreams.lock_file import (
     COMMAND,
     Difference,
+    Lock,
     differences,
     executable_hash,
     lock_text,
@@ -49,7 +51,7 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
     Args:
         report: The settings.
         wish: Whether the file is written, what differs only shown, or checked.
-        names: Tools that are approved alone; where there are some, nothing else is written.
+        names: Tools and servers that are approved alone; where there are some, nothing else is written.
         as_json: Print what differs as JSON.
         is_sure: Write without a question.
 
@@ -73,50 +75,74 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
     async def compare() -> int:
         app, spinner = App(report, "stdio"), Spinner()
         async with app.running():
+            servers = [app.pool.by_alias[name] for name in names if name in app.pool.by_alias]
+            tools = [name for name in names if name not in app.pool.by_alias]
             async with spinner.running():
                 app.start_upstreams()
-                await wait_for(app.pool.upstreams, spinner)
-            if names:
-                return await approve_tools(app, source.path, names, is_sure=is_sure)
-            servers: dict[str, Json] = {}
-            missing: list[Upstream] = []
-            approved: Mapping[str, Json] = before.servers if before is not None else {}
-            for upstream in app.pool.upstreams:
-                if upstream.live_session is None:
-                    missing.append(upstream)
-                else:
-                    servers[upstream.alias] = await THREADS.run(lambda each=upstream: entry_of(app, each))
-            unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
-            # Nothing is known of these now, so nothing is changed.
-            servers |= {alias: entry for alias, entry in approved.items() if alias in unknown}
-            found = [
-                each
-                for alias in sorted({*servers, *approved})
-                for each in differences(alias, approved.get(alias), servers.get(alias))
-            ]
-            show_differences(found, source.path, as_json=as_json, is_first=before is None, is_whole=not missing)
-            listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in app.pool.upstreams}
-            for (alias, name), labels in (await THREADS.run(lambda: labels_of(listed))).items():
-                for label in labels:
-                    note(f"look at {visible_line(f'{alias}: tool {name}, which {label}')}")
-            for upstream in missing:
-                show_failure(f"upstream {upstream.alias}", upstream)
-            if wish == "check":
-                return EXIT_USAGE if missing else EXIT_FAILED if any(each.stops for each in found) else 0
-            try:
-                after = lock_text(servers)
-            except ValueError as error:
-                raise Failure(
-                    f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}."
-                ) from None
-            if wish == "write" and after != source.content:
-                if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
-                    await THREADS.run(lambda: ask(f"Approve all of this in {LOCK_NAME}?", "nothing was changed"))
-                await THREADS.run(lambda: replace_content(source.path, source.content, after))
-                note(f"wrote {visible_line(source.path)}")
-            return EXIT_FAILED if missing else 0
+                await wait_for(app.pool.upstreams if tools or not names else servers, spinner)
+            code = 0
+            if servers or not names:
+                code = await compare_servers(
+                    app, source, before, servers or None, wish, as_json=as_json, is_sure=is_sure
+                )
+            return await approve_tools(app, source.path, tools, is_sure=is_sure) or code if tools else code
 
     return anyio.run(until_signal, compare)
+
+
+async def compare_servers(
+    app: App,
+    source: LockContent,
+    before: Lock | None,
+    only: Sequence[Upstream] | None = None,
+    wish: Wish = "write",
+    *,
+    as_json: bool = False,
+    is_sure: bool = False,
+) -> int:
+    """Show what of these servers, or of all, differs from the lock, and write it as it is now once a person agrees."""
+    servers: dict[str, Json] = {}
+    missing: list[Upstream] = []
+    approved: Mapping[str, Json] = before.servers if before is not None else {}
+    upstreams = app.pool.upstreams if only is None else only
+    for upstream in upstreams:
+        if upstream.live_session is None:
+            missing.append(upstream)
+        else:
+            servers[upstream.alias] = await THREADS.run(lambda each=upstream: entry_of(app, each))
+    unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
+    # Nothing is known of these now, or nothing was asked, so nothing is changed.
+    servers |= {
+        alias: entry
+        for alias, entry in approved.items()
+        if alias in unknown or (only is not None and alias not in servers)
+    }
+    found = [
+        each
+        for alias in sorted({*servers, *approved})
+        for each in differences(alias, approved.get(alias), servers.get(alias))
+    ]
+    show_differences(
+        found, source.path, as_json=as_json, is_first=before is None, is_whole=not missing and only is None
+    )
+    listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in upstreams}
+    for (alias, name), labels in (await THREADS.run(lambda: labels_of(listed))).items():
+        for label in labels:
+            note(f"look at {visible_line(f'{alias}: tool {name}, which {label}')}")
+    for upstream in missing:
+        show_failure(f"upstream {upstream.alias}", upstream)
+    if wish == "check":
+        return EXIT_USAGE if missing else EXIT_FAILED if any(each.stops for each in found) else 0
+    try:
+        after = lock_text(servers)
+    except ValueError as error:
+        raise Failure(f"nothing was changed in {visible_line(source.path)}: {visible_line(str(error))}.") from None
+    if wish == "write" and after != source.content:
+        if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
+            await agree(f"Approve all of this in {LOCK_NAME}?", "nothing was changed")
+        await THREADS.run(lambda: replace_content(source.path, source.content, after))
+        note(f"wrote {visible_line(source.path)}")
+    return EXIT_FAILED if missing else 0
 
 
 def entry_of(app: App, upstream: Upstream) -> Json:
@@ -135,8 +161,15 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
         sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
         sys.stdout.flush()
         return
+    alike: dict[Difference, list[str]] = {}  # one line stands for all tools of which the same is said
     for each in found:
-        show(f"{visible_line(str(each))}{' (stops the tool)' if each.stops and not is_first else ''}")
+        alike.setdefault(replace(each, tool=each.tool and "..."), []).append(each.tool)
+    for each, tools in alike.items():
+        said = str(replace(each, tool=tools[0]))
+        if len(tools) > 1:
+            field = f", {each.field}" if each.field else ""
+            said = f"{each.server}: {len(tools)} tools ({', '.join(tools)}){field}: {each.change}"
+        show(f"{visible_line(said)}{' (stops the tool)' if each.stops and not is_first else ''}")
     if not found and not is_first:
         show(f"{'All' if is_whole else 'All that could be looked at'} is as in {visible_line(path)}.")
     sys.stdout.flush()
@@ -158,7 +191,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         if isinstance(tool, StoppedMCPTool):
             show(visible(without_gaps(tool.words)), "")
     if not is_sure:
-        await THREADS.run(lambda: ask("Approve this as it is now?", "nothing was changed"))
+        await agree("Approve this as it is now?", "nothing was changed")
     for alias, entries in by_alias.items():
         try:
             await THREADS.run(lambda alias=alias, entries=entries: write_approved(path, alias, entries))

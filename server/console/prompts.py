@@ -6,6 +6,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import anyio
+
+from server.consent.form import OTHER
 from server.console import Failure
 from server.console.terminal import question_text, read_key, read_line, show
 from tools.contract.confirmation import Decision
@@ -14,12 +17,25 @@ from tools.contract.display import visible_line
 
 def ask(question: str, otherwise: str) -> None:
     """Ask whether to go on; without a yes the command fails, with what then has not happened (`otherwise`)."""
+    anyio.run(agree, question, otherwise)
+
+
+async def agree(question: str, otherwise: str) -> None:
+    """The same, where other work goes on meanwhile."""
     if not sys.stdin.isatty():
         raise Failure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Give --yes.")
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not await says_yes(question):
         raise Failure(f"{otherwise}.")
+
+
+async def says_yes(question: str) -> bool:
+    """Whether a person at the terminal says yes, by one key; Enter is no."""
+    try:
+        key = await read_key(f"{question} [y/N] ", "yn", default="n")
+    except EOFError:
+        key = ""
+    sys.stderr.write(f"{key}\n")
+    return key == "y"
 
 
 DECISION = "decision"  # the field by which a person consents or refuses; the form's other fields are beside it
@@ -43,15 +59,26 @@ async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | N
         if is_consent(schema):
             offered = {KEYS[value]: (value, title) for value, title in _choices(fields[DECISION]) if value in KEYS}
             show("", *(f"  {key}  {visible_line(title)}" for key, (_, title) in offered.items()), stream=sys.stderr)
-            value, title = offered[await read_key(f"[{'/'.join(offered)}] ", offered)]
+            no = KEYS[Decision.DENY.value]
+            shown = "/".join(key.upper() if key == no else key for key in offered)
+            value, title = offered[await read_key(f"[{shown}] ", offered, default=no)]
             show(visible_line(title), stream=sys.stderr)
             return {DECISION: value}
         show("Ctrl-D leaves it unanswered.", stream=sys.stderr)
-        given = {name: await _value(field, is_required=name in required) for name, field in fields.items()}
+        given: dict[str, Any] = {}
+        for name, field in fields.items():
+            if not _is_settled(field, fields, given):
+                given[name] = await _value(field, is_required=name in required)
     except EOFError:
         sys.stderr.write("\n")
         return None
     return {name: value for name, value in given.items() if value not in (None, "", [None])}
+
+
+def _is_settled(field: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> bool:
+    """Whether a field is for words of one's own, and another answer was chosen."""
+    chosen = (value for name, value in given.items() if field.get("title") == f"{fields[name].get('title')}: {OTHER}")
+    return any(value not in (None, OTHER) and not (isinstance(value, list) and OTHER in value) for value in chosen)
 
 
 def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -68,8 +95,7 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
     about = visible_line(str(field.get("description", "")))
     sys.stderr.write(f"\n{title}: {about}\n" if about else "")
     if field.get("type") == "boolean":
-        said = await _line(f"{title} [y/N] ", lambda line: line.lower() in ("", "y", "yes", "n", "no"))
-        return said.lower() in ("y", "yes")
+        return await says_yes(title)
     choices = _choices(field)
     if not choices:
         return await _line(f"{title}: ", lambda line: bool(line) or not is_required)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from server.console import Failure, UsageError
 from server.console.terminal import note, show, show_table
+from server.console.upstream_waits import not_approved
 from server.json_rpc import Json
 from server.settings.files import real_path
 from tools.contract.display import visible_line
@@ -27,27 +30,60 @@ NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp 
 STUCK = "One server does not answer; its client can start it anew."
 
 
-def show_status(environ: Mapping[str, str], *, as_json: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which of the running servers a person means, as far as they have said."""
+
+    folder: str | None = None  # it works in this one
+    pid: int | None = None
+
+    def fits(self, about: Json) -> bool:
+        works_here = self.folder is None or works_in(about, real_path(self.folder))
+        return works_here and self.pid in (None, about["pid"])
+
+    @property
+    def said(self) -> str:
+        where = f" works in {visible_line(real_path(self.folder))}" if self.folder is not None else " runs"
+        return f"no server{where}{f' as process {self.pid}' if self.pid is not None else ''}"
+
+
+def works_in(about: Json, folder: str) -> bool:
+    return any(contains(each, folder) for each in about["workspaces"])
+
+
+def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> int:
     """Tell of each server that runs its clients and the servers behind it. Exit code 1 if there is none."""
     found = [answer for _, answer in ask_servers({"ask": "status"}, environ)]
-    told = [each for each in found if each is not None]
+    running = [each for each in found if each is not None]
+    told = [each for each in running if which.fits(each)]
     if as_json:
         sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
     for at, each in enumerate(told):
         if not as_json:
             show(*[""][:at])
             _show_server(each)
-    if len(told) < len(found):
+    if len(running) < len(found):
         note(STUCK)
-    if not found and not as_json:
-        show(NONE_RUNS, stream=sys.stderr)
+    if not told and not as_json and (running or not found):
+        show(f"{which.said}.{_listed(running)}" if running else NONE_RUNS, stream=sys.stderr)
     return 0 if told else EXIT_FAILED
+
+
+def _listed(running: Iterable[Json]) -> str:
+    """The servers that run, each with the options that name it."""
+    lines: list[str] = []
+    for about in running:
+        folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in about["workspaces"][:1])
+        lines.append(f"\n {folders or ' (no folder)'} (or --pid {about['pid']})")
+    return f" Running:{''.join(lines)}" if lines else ""
 
 
 def _show_server(about: Json) -> None:
     mode = f"approval mode {about['approvalMode']}"
     since = _lasting(about["seconds"])
     show(f"process {about['pid']}, version {about['version']}, over {about['transport']} for {since}, {mode}")
+    for folder in about["workspaces"]:
+        show(f"  workspace: {visible_line(folder)}")
     for path in about["settings"]:
         show(f"  settings: {visible_line(path)}")
     for client in cast("list[Json]", about["clients"]):
@@ -69,17 +105,13 @@ def _show_server(about: Json) -> None:
             f"  {visible_line(each['alias'])}",
             each["state"],
             f"{each['tools']}{' from the last run' if 'tools' in each.get('fromLastRun', ()) else ''}",
-            visible_line(each.get("problem", "")) or _not_approved(each.get("approval", {})),
+            visible_line(each.get("problem", "")) or not_approved(each.get("approval", {})),
         )
         for each in servers
     ]
     rows += [(f"  {visible_line(alias)}", "not used", "", why) for alias, why in about["leftOut"].items()]
     if rows:
         show_table(("  server", "state", "tools", "why"), rows)
-
-
-def _not_approved(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {standing}" for standing, number in counts.items() if standing != "approved")
 
 
 def _lasting(seconds: float) -> str:
@@ -89,9 +121,9 @@ def _lasting(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def show_logs(environ: Mapping[str, str], alias: str | None, pid: int | None, *, follows: bool) -> int:
+def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, follows: bool) -> int:
     """Print the latest lines of a server's log, or what it has of one server behind it; on and on where followed."""
-    path, about = _chosen(environ, pid)
+    path, about = _chosen(environ, which)
     servers = [each["alias"] for each in about["servers"]]
     if alias is not None and alias not in servers:
         there = f"It has {', '.join(servers)}." if servers else "There is none behind it."
@@ -114,15 +146,16 @@ def show_logs(environ: Mapping[str, str], alias: str | None, pid: int | None, *,
     return 0
 
 
-def open_dashboard(environ: Mapping[str, str], pid: int | None, *, opens_browser: bool) -> int:
+def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: bool) -> int:
     """Have the page of a running server opened, and print the link that signs one browser in."""
-    socket, about = _chosen(environ, pid)
+    socket, about = _chosen(environ, which)
     said: Json = next(ask_server(socket, {"ask": "dashboard"}), Json())
     if "link" not in said:
         raise Failure(said.get("error", STUCK))
     sys.stdout.write(f"{said['link']}\n")
     sys.stdout.flush()
-    whose = f"The page of process {about['pid']}, which works in {', '.join(_folders(about)) or 'no folder'}."
+    where = ", ".join(map(visible_line, about["workspaces"])) or "no folder"
+    whose = f"The page of process {about['pid']}, which works in {where}."
     how = "The link signs one browser in, once, within a minute. The page is there until the server ends."
     show(f"{whose} {how}", stream=sys.stderr)
     if opens_browser:
@@ -133,8 +166,8 @@ def open_dashboard(environ: Mapping[str, str], pid: int | None, *, opens_browser
     return 0
 
 
-def _chosen(environ: Mapping[str, str], pid: int | None) -> tuple[str, Json]:
-    """The socket and status of the server with this process id; else of the only one, or the only one that works here.
+def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, Json]:
+    """The socket and status of the server that is meant; else of the only one, or the only one that works here.
 
     Raises:
         Failure: None runs, or one that is stuck may be the one that is meant.
@@ -142,21 +175,15 @@ def _chosen(environ: Mapping[str, str], pid: int | None) -> tuple[str, Json]:
     """
     answers = list(ask_servers({"ask": "status"}, environ))
     found = [(path, about) for path, about in answers if about is not None]
-    here = real_path(os.getcwd())
-    fitting = [each for each in found if pid is None or each[1]["pid"] == pid]
-    in_folder = [each for each in fitting if any(contains(folder, here) for folder in _folders(each[1]))]
-    if len(found) < len(answers) and not (in_folder if pid is None else fitting):
-        which = "of this folder; --pid names another one" if pid is None else "with that pid"
-        raise Failure(f"{STUCK} It may be the one {which}.")
+    fitting = [each for each in found if which.fits(each[1])]
+    here = [each for each in fitting if works_in(each[1], real_path(os.getcwd()))]
+    if len(found) < len(answers) and not (fitting if which != Which() else here):
+        raise Failure(f"{STUCK} It may be the one that is meant; --pid names another one.")
     if len(fitting) > 1:
-        fitting = in_folder or fitting
+        fitting = here or fitting
     if len(fitting) == 1:
         return fitting[0]
     if not found:
         raise Failure(NONE_RUNS)
-    listed = "".join(f"\n  --pid {about['pid']}: {', '.join(_folders(about)) or 'no folder'}" for _, about in found)
-    raise UsageError(f"{'several servers are running' if pid is None else 'no server has that pid'}:{listed}")
-
-
-def _folders(about: Json) -> list[str]:
-    return [visible_line(folder) for client in about["clients"] for folder in client["folders"]]
+    said = which.said if not fitting else "several servers are running" + (" there" if which.folder is not None else "")
+    raise UsageError(f"{said}.{_listed(about for _, about in fitting or found)}")

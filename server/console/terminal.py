@@ -32,6 +32,7 @@ FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 ERASE = "\r\x1b[2K"  # what stands on the line of the cursor (ECMA-48)
 ENDLESS = 10_000  # columns of what is no terminal: programs read lines, which end where the text does
 
+_SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what a key such as an arrow sends, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
 _choice: ColourChoice = "auto"
 
@@ -234,15 +235,15 @@ async def read_line() -> str:
     return line.strip()
 
 
-async def read_key(prompt: str, keys: Container[str]) -> str:
-    """One of these keys, in lower case, as soon as it is pressed; `EOFError` for Ctrl-D.
+async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
+    """One of these keys, in lower case, as soon as it is pressed; Enter is the default. `EOFError` for Ctrl-D.
 
     What was typed before the prompt counts for nothing: nobody answers a question that they have not seen.
     """
     if sys.platform == "win32":
         sys.stderr.write(prompt)
         sys.stderr.flush()
-        while (line := (await read_line()).lower()[:1]) not in keys:
+        while (line := (await read_line()).lower()[:1] or default) not in keys:
             pass
         return line
     import termios  # noqa: PLC0415 - only there
@@ -255,10 +256,11 @@ async def read_key(prompt: str, keys: Container[str]) -> str:
         sys.stderr.flush()
         while True:
             await anyio.wait_readable(0)
-            pressed = os.read(0, 1)
-            if pressed in (b"", b"\x04"):
+            pressed = os.read(0, io.DEFAULT_BUFFER_SIZE).decode("ascii", "replace").lower()
+            if not pressed or pressed.startswith("\x04"):
                 raise EOFError
-            if (key := pressed.decode("ascii", "replace").lower()) in keys:
-                return key
+            for sign in _SEQUENCE.sub("", pressed):
+                if (key := default if sign in "\r\n" else sign) in keys:
+                    return key
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)

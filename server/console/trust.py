@@ -10,7 +10,7 @@ from typing import Any, cast
 from server.console import Failure
 from server.console.prompts import ask
 from server.console.terminal import note
-from server.settings.agent_cli import AGENT_CLIS
+from server.settings.agent_cli import AGENT_CLIS, CliName
 from server.settings.canonical_form import canonicalise
 from server.settings.load import load_settings
 from server.settings.section import Diagnostics, SettingsError, dotted
@@ -76,11 +76,18 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         raise Failure(f"there are no settings in {shown}, so there is nothing to trust. Looked for {looked}.")
     lines: list[str] = []
     runs: list[str] = []
-    try:
-        for file in files:
+    usable: list[WorkspaceFile] = []
+    problems: list[str] = []
+    for file in files:
+        try:
             _describe(file, environ, lines, runs)
-    except SettingsError as error:
-        raise Failure(visible_line(str(error))) from None
+        except SettingsError as error:
+            problems.append(visible_line(str(error)))
+        else:
+            usable.append(file)
+    if not usable or any(file.cli is None and file not in usable for file in files):
+        raise Failure(" ".join(problems))
+    lines += [f"not trusted, and not read until it can be: {problem}" for problem in problems]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     if len(lines) > SCREEN_LINES and runs:
         sys.stdout.write("Once more, of all this, what runs and what is allowed:\n")
@@ -92,16 +99,25 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     if not is_sure:
         ask(f"Trust {shown}?", "nothing was trusted")
     try:
-        trust_folder(store, real, {file.name: digest(file.content or b"") for file in files})
-        for cli in (None, *AGENT_CLIS):  # the server has to start with these settings in each of its modes
-            load_settings([], {}, environ, cli=cli, folder=real)
-    except SettingsError as error:
-        trust_folder(store, real, None)
-        raise Failure(f"nothing was trusted, because the server would not start: {visible_line(str(error))}") from None
+        # The server has to start with these settings in each of its modes in which it does without them.
+        before = [_why_no_start(cli, real, environ) for cli in (None, *AGENT_CLIS)]
+        trust_folder(store, real, {file.name: digest(file.content or b"") for file in usable})
+        for cli, known in zip((None, *AGENT_CLIS), before, strict=True):
+            if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
+                trust_folder(store, real, None)
+                raise Failure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
     except (ToolError, OSError):
         raise Failure(f"{visible_line(store)} cannot be written, so nothing was trusted.") from None
     sys.stdout.write(f"{shown} is trusted, with its settings as they are now.\n")
     return 0
+
+
+def _why_no_start(cli: CliName | None, folder: str, environ: Mapping[str, str]) -> str:
+    try:
+        load_settings([], {}, environ, cli=cli, folder=folder)
+    except SettingsError as error:
+        return str(error)
+    return ""
 
 
 def _store(environ: Mapping[str, str]) -> str:

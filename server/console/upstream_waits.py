@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 
 from server.console.terminal import Spinner, note, show
-from server.upstreams.connection import Upstream
 from tools.contract.display import visible_line
 from tools.contract.secrets import redact
+
+if TYPE_CHECKING:
+    from server.upstreams.connection import Upstream
 
 
 def quiet_log(level: str) -> None:
     """Leave out of the log what the command itself tells, unless the person wants to see everything."""
     if level not in ("debug", "info"):
-        logging.getLogger("server.upstreams.connection").setLevel(logging.ERROR)
+        for name in ("connection", "catalog"):
+            logging.getLogger(f"server.upstreams.{name}").setLevel(logging.ERROR)
         logging.disable(logging.INFO)
 
 
@@ -47,6 +51,11 @@ def why_it_failed(upstream: Upstream) -> str:
             told += f"; it ended with {by}"
         told += ")"
     return told
+
+
+def not_approved(counts: Mapping[str, int]) -> str:
+    """How many tools of a server are not as the lock file says, and how they stand to it; empty where all are."""
+    return ", ".join(f"{number} {standing}" for standing, number in counts.items() if standing != "approved")
 
 
 def last_words(upstream: Upstream) -> tuple[str, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import textwrap
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from server.activity import Activity
+from server.activity import RecordedCall
 from server.log_history import HISTORY
 from server.settings.section import dotted
 from server.settings_display import as_text, shown_value
@@ -16,7 +17,7 @@ from server.upstreams.catalog.stopped_tools import StoppedMCPTool
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.session.listing import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
-from tools.contract.display import CUT_HERE, QuestionParts, question_parts, true_hosts, visible
+from tools.contract.display import CUT_HERE, question_parts, true_hosts, visible
 from tools.contract.errors import ToolError
 from tools.contract.file_names_in_text import shown_path
 from tools.contract.secrets import redact
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_TEXT_CHARS = 400_000  # of what one question shows; what is longer can only be denied there
 MAX_TOOLS = 200  # tools on the page; others are found by the search
-MAX_NAMED = 3  # clients that are named in the head of a page
+MAX_NAMED = 3  # folders that are named in the head of a page
 MAX_CHANGES = 200  # changes of files that are listed
 MAX_SEARCH_CHARS = 100  # of the words that tools are looked for by
 MAX_ABOUT_CHARS = 120  # of what a tool says of itself
@@ -38,17 +39,10 @@ def _clock(seconds: float) -> str:
 
 
 def about(oversight: Oversight) -> str:
-    """Whose page it is: the process, with its clients and their folders."""
-    told = [
-        f"{each['principal'] or each['name'] or 'a client'} in {', '.join(each['folders']) or 'no folder'}"
-        for each in oversight.about_clients()
-    ]
-    return f"process {os.getpid()}: {'; '.join(told[:MAX_NAMED]) or 'no client'}{' ...' * (len(told) > MAX_NAMED)}"
-
-
-def _action_text(parts: QuestionParts) -> str:
-    # Of a diff without the two lines that only name the file once more.
-    return parts.block.partition("====\n")[2] or parts.block if parts.language == "diff" else parts.block
+    """Whose page it is: the process, with the folders that it works in."""
+    folders = oversight.folders
+    more = " ..." * (len(folders) > MAX_NAMED)
+    return f"process {os.getpid()} in {', '.join(folders[:MAX_NAMED]) or 'no folder'}{more}"
 
 
 def offered_choices(question: Question) -> list[Choice]:
@@ -56,7 +50,7 @@ def offered_choices(question: Question) -> list[Choice]:
 
     A cut diff says so, as in any other question.
     """
-    is_whole = len(_action_text(question_parts(question.details))) <= MAX_TEXT_CHARS
+    is_whole = len(question_parts(question.details).block) <= MAX_TEXT_CHARS
     return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]
 
 
@@ -67,7 +61,7 @@ def questions(oversight: Oversight) -> dict[str, Any]:
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
         more += true_hosts(f"{parts.block}\n{question.description}")
-        text = _action_text(parts)  # what is longer than the page shows is not even prepared for a person
+        text = parts.block  # what is longer than the page shows is not even prepared for a person
         shown.append(
             {
                 "id": pending.id,
@@ -91,19 +85,20 @@ def questions(oversight: Oversight) -> dict[str, Any]:
     return {"questions": shown, "asks_here": oversight.asks_at_dashboard}
 
 
-def calls(activity: Activity) -> dict[str, Any]:
+def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
+    """The calls, the newest first. Takes a while where many are new."""
     return {
         "calls": [
             {
                 "at": _clock(call.began),
                 "client": call.client,
                 "tool": call.tool,
-                "arguments": call.arguments,
+                "arguments": call.arguments(),
                 "outcome": call.outcome,
                 "took": "" if call.seconds is None else f"{call.seconds * 1000:,.0f} ms",
                 "result": "" if call.seconds is None else f"{call.size:,} characters",
             }
-            for call in reversed(activity.calls)
+            for call in reversed(latest)
         ]
     }
 
@@ -179,6 +174,7 @@ def jobs(oversight: Oversight) -> dict[str, Any]:
                 "command": job.request.command,
                 "folder": job.request.folder_name or job.request.folder,
                 "output": newest_text(job.running.output),
+                "runs": job.ended is None,
             }
             for name, table in tables
             for job in reversed(table.all() if table is not None else ())
@@ -218,12 +214,11 @@ def changes(oversight: Oversight) -> dict[str, Any]:
     }
 
 
-def audit(oversight: Oversight) -> dict[str, Any]:
-    records = [
-        {**record, "at": _clock(datetime.fromisoformat(record["time"]).timestamp())}
-        for record in reversed(oversight.audit.recent or ())
-    ]
-    return {"records": records, "file": oversight.audit.path}
+def audit(latest: Sequence[Callable[[], dict[str, Any]]], file: str | None) -> dict[str, Any]:
+    """The decisions, the newest first. Takes a while where many are new."""
+    records = [record() for record in reversed(latest)]
+    at = [_clock(datetime.fromisoformat(record["time"]).timestamp()) for record in records]
+    return {"records": [{**record, "at": when} for record, when in zip(records, at, strict=True)], "file": file}
 
 
 def settings(oversight: Oversight) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Dashboard:
         )
         environment.filters["quoted"] = _quoted
         self._templates = environment
-        self._activity = oversight.look_on(self._changed)
+        oversight.look_on(self._changed)
 
     async def serve(self, opened: anyio.Event) -> None:
         """Serve on a free port of this machine until cancelled."""
@@ -125,6 +125,7 @@ class Dashboard:
                 Route("/servers/{alias}/{action}", self._switch_server, methods=["POST"]),
                 Route("/servers/{alias}", self._server_log, methods=["GET"]),
                 Route("/tools/{name}/{action}", self._change_tool, methods=["POST"]),
+                Route("/jobs/{id}/stop", self._stop_job, methods=["POST"]),
                 Route("/changes/{number:int}", self._show_undo, methods=["GET"]),
                 Route("/changes/{number:int}", self._undo, methods=["POST"]),
                 *(Route(f"/{name}", self._page, methods=["GET"], name=name) for name in PAGES),
@@ -198,7 +199,7 @@ class Dashboard:
             case "":
                 shown = sections.questions(oversight)
             case "calls":
-                shown = sections.calls(self._activity)
+                shown = await THREADS.run(partial(sections.calls, tuple(oversight.activity.calls)))
             case "servers":
                 shown = sections.servers(oversight)
             case "tools":
@@ -210,7 +211,8 @@ class Dashboard:
             case "memory":
                 shown = await sections.memory(oversight)
             case "audit":
-                shown = sections.audit(oversight)
+                latest = tuple(oversight.audit.recent)
+                shown = await THREADS.run(partial(sections.audit, latest, oversight.audit.path))
             case _:
                 shown = sections.settings(oversight)
         return await self._rendered(f"{name or 'questions'}.html", session, page=name, **shown)
@@ -372,6 +374,15 @@ class Dashboard:
         else:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         return self._on_to(f"tools?q={quote(str(form.get('q', '')))}")
+
+    async def _stop_job(self, request: Request) -> Response:
+        wanted = request.path_params["id"]
+        await self._sent(request, wanted)
+        for table in self._oversight.clients.job_tables():
+            for job in table.all():
+                if job.id == wanted:
+                    await table.stop(job)
+        return self._on_to("jobs")
 
     async def _planned_undo(self, request: Request) -> tuple[Journal, ChangeUndo]:
         self._session(request)

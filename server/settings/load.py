@@ -138,7 +138,9 @@ def why_no_dashboard() -> str | None:
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
-        return "the extra dashboard is not installed (for instance: pipx install --force 'coretools-mcp[dashboard]')"
+        from server.installation import install_command  # noqa: PLC0415 - only where it is missing
+
+        return f"the extra dashboard is not installed. Run: {install_command('dashboard')}"
     return None
 
 

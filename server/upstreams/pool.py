@@ -143,6 +143,7 @@ class UpstreamPool:
         self._call_of = call_of
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
+        self._told_late: set[str] = set()  # aliases of those that the log has told to be late for it
         self._entries = dict(entries)
         self._audience: Audience | None = None
         self._owners: dict[Upstream, anyio.CancelScope] = {}
@@ -365,13 +366,23 @@ class UpstreamPool:
         # Waiting for what has happened costs a turn of the loop each time.
         if self._recalled is not None and not self._recalled.is_set():
             await self._recalled.wait()
-        if self._wait_until is None or anyio.current_time() >= self._wait_until or self.is_settled:
+        if self._wait_until is None or self.is_settled:
             return
-        deadline = self._wait_until if most is None else min(self._wait_until, anyio.current_time() + most)
-        with anyio.CancelScope(deadline=deadline):
-            for upstream in self.upstreams:
-                if is_live or not upstream.offer.stored:
-                    await upstream.known.wait()
+        if (now := anyio.current_time()) < self._wait_until:
+            with anyio.CancelScope(deadline=self._wait_until if most is None else min(self._wait_until, now + most)):
+                for upstream in self.upstreams:
+                    if is_live or not upstream.offer.stored:
+                        await upstream.known.wait()
+        if anyio.current_time() < self._wait_until:
+            return
+        for upstream in self.upstreams:
+            if not (upstream.known.is_set() or upstream.offer.stored or upstream.alias in self._told_late):
+                self._told_late.add(upstream.alias)
+                upstream.log.warning(
+                    "upstream %s is late: the first list waited %g s, and what it has is announced when it comes. For "
+                    "clients that look only once raise proxy.firstListWait",
+                    *(upstream.alias, self._wait_seconds),
+                )
 
     async def until_live(self, upstream: Upstream) -> None:
         """Wait until what was known from the last run alone is known from this one; a request waits in its own time."""

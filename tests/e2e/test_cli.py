@@ -161,7 +161,6 @@ def test_call_refuses_a_change_where_nobody_can_answer(root: Path) -> None:
     path = root / "new.txt"
     done = run("call", "write_file", f"file_path={path}", "content=x", "--workspace", str(root))
     assert done.returncode == 77
-    assert "execution_denied" in done.stdout
     assert "Give --yes" in done.stderr
     assert not path.exists()
 
@@ -180,11 +179,10 @@ QUESTIONS = [
 @pytest.mark.requirement("cli.call")
 def test_every_question_of_a_form_is_answered_at_the_terminal(root: Path) -> None:
     call = ("call", "ask_user_question", "--arguments", json.dumps({"questions": QUESTIONS}), "--workspace", str(root))
-    answers = [(b"Colour [1-3]: ", b"2\n"), (b"words", b""), (b"Colour: Other: ", b"\n")]
-    answers += [(b"Sizes [1-3, several with commas]: ", b"1, 2\n"), (b"words", b""), (b"Sizes: Other: ", b"\n")]
+    answers = [(b"Colour [1-3]: ", b"2\n"), (b"Sizes [1-3, several with commas]: ", b"1, 2\n")]
     code, seen = at_terminal(command_line(*call), answers=answers)
     assert code == 0, seen
-    told = seen.rpartition("Sizes: Other: ")[2]
+    told = seen.rpartition("several with commas]: ")[2]
     assert "Colour: blue" in told
     assert "Sizes: small, large" in told
 
@@ -315,6 +313,50 @@ def test_explain_tells_what_would_be_decided_part_by_part_and_runs_nothing(root:
     assert "hooks" in shown.stdout
     wrong = run("permissions", "explain", "Nothing(x)", *options)
     assert wrong.returncode == 2
+    assert "'Bash(git push)'" in run("permissions", "explain", "git push", *options).stderr
+
+
+@pytest.mark.requirement("cli.explain")
+def test_explain_takes_what_rules_say(root: Path) -> None:
+    def judged(rule: str) -> str:
+        done = run("permissions", "explain", rule, "--workspace", str(root))
+        return done.stdout.partition("\n")[0] or done.stderr
+
+    verdicts = {
+        "WebFetch(domain:example.org)": "ask: web_fetch needs",
+        "WebFetch(*.example.org)": "ask: web_fetch needs",
+        "Bash(git:*)": "ask: 'git' is not known",
+        "Edit(docs/**)": "ask: write_file needs",
+        "Read(//etc/hostname)": "allow: ",
+        "Glob(src)": "allow: ",
+        "run_shell_command(git push)": "ask: 'git push' needs the network",
+        "mcp__docs__search": "coretools-mcp: there is no tool 'docs__search'. coretools-mcp tools lists",
+    }
+    assert {rule: judged(rule)[: len(told)] for rule, told in verdicts.items()} == verdicts
+
+
+@pytest.mark.requirement("cli.general-options")
+def test_options_of_all_commands_may_stand_before_the_command_and_help_shows_them_last(root: Path) -> None:
+    (root / "call").mkdir()
+    (root / "call" / "a.md").write_text("")
+    listed = run("--workspace", str(root / "call"), "--color=never", "call", "glob", "pattern=*.md")
+    assert (listed.returncode, "a.md" in listed.stdout) == (0, True), listed.stderr
+    assert run("--approval-mode", "plan", "permissions", "explain", "Edit(x)").stdout.startswith("deny: plan mode")
+    assert "there is no option --workspace here" in run("--workspace", str(root), "trust", "--list").stderr
+    shown = run("undo", "--help").stdout
+    assert shown.index("--forget") < shown.index("--workspace")
+
+
+@pytest.mark.requirement("cli.one-refusal")
+def test_a_call_that_nobody_can_be_asked_about_is_refused_once(root: Path) -> None:
+    refused = run("call", "write_file", "file_path=a", "content=x", "--workspace", str(root))
+    assert (refused.returncode, refused.stdout) == (77, "")
+    assert refused.stderr.count("Give --yes") == 1
+    assert "declined" not in refused.stderr
+    assert "Index:" not in refused.stderr
+    assert run("call", "glob", "--workspace", str(root)).returncode == 64, "an argument is missing"
+    undone = run("undo", "99", "--workspace", str(root))
+    assert "coretools-mcp changes lists" in undone.stderr
 
 
 @pytest.mark.requirement("cli.explain")

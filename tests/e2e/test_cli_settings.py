@@ -341,6 +341,15 @@ def test_doctor_ends_a_server_that_does_not_want_to_end(home: Path) -> None:
     assert carrying(mark) == []
 
 
+@pytest.mark.requirement("rules.names-at-start")
+def test_a_misspelt_rule_is_told_at_the_start_of_the_server(home: Path) -> None:
+    config = home / "mcp.json"
+    config.write_text('{"permissions": {"allow": ["Bsh(git *)"], "deny": ["Raed"]}}')
+    said = run(home, "serve", "--config", str(config)).stderr
+    assert "permissions.allow: there is no tool 'Bsh'. Did you mean Bash?" in said
+    assert "permissions.deny: there is no tool 'Raed'. Did you mean Read?" in said
+
+
 @pytest.mark.requirement("cli.explain")
 def test_explain_waits_for_the_server_of_the_tool_alone_and_tells_where_it_stands(home: Path) -> None:
     hung = {"command": sys.executable, "args": [str(PEERS / "hung.py")], "connectTimeout": 86_400_000}

@@ -15,10 +15,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from server.settings import models
-from server.settings.files import parse
+from server.settings.files import LOCK_NAME, parse
+from server.upstreams.lock_file import lock_text, parse_lock
 from tests.fork_server import forked
-from tests.harness import PEERS, listening, stdio_upstream
-from tests.terminals import answer_at_terminal, run_alone
+from tests.harness import PEERS, command_line, listening, stdio_upstream
+from tests.terminals import answer_at_terminal, at_terminal, run_alone
 
 UPSTREAM = stdio_upstream()
 COMMAND = [UPSTREAM["command"], *UPSTREAM["args"]]
@@ -73,6 +74,26 @@ def test_a_person_sees_what_is_added_agrees_and_hears_that_the_server_works(home
     assert file.read_text().startswith(OWN[: OWN.index("\n\t}")])
     assert servers_of(file)["demo"] == {**UPSTREAM, "description": "for trials"}
     assert run(home, "check").returncode == 0
+
+
+@pytest.mark.requirement("cli.config.add.approves")
+def test_a_new_server_is_offered_for_approval_where_there_is_a_lock_file(home: Path) -> None:
+    file = write(settings_of(home), "{}")
+    lock = write(file.parent / LOCK_NAME, lock_text({}))
+    yes = [(b"[y/N]", b"y"), (b"[y/N]", b"y")]
+    environ = {"HOME": str(home), "XDG_CONFIG_HOME": ""}
+    code, seen = at_terminal(command_line("config", "add", "demo", "--", *COMMAND), yes, environ=environ)
+    assert code == 0, seen
+    assert "demo: 10 tools (" in seen
+    assert len(parse_lock(lock.read_bytes())["demo"]["tools"]) == 10
+    code, seen = at_terminal(
+        command_line("config", "add", "two", "--", *COMMAND), [yes[0], (b"[y/N]", b"\r")], environ=environ
+    )
+    assert (code, list(parse_lock(lock.read_bytes()))) == (0, ["demo"]), seen
+    assert "Until its tools are approved they are stopped: coretools-mcp lock --approve two" in seen
+    quiet = run(home, "add", "three", "--yes", "--", *COMMAND)
+    assert "coretools-mcp lock --approve three" in quiet.stderr
+    assert "WARNING" not in quiet.stderr
 
 
 @pytest.mark.requirement("cli.config.add")

@@ -281,7 +281,7 @@ async def test_without_the_extra_page_counts_as_deny_and_a_person_is_told(root: 
     examined = await anyio.run_process([*command, "doctor", "--json", *options], cwd=folder, check=False)
     found = {each["subject"]: each for each in json.loads(examined.stdout)["findings"]}
     assert found["dashboard"]["health"] == "broken"
-    assert "pipx install" in found["dashboard"]["remedy"]
+    assert re.search(r"install .*\[dashboard\]", found["dashboard"]["remedy"])
     server = StdioServerParameters(command=command[0], args=[*command[1:], *options], cwd=folder)
     with (root.parent / "log").open("w+") as log:
         async with speaking(HANDSHAKE, stdio_client(server, log)) as client:
@@ -733,8 +733,7 @@ async def test_a_failure_of_ours_is_a_page_with_a_sentence_and_told_to_the_log(
         tasks.start_soon(dashboard.serve, opened)
         await opened.wait()
         async with signed_in(dashboard.link()) as browser:
-            assert app.oversight.audit.recent is not None
-            app.oversight.audit.recent.append({"tool": "a record without its time"})
+            app.oversight.audit.recent.append(lambda: {"tool": "a record without its time"})
             failed = await browser.get("/audit")
             assert failed.status_code == 500
             assert "coretools-mcp logs" in failed.text
@@ -798,15 +797,38 @@ async def test_changes_are_undone_at_the_page_and_those_that_moved_on_are_not(
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_calls_and_decisions_are_seen_from_the_first_look_on_without_secrets(runtime: Path, root: Path) -> None:
-    async with client_and_browser(runtime, root) as (client, browser):
+async def test_calls_and_decisions_are_seen_from_the_start_without_secrets_and_with_what_was_denied(
+    runtime: Path, root: Path
+) -> None:
+    denies: dict[str, object] = {"permissions": {"deny": ["Edit(a.py)"]}}
+    long = {"file_path": "b.txt", "content": "x" * 700 + "token=ghp_" + "a" * 100_000}
+    async with served(runtime, root, settings={**denies, "approvalMode": "auto-edit"}) as client:
         await client.call_tool("grep_search", {"pattern": "token=ghp_" + "a" * 36})
         await client.call_tool("read_file", {"absolute_path": str(root / "a.py")})
-        calls, audit = (await browser.get("/calls")).text, (await browser.get("/audit")).text
+        await client.call_tool("write_file", long)
+        assert (await client.call_tool("edit", EDIT)).is_error
+        assert (await client.call_tool("read_file", {"absolute_path": str(root / "none")})).is_error
+        async with signed_in(await link_of(runtime, root)) as browser:
+            calls, audit = (await browser.get("/calls")).text, (await browser.get("/audit")).text
         assert "grep_search" in calls
         assert "read_file" in audit
         assert "ghp_" not in calls + audit
         assert HIDDEN in calls
+        assert re.findall(r'data-label="Outcome">(\w+)<', calls) == ["failed", "denied", "done", "done", "done"]
+        assert f"process {(await status_of(runtime, root))['pid']} in {root}</small>" in calls
+
+
+@pytest.mark.requirement("dashboard.jobs")
+async def test_a_background_job_is_stopped_at_the_page(runtime: Path, root: Path) -> None:
+    async with client_and_browser(runtime, root, {"approvalMode": "yolo"}) as (client, browser):
+        started = await client.call_tool("run_shell_command", {"command": "sleep 1000", "is_background": True})
+        assert not started.is_error, text_of(started)
+        found = re.search(r'action="/[\w-]{22}(/jobs/bg_\w+/stop)".*?value="(\w+)"', (await browser.get("/jobs")).text)
+        assert found is not None
+        assert (await browser.post(found[1], data={"token": "forged"})).status_code == 403
+        assert (await browser.post(found[1], data={"token": found[2]})).status_code == 303
+        assert "stopped" in (page := (await browser.get("/jobs")).text)
+        assert "/stop" not in page
 
 
 @pytest.mark.requirement("dashboard.pages")
@@ -915,7 +937,7 @@ async def test_a_process_that_is_no_server_is_told_with_those_that_are(tmp_path:
         async with served(runtime, tmp_path):
             done = await ask(runtime, "dashboard", "--pid", "1", cwd=tmp_path)
             assert (done.returncode, done.stdout) == (2, "")
-            assert "no server has that pid:\n" in done.stderr
+            assert "no server runs as process 1. Running:\n" in done.stderr
 
 
 @pytest.mark.requirement("lock.states")

@@ -25,8 +25,8 @@ from server.console.client_files import (
 )
 from server.console.file_replacement import read_file
 from tests.fork_server import forked
-from tests.harness import PEERS, stdio_upstream
-from tests.terminals import answer_at_terminal, run_alone
+from tests.harness import PEERS, command_line, stdio_upstream
+from tests.terminals import answer_at_terminal, at_terminal, run_alone
 
 MOVING = ("install", "cursor", "--import", "--yes")
 KEY = {"TAVILY_API_KEY": "tvly-hunter2hunter2"}
@@ -59,7 +59,7 @@ def settings_of(home: Path) -> Path:
 @pytest.mark.requirement("install.entry")
 def test_a_person_sees_what_changes_agrees_and_gets_an_entry_that_works(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", CURSOR)
-    code, shown, said = answer_at_terminal(home, "install", "cursor")
+    code, shown, said = answer_at_terminal(home, "install", "cursor", "--profile", "full")
     assert code == 0, said
     assert f"--- {file}" in shown
     assert '+\t\t"core": {' in shown
@@ -81,6 +81,24 @@ def test_a_person_sees_what_changes_agrees_and_gets_an_entry_that_works(home: Pa
     out = run_alone(home, "uninstall", "cursor", "--yes")
     assert (out.returncode, file.read_text()) == (0, CURSOR)
     assert not kept.exists()
+
+
+@pytest.mark.requirement("install.own-tools")
+def test_a_person_is_asked_once_whether_a_client_with_tools_of_its_own_wants_the_proxy_alone(home: Path) -> None:
+    file, environ = home / ".config/opencode/opencode.json", {"HOME": str(home), "XDG_CONFIG_HOME": ""}
+
+    def installed(*options: str, answers: int) -> list[str]:
+        command = command_line("install", "opencode", *options)
+        code, seen = at_terminal(command, [(b"[y/N]", b"y")] * answers, environ=environ)
+        assert code == 0, seen
+        return json.loads(file.read_text())["mcp"]["core"]["command"][1:]
+
+    assert installed(answers=2) == ["--no-builtin-tools"]
+    assert installed("--approval-mode", "plan", answers=1) == ["--no-builtin-tools", "--approval-mode", "plan"]
+    assert installed("--profile", "core", answers=1) == ["--profile", "core", "--approval-mode", "plan"]
+    assert run_alone(home, "install", "continue", "--yes").returncode == 0
+    (entry,) = json.loads((home / ".continue/mcpServers/coretools-mcp.json").read_text())["mcpServers"].values()
+    assert entry["args"] == []
 
 
 @pytest.mark.requirement("install.works")
@@ -282,7 +300,9 @@ def test_the_file_that_a_link_leads_to_is_changed_and_the_link_stays(home: Path)
 def test_a_file_whose_servers_change_while_the_person_thinks_is_not_written(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", "{}")
     other = '{"mcpServers": {"new": {"command": "x"}}}'
-    code, _, said = answer_at_terminal(home, "install", "cursor", meanwhile=lambda: file.write_text(other))
+    code, _, said = answer_at_terminal(
+        home, "install", "cursor", "--profile", "core", meanwhile=lambda: file.write_text(other)
+    )
     assert (code, file.read_text()) == (1, other)
     assert "was changed in the meantime, so nothing was written" in said
 
@@ -291,7 +311,7 @@ def test_a_file_whose_servers_change_while_the_person_thinks_is_not_written(home
 def test_what_a_client_writes_beside_its_servers_is_not_lost(home: Path) -> None:
     file = write(home / ".claude.json", '{"history": 1}')
     code, _, said = answer_at_terminal(
-        home, "install", "claude-code", meanwhile=lambda: file.write_text('{"history": 2}')
+        home, "install", "claude-code", "--profile", "core", meanwhile=lambda: file.write_text('{"history": 2}')
     )
     assert code == 0, said
     assert json.loads(file.read_text())["history"] == 2
@@ -482,7 +502,7 @@ def test_a_number_of_thousands_of_digits_in_a_file_of_codex_is_told(home: Path) 
     assert done.returncode == 1
     assert "is not valid TOML" in done.stderr
     assert file.read_text().startswith("a = 1")
-    assert run_alone(home, "install").stdout.count("\n") == 9
+    assert run_alone(home, "install").stdout.count("\n") == 11
 
 
 @pytest.mark.requirement("install.splice")

@@ -97,6 +97,20 @@ def test_lock_approves_single_tools_and_names_the_nearest_of_one_that_is_not_the
 
 
 @pytest.mark.requirement("lock.command")
+def test_lock_approves_one_server_by_its_name_and_one_line_stands_for_many_tools(setup: Setup) -> None:
+    setup.run("lock")
+    other = {**setup.servers, "other": listing("other", tools=[tool(f"t{number}") for number in range(5)])}
+    write_config(setup.config.parent, {"tools": {"builtIn": False}, "mcpServers": other})
+    setup.lists(tool("find", description="New."), tool("keep"))
+    shown = setup.run("lock", "--approve", "other", "--yes")
+    assert shown.returncode == 0, shown.stderr
+    assert "other: 5 tools (t0, t1, t2, t3, t4): new (stops the tool)\n" in shown.stdout
+    assert "find" not in shown.stdout
+    assert "WARNING" not in shown.stderr
+    assert {name for name, *_ in setup.differences()} == {"find"}, "the other server's are approved, up's are not"
+
+
+@pytest.mark.requirement("lock.command")
 def test_a_server_that_cannot_be_reached_keeps_what_the_file_says_of_it(setup: Setup) -> None:
     setup.run("lock")
     before = setup.path.read_bytes()

@@ -22,6 +22,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from server import control
 from server.log_history import HISTORY_LINES, LogHistory
+from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import (
     HANDSHAKE,
@@ -99,6 +100,30 @@ async def test_logs_are_of_the_server_that_works_in_the_folder_and_of_one_server
         assert several.stderr.count("--pid") >= 2
 
 
+@pytest.mark.requirement("cli.which-server")
+async def test_servers_are_named_by_their_workspaces_without_any_client_too(runtime: Path, tmp_path: Path) -> None:
+    one, other = tmp_path / "a" / "one", tmp_path / "b" / "other"
+    one.mkdir(parents=True)
+    other.mkdir(parents=True)
+    serve = command_line("--transport", "http", "--port", "0", "--workspace", str(one))
+    with background_server(["env", f"XDG_RUNTIME_DIR={runtime}", *serve], r"(http://\S+)"):
+        async with served(runtime, other):
+            await until(lambda: len(sockets(runtime)) == 2)
+            shown = await ask(runtime, "status", "--workspace", str(one))
+            assert f"workspace: {one}\n" in shown.stdout
+            assert str(other) not in shown.stdout
+            several = await ask(runtime, "logs")
+            assert several.returncode == 2
+            assert f"--workspace {one} (or --pid " in several.stderr
+            assert f"--workspace {other} (or --pid " in several.stderr
+            assert (await ask(runtime, "--workspace", str(one / "below"), "logs")).returncode == 0
+            for command in ("status", "logs", "dashboard"):
+                nowhere = await ask(runtime, command, "--workspace", str(runtime))
+                assert nowhere.returncode == (1 if command == "status" else 2)
+                assert f"no server works in {runtime.resolve()}. Running:\n" in nowhere.stderr
+                assert f"--workspace {other}" in nowhere.stderr
+
+
 @pytest.mark.requirement("cli.logs")
 async def test_followed_logs_go_on_until_the_server_ends(runtime: Path, tmp_path: Path) -> None:
     root = tmp_path / "project"
@@ -153,10 +178,11 @@ async def test_of_a_server_that_is_stuck_nobody_is_told_that_it_does_not_run(run
             here = await ask(runtime, "dashboard", cwd=tmp_path)
         finally:
             os.kill(pid, signal.SIGCONT)
-        for done, which in ((named, "with that pid."), (here, "of this folder; --pid names another one.")):
+        for done in (named, here):
             assert (done.returncode, done.stdout) == (1, "")
             assert done.stderr == (
-                f"coretools-mcp: One server does not answer; its client can start it anew. It may be the one {which}\n"
+                "coretools-mcp: One server does not answer; its client can start it anew. It may be the one that is "
+                "meant; --pid names another one.\n"
             )
 
 

@@ -23,7 +23,7 @@ from tests.terminals import at_terminal
 
 STARTED = (sys.executable, "-P", str(LAUNCHER))  # signals of the terminal reach what was really started there
 
-DENIES = [(b"[y/n]", b"n")]
+DENIES = [(b"[y/N]", b"n")]
 
 
 def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -85,9 +85,9 @@ def test_serving_imports_nothing_for_terminals(tmp_path: Path) -> None:
 def test_a_question_shows_the_diff_in_colour_with_the_reason_and_is_answered_by_one_key(root: Path) -> None:
     (root / "a.txt").write_text("old [red]\n")
     call = ("call", "edit", "file_path=a.txt", "old_string=old", "new_string=fresh", "--workspace", str(root))
-    code, seen = at_terminal(command_line(*call), answers=[(b"[y/n]", b"xy")])
+    code, seen = at_terminal(command_line(*call), answers=[(b"[y/N]", b"xy")])
     assert code == 0, seen
-    before, _, after = seen.partition("[y/n]")
+    before, _, after = seen.partition("[y/N]")
     assert "\x1b[32m+fresh [red]" in before
     assert "\x1b[31m-old [red]" in before
     assert "Asked because: edit needs consent" in before
@@ -101,7 +101,7 @@ def test_a_question_shows_the_diff_in_colour_with_the_reason_and_is_answered_by_
 def test_what_was_typed_before_a_question_answers_nothing_and_ctrl_d_leaves_it(root: Path) -> None:
     path = root / "new.txt"
     call = ("call", "write_file", f"file_path={path}", "content=x", "--workspace", str(root))
-    code, seen = at_terminal(command_line(*call), answers=[(b"", b"y"), (b"[y/n]", b"\x04")])
+    code, seen = at_terminal(command_line(*call), answers=[(b"", b"y"), (b"[y/N]", b"\x04")])
     assert code == 77, seen
     assert not path.exists()
 
@@ -113,7 +113,7 @@ def test_always_is_offered_where_it_can_be_saved_and_nowhere_for_the_session_alo
     settings.write_text("{}")
     call = ("call", "write_file", "file_path=new.txt", "content=x", "--workspace", str(root))
     environ = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": ""}
-    code, seen = at_terminal(command_line(*call), answers=[(b"[y/a/n]", b"a")], environ=environ)
+    code, seen = at_terminal(command_line(*call), answers=[(b"[y/a/N]", b"a")], environ=environ)
     assert code == 0, seen
     assert "a  Always allow edits in" in seen
     assert "in this session" not in seen
@@ -146,10 +146,10 @@ def test_a_command_is_shown_as_it_is_with_what_hides_in_it_visible(root: Path) -
 @pytest.mark.requirement("cli.question")
 def test_without_colour_nothing_but_text_is_written(root: Path) -> None:
     call = ("call", "write_file", f"file_path={root}/x", "content=x", "--workspace", str(root), "--color=never")
-    code, seen = at_terminal(command_line(*call), answers=[(b"[y/n]", b"n")], environ={"TERM": "dumb"})
+    code, seen = at_terminal(command_line(*call), answers=[(b"[y/N]", b"n")], environ={"TERM": "dumb"})
     assert code == 77
     assert "\x1b" not in seen
-    assert "Deny" in seen.partition("[y/n]")[2]
+    assert "Deny" in seen.partition("[y/N]")[2]
 
 
 @pytest.mark.requirement("cli.call.yes")
@@ -312,11 +312,38 @@ def test_ctrl_c_ends_a_call_in_one_line_and_what_it_runs_with_it(root: Path) -> 
     assert not [pid for pid in filter(str.isdecimal, os.listdir("/proc")) if str(root).encode() in command_of(pid)]
 
 
+@pytest.mark.requirement("cli.question")
+@pytest.mark.parametrize("pressed", [b"\r", b"\x1b[A\x1b[Dn", b"xn"])
+def test_enter_is_no_and_a_key_that_is_no_answer_is_none(root: Path, pressed: bytes) -> None:
+    call = ("call", "write_file", "file_path=new.txt", "content=x", "--workspace", str(root))
+    code, seen = at_terminal(command_line(*call), answers=[(b"[y/N]", pressed)])
+    assert code == 77, seen
+    trusts = root / ".coretools/settings.json"
+    trusts.parent.mkdir()
+    trusts.write_text("{}")
+    code, seen = at_terminal(
+        command_line("trust", str(root)), [(b"[y/N]", pressed)], environ={"HOME": str(root.parent)}
+    )
+    assert (code, "nothing was trusted." in seen) == (1, True), seen
+
+
+@pytest.mark.requirement("cli.question")
+def test_who_chooses_an_answer_is_not_asked_for_one_in_their_own_words(root: Path) -> None:
+    options = [{"label": "Red"}, {"label": "Blue"}]
+    asked = {"questions": [{"question": "Which?", "header": "Colour", "options": options}]}
+    call = command_line("call", "ask_user_question", f"--arguments={json.dumps(asked)}", "--workspace", str(root))
+    code, seen = at_terminal(call, [(b"[1-3]: ", b"1\n")])
+    assert (code, "Colour: Red" in seen) == (0, True), seen
+    assert "Other:" not in seen
+    code, seen = at_terminal(call, [(b"[1-3]: ", b"3\n"), (b"Other: ", b"Green\n")])
+    assert (code, "Colour: Green" in seen) == (0, True), seen
+
+
 @pytest.mark.requirement("cli.interrupt")
 def test_ctrl_c_at_a_question_is_no_answer(root: Path) -> None:
     path = root / "new.txt"
     call = ("call", "write_file", f"file_path={path}", "content=x", "--workspace", str(root))
-    code, seen = at_terminal([*STARTED, *call], answers=[(b"[y/n]", b"\x03")])
+    code, seen = at_terminal([*STARTED, *call], answers=[(b"[y/N]", b"\x03")])
     assert code == 130, seen
     assert seen.count("interrupted") == 1
     assert "Traceback" not in seen
@@ -468,7 +495,7 @@ COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _coretools_mcp; echo "${COMPREPLY
         (["config", "check", "--co"], "--config --color"),
         (["call", "--output", ""], "text json"),
         (["call", "write"], "write_file"),
-        (["install", "c"], "claude-desktop claude-code cursor codex"),
+        (["install", "c"], "claude-desktop claude-code cursor codex continue"),
         (["config", "import", "z"], "zed"),
         (["completion", "z"], "zsh"),
         (["--transport", "s"], "stdio sse"),

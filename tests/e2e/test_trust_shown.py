@@ -16,7 +16,7 @@ from tests.harness import command_line
 def trusted(folder: Path, settings: dict[str, Any]) -> str:
     """What trusting these settings of a workspace prints."""
     home, project = folder / "home", folder / "project"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     (project / ".coretools").mkdir(parents=True)
     (project / ".coretools" / "settings.json").write_text(json.dumps(settings))
     environ = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
@@ -45,6 +45,18 @@ def test_trust_shows_what_could_be_a_secret_because_it_could_be_a_program(tmp_pa
     assert 'described to models as "Read\\n<U+202E>this first"; further {"timeout": 7}\n' in shown
     assert 'described to models as "Best"; further {"prompt": "argument"}\n' in shown
     assert "hidden" not in shown
+
+
+@pytest.mark.requirement("cli.trust")
+def test_a_file_of_another_cli_that_cannot_be_used_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    for folder in ("project/.qwen", "home/.gemini"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "settings.json").write_text("{broken")
+    shown = trusted(tmp_path, {"approvalMode": "auto-edit"})
+    assert "not trusted, and not read until it can be: " in shown
+    assert shown.endswith("is trusted, with its settings as they are now.\n")
+    known = json.loads((tmp_path / "home/.config/coretools-mcp/trusted.json").read_text())
+    assert list(known["folders"][str(tmp_path / "project")]) == [".coretools/settings.json"]
 
 
 @pytest.mark.requirement("cli.trust")

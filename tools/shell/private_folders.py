@@ -1,4 +1,4 @@
-"""The private folder of each client, gone with the server: its long outputs, its `/tmp`."""
+"""The private folder of each client, gone with the server: its long outputs, its `/tmp`. And its caches, which stay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +24,7 @@ PIECE_OVERHEAD = 64  # bytes of memory that a piece costs beside its content, so
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
 SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders of a client that are its `/tmp`
+CACHE_DAYS = 30  # after so many without use what is kept for a workspace goes
 WRITERS = 2  # threads that write; a disk is not quicker with more
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
@@ -179,12 +181,27 @@ class PrivateFolders:
 
     Nothing is made on disk before it is needed. The folder of a server that was killed is removed by the next one; a
     lock tells whether its server lives.
+
+    Args:
+        parent: The other parent.
+        caches: The folder for what outlasts the server; `None` for none.
+        comes_back: Whether the key of a client is that of the same person in the next session.
+        file_bytes: Most bytes kept of one output.
+        client_bytes: Most bytes kept of all outputs of a client.
     """
 
     def __init__(
-        self, parent: str | None = None, *, file_bytes: int = FILE_BYTES, client_bytes: int = CLIENT_BYTES
+        self,
+        parent: str | None = None,
+        *,
+        caches: str | None = None,
+        comes_back: Callable[[str], bool] = bool,
+        file_bytes: int = FILE_BYTES,
+        client_bytes: int = CLIENT_BYTES,
     ) -> None:
         self._parent = parent
+        self._caches = caches
+        self._comes_back = comes_back
         self._name = PREFIX + os.urandom(16).hex()
         self._file_bytes = file_bytes
         self._client_bytes = client_bytes
@@ -219,6 +236,28 @@ class PrivateFolders:
         """Make the folder at a path that `scratch_of` gave, if it does not exist. Blocks."""
         self._make(os.path.dirname(path))
         make_open_folder(path)
+
+    def cache_of(self, client_key: str, roots: Iterable[str]) -> str | None:
+        """A folder for what package managers keep of what they fetch, for the next session too. Blocks.
+
+        It belongs to a client and a workspace: what one of its commands leaves there for the next, it can leave in the
+        workspace as well. `None` for a client that does not come back.
+        """
+        if self._caches is None or not self._comes_back(client_key):
+            return None
+        key = "\0".join((client_key, *sorted(roots))).encode("utf-8", "surrogateescape")
+        folder = os.path.join(self._caches, hashlib.sha256(key).hexdigest()[:16])
+        try:
+            is_new = not os.path.isdir(folder)
+            os.makedirs(folder, 0o700, exist_ok=True)
+            os.utime(folder)
+            with os.scandir(self._caches) as entries:
+                for entry in entries if is_new else ():
+                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - CACHE_DAYS * 86_400:
+                        remove_tree(entry.path)
+        except OSError:
+            return None  # commands do without
+        return folder
 
     def forget_plan(self, client_key: str) -> None:
         """Remove what is in the `/tmp` of a client's plan, which has ended."""

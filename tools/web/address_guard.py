@@ -332,8 +332,12 @@ class AddressGuard:
         """The refusal of a private address, with every setting that would have to change to open it."""
         host = f"[{target.host}]" if ":" in target.host else target.host
         both = f" Its port is not allowed either; the entry '{host}:{target.port}' opens both."
+        is_here = f".{target.host}".endswith(".localhost") or (
+            target.address is not None and target.address.is_loopback
+        )
+        by_command = f" A command reaches a server of this machine: curl {target.authority}" if is_here else ""
         return ToolError(
             ToolErrorType.WEB_REFUSED,
             f"{target.authority} was not opened: {why}. Private addresses are opened only where the operator's setting "
-            f"web.allowPrivateHosts names them.{'' if self._opens_port(target) else both}",
+            f"web.allowPrivateHosts names them.{'' if self._opens_port(target) else both}{by_command}",
         )

@@ -229,12 +229,15 @@ class ToolCatalog:
                 known.first = known.now  # a person has approved exactly this, and is not asked anew
         self._stops[alias] = stops
         self._told_stops[alias] = {name: stop.standing for name, stop in stops.items()}
-        fresh = [name for name, stop in stops.items() if not stop.closed and before.get(name) != stop.standing]
-        for name in fresh[:MOST_TOLD]:
-            said = f"upstream {alias}: its tool '{name}' is not as approved and stopped: {stops[name].standing}"
+        fresh: dict[str, list[str]] = {}  # one line stands for all of which the same is said
+        for name, stop in stops.items():
+            if not stop.closed and before.get(name) != stop.standing:
+                fresh.setdefault(stop.standing, []).append(name)
+        for standing, names in fresh.items():
+            more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+            which = f"{', '.join(repr(name) for name in names[:MOST_TOLD])}{more}"
+            said = f"upstream {alias}: not as approved and stopped, {standing}: {which}"
             logger.warning("%s", visible_line(said), extra={"upstream": alias})
-        if len(fresh) > MOST_TOLD:
-            logger.warning("upstream %s: %d more tools are stopped", alias, len(fresh) - MOST_TOLD)
 
     def standing(self, alias: str, name: str) -> str:
         """How a tool stands to the lock file, in a few words; empty where there is none."""

@@ -44,6 +44,10 @@ KEY = "TAVILY_API_KEY"
         ("zed", "darwin", {"XDG_CONFIG_HOME": "/x"}, "/h/.config/zed/settings.json"),
         ("zed", "win32", {"APPDATA": "/r"}, "/r/Zed/settings.json"),
         ("windsurf", "linux", {}, "/h/.codeium/windsurf/mcp_config.json"),
+        ("opencode", "linux", {}, "/h/.config/opencode/opencode.json"),
+        ("opencode", "darwin", {"XDG_CONFIG_HOME": "/x"}, "/x/opencode/opencode.json"),
+        ("continue", "win32", {}, "/h/.continue/mcpServers/coretools-mcp.json"),
+        ("continue", "linux", {"CONTINUE_GLOBAL_DIR": "/c"}, "/c/mcpServers/coretools-mcp.json"),
     ],
 )
 def test_each_client_has_its_file_where_its_program_looks(
@@ -84,6 +88,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "codex": {"command": "/c", "args": [], "env_vars": [KEY], "startup_timeout_sec": 30},
     "zed": {"source": "custom", "command": "/c", "args": ["--workspace", "/"]},
     "windsurf": {"command": "/c", "args": ["--workspace", "/"], "env": {KEY: "${env:TAVILY_API_KEY}"}},
+    "opencode": {"type": "local", "command": ["/c"]},
+    "continue": {"command": "/c", "args": []},
 }
 
 
@@ -166,8 +172,8 @@ def test_a_path_in_a_cache_is_never_written(tmp_path: Path, prefix: str) -> None
     ("variable", "reached"),
     [
         ("PATH", set(CLIENTS)),
-        (KEY, {"claude-code", "vscode", "qwen", "zed"}),
-        ("LANGUAGE", {"claude-code", "vscode", "qwen", "zed", "gemini"}),
+        (KEY, {"claude-code", "vscode", "qwen", "zed", "opencode"}),
+        ("LANGUAGE", {"claude-code", "vscode", "qwen", "zed", "gemini", "opencode"}),
     ],
 )
 def test_what_reaches_a_server_is_by_the_rule_of_its_client(variable: str, reached: set[str]) -> None:

@@ -230,6 +230,25 @@ async def test_a_client_has_a_scratch_folder_and_one_for_plans(store: PrivateFol
 
 @pytest.mark.requirement("scratch.owner")
 @pytest.mark.skipif(sys.platform != "linux", reason="not run: elsewhere commands have no scratch folder")
+@pytest.mark.requirement("sandbox.caches")
+def test_caches_last_for_one_client_in_one_workspace_and_go_when_they_are_not_used(tmp_path: Path) -> None:
+    def folder(key: str, *roots: str) -> str | None:
+        return PrivateFolders(caches=str(tmp_path), comes_back=lambda key: key != "session").cache_of(key, roots)
+
+    mine = folder("stdio", "/a", "/b")
+    assert mine is not None
+    assert mine == folder("stdio", "/b", "/a")
+    assert len({mine, folder("stdio", "/a"), folder("token", "/a", "/b")}) == 3
+    assert folder("session", "/a") is None
+    assert PrivateFolders().cache_of("stdio", ["/a"]) is None
+    os.utime(mine, (0, 0))
+    assert folder("stdio", "/new") is not None
+    assert not os.path.exists(mine)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert PrivateFolders(caches=str(blocked / "x")).cache_of("stdio", ["/a"]) is None
+
+
 def test_a_link_that_comes_while_a_scratch_folder_is_removed_changes_nothing_elsewhere(tmp_path: Path) -> None:
     elsewhere, scratch = tmp_path / "elsewhere/folder", tmp_path / "scratch"
     elsewhere.mkdir(parents=True)

@@ -70,7 +70,7 @@ def test_the_environment_leads_to_what_is_there() -> None:
     assert sandbox_environment(given, ["/w"], ViewKind.WORKING) == {
         "TMPDIR": "/var/tmp",
         "XDG_CACHE_HOME": "/w/cache",
-        "npm_config_cache": "/var/tmp/.npm",
+        "npm_config_cache": "/var/tmp/.cache/npm",
         "PATH": "/bin",
         "GIT_CEILING_DIRECTORIES": "/tmp",
     }

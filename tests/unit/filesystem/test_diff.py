@@ -19,7 +19,7 @@ def test_a_change_is_shown_with_three_lines_around_it() -> None:
     diff = unified_diff("".join(lines), new)
     assert (diff.added, diff.removed) == (1, 1)
     assert diff.text("a.txt", ("Current", "Proposed")) == (
-        f"Index: a.txt\n{'=' * 67}\n--- a.txt\tCurrent\n+++ a.txt\tProposed\n"
+        "--- a.txt\tCurrent\n+++ a.txt\tProposed\n"
         "@@ -7,7 +7,7 @@\n line 7\n line 8\n line 9\n-line 10\n+changed\n line 11\n line 12\n line 13\n"
     )
 

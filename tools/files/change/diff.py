@@ -35,7 +35,6 @@ _WORD = re.compile(r"\w+|\W")
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 MAX_TOLD_RUNS = 10  # runs of changed lines that are named
 _IN_PART = " characters, shown in part]"  # ends such a line
-_RULE = "=" * 67
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Diff:
         if not self.hunks:
             return ""
         name = shown_name(name)
-        return f"Index: {name}\n{_RULE}\n--- {name}\t{labels[0]}\n+++ {name}\t{labels[1]}\n{self.hunks}"
+        return f"--- {name}\t{labels[0]}\n+++ {name}\t{labels[1]}\n{self.hunks}"
 
 
 def changed_lines(diff: Diff) -> str:

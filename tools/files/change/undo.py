@@ -79,10 +79,13 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
     is_named = number is not None
     found = journal.changes(client, workspace.roots, limit=MAX_LOOKS, number=number, counts=not is_named)
     if is_named and not found:
+        why, lists = "another client's, or too old", "list_changes shows"
+        if client is None:
+            why, lists = "another workspace's, or too old", "coretools-mcp changes lists"
         raise ToolError(
             ToolErrorType.FILE_NOT_FOUND,
-            f"There is no change {number} of files in this workspace. It may be another client's, or too old to be "
-            f"kept; list_changes shows those that there are. {NOT_COVERED}",
+            f"There is no change {number} of files in this workspace. It may be {why} to be kept; {lists} those that "
+            f"there are. {NOT_COVERED}",
         )
     for change in found:
         if is_named or not _is_as_before(change, workspace):

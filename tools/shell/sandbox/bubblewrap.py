@@ -243,6 +243,7 @@ class BubblewrapConfinement:
         self._group = ProcessGroupLimit()
         self._lookout = AutoRunLookout(consented)
         self._folders = folders
+        self._caches: set[str] = set()  # those that were looked at
         self._loopbacks = loopbacks
         self._landlock = landlock
 
@@ -275,7 +276,7 @@ class BubblewrapConfinement:
                 namespaces = None
                 if view.network is Network.SESSION_LOOPBACK and self._loopbacks is not None:
                     namespaces = await self._loopbacks.of(client_key, status.program)
-                make = partial(self._sandboxed, status.program, spec, workspace_roots, view)
+                make = partial(self._sandboxed, status.program, spec, workspace_roots, view, client_key=client_key)
                 # Not to be lost on the way: it holds descriptors.
                 with CancelScope(shield=True):
                     return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
@@ -365,6 +366,13 @@ class BubblewrapConfinement:
             os.makedirs(temporary, 0o700, exist_ok=True)
         return landlock.confined(spec, readable, temporary)
 
+    def _cache_of(self, client_key: str, roots: Sequence[str]) -> str | None:
+        folder = self._folders.cache_of(client_key, roots)
+        if folder is not None and folder not in self._caches:
+            self._caches.add(folder)
+            visible_file_system.empty_if_large(folder, self._site.temporary_bytes)
+        return folder
+
     def _masks(self) -> tuple[str, str]:
         """A file and a folder that nobody can open, to put in the place of others."""
         base = self._folders.make("masks")
@@ -385,10 +393,12 @@ class BubblewrapConfinement:
         needed: Sequence[str] = (),  # what it has to see wherever it lies
         namespaces: tuple[int, ...] | None = None,  # those of its session
         private_folder: Callable[[], str] | None = None,
+        client_key: str = "",
         site: Site | None = None,  # another one than that of commands
     ) -> SandboxedCommand:
         """A command in the sandbox, ready to be started; an `OSError` if there are no descriptors left."""
         site = site or self._site
+        cache = self._cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
         calls_filter = seccomp_program(os.uname().machine) if sys.platform != "win32" else None
         # Looked for before anything is started: bubblewrap is given the copies as descriptors.
         present = visible_file_system.writable(roots)
@@ -418,6 +428,7 @@ class BubblewrapConfinement:
             needed=needed,
             secrets=(hidden, copies),
             private_folder=private_folder,
+            cache=cache,
             masks=self._masks,
             has_own_network=is_own,
         )

@@ -45,7 +45,8 @@ _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
 SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # writable, they would leave no sandbox
 # Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones would
 # be run by others. What tools have already fetched is readable where it is.
-CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".npm"}
+CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm"}
+CACHE = f"{WORK}/.cache"  # where what outlasts the session is seen
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
@@ -124,11 +125,12 @@ class PreparedView:
         for path in self.made:
             with suppress(OSError):
                 os.unlink(path)
-        lasting = [each for each in self.view.lasting.values() if self.alone is None or not contains(self.alone, each)]
+        mine = (each for at, each in self.view.lasting.items() if at != CACHE)
+        lasting = [each for each in mine if self.alone is None or not contains(self.alone, each)]
         if self.scratch is not None:
             move_entries(self.view.lasting[TEMPORARY], self.scratch)
             lasting.append(self.scratch)
-        emptied = [_empty_temporary(folder, self.temporary_bytes) for folder in lasting]
+        emptied = [empty_if_large(folder, self.temporary_bytes) for folder in lasting]
         held, count = (sum(each) for each in zip((0, 0), *emptied, strict=True))
         changes = replace(changes, temporary_bytes=held, temporary_files=count)
         if self.alone is None:
@@ -159,6 +161,7 @@ def prepare(
     search_path: str = "",  # the `PATH` of the command
     needed: Sequence[str] = (),  # what the command has to see wherever it lies
     private_folder: Callable[[], str] | None = None,
+    cache: str | None = None,  # the client's folder that outlasts the session
     has_own_network: bool = True,
 ) -> PreparedView:
     """Look at the machine; a `ToolError` if what the view is to have open or closed cannot be so."""
@@ -235,10 +238,11 @@ def prepare(
     kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
     held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
 
-    lasting, alone, scratch = _lasting(private_folder, allowed, is_reading=is_reading, is_alone=is_alone)
+    lasting, alone, scratch = _lasting(private_folder, allowed, cache, is_reading=is_reading, is_alone=is_alone)
     view = replace(
         view,
         lasting=lasting,
+        private=(*view.private, *(path for path in lasting if path == CACHE)),
         hidden_folders=hidden_folders,
         hidden_files=hidden_files,
         copies={path: copies[path] for path in copies if path in shown_copies and not is_inside(path, masked)},
@@ -257,7 +261,7 @@ def prepare(
         is_known=private_folder is not None,
         is_git=changes_by_git,
     )
-    made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen)))
+    made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen, CACHE)))
     return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, scratch, made, restrictions)
 
 
@@ -399,9 +403,14 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
 
 
 def _lasting(
-    private_folder: Callable[[], str] | None, allowed: CommandView, *, is_reading: bool, is_alone: bool
+    private_folder: Callable[[], str] | None,
+    allowed: CommandView,
+    cache: str | None,
+    *,
+    is_reading: bool,
+    is_alone: bool,
 ) -> tuple[dict[str, str], str | None, str | None]:
-    """The folders that are a command's `/tmp` and `/var/tmp`, the one that goes with it, and where its `/tmp` goes.
+    """The folders that are a command's `/tmp`, `/var/tmp` and cache, the one that goes with it, where its `/tmp` goes.
 
     Programs look for settings in each folder above the one that they work in. So where the workspace lies in `/tmp`,
     nothing may last there; other temporary files go to `/var/tmp` then. What a rule lets run has a new `/tmp`, whose
@@ -424,7 +433,7 @@ def _lasting(
     lasting = {TEMPORARY: temporary} | ({WORK: work} if work is not None else {})
     for path in lasting.values():
         make_open_folder(path)
-    return lasting, alone, scratch
+    return lasting | ({CACHE: cache} if cache is not None and not is_reading else {}), alone, scratch
 
 
 def too_broad(roots: Sequence[str]) -> str | None:
@@ -529,7 +538,7 @@ def _kept_in_place(
     return _by_depth(only_pinned), _by_depth(read_only), uncovered
 
 
-def _empty_temporary(folder: str, most_bytes: int) -> tuple[int, int]:
+def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
     """Empty a folder of the client where it holds too much; then what it held, bytes and entries, as far as counted."""
     if sys.platform == "win32":
         raise NotImplementedError

@@ -1,18 +1,41 @@
-"""Names of tools, as rules and options write them, that nothing here can have: a slip of the pen, usually."""
+"""The rules of the settings, and names of tools in them that nothing here can have: a slip of the pen, usually."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from server.console import nearest
-from server.settings import SettingsReport
-from server.tool_services import rule_lists, rules_of_principals
+from server.settings import Settings, SettingsReport
 from tools.builtin.all_tools import builtin_tools
 from tools.call.registry import MEANT, ToolRegistry
 from tools.contract.display import visible_line
 from tools.permissions.policy import PermissionPolicy
+from tools.permissions.rights import Rights
 from tools.permissions.rules import fits_wildcards, read_rules
 from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool
+
+
+def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
+    """The rules of the settings, by their keys."""
+    permissions, tools = settings.permissions, settings.tools
+    return {
+        "permissions.allow": permissions.allow,
+        "permissions.ask": permissions.ask,
+        "permissions.deny": permissions.deny,
+        "tools.include": tools.include,
+        "tools.core": tools.core,
+        "tools.allowed": tools.allowed,
+        "tools.exclude": tools.exclude,
+        "tools.confirmationRequired": tools.confirmation_required,
+    }
+
+
+def rules_of_principals(settings: Settings) -> Iterator[Rights]:
+    """The rules of each token and person of the settings that has some."""
+    tokens = ((f"http.tokens.{name}", own.rules) for name, own in settings.http.tokens.items())
+    people = ((f"http.oauth.principals.{name}", own.rules) for name, own in settings.http.oauth.principals.items())
+    for place, rules in (*tokens, *people):
+        if rules.allow or rules.ask or rules.deny:
+            yield Rights(place, allow=rules.allow, ask=rules.ask, deny=rules.deny)
 
 
 def rule_problems(report: SettingsReport) -> Iterator[str]:
@@ -20,11 +43,17 @@ def rule_problems(report: SettingsReport) -> Iterator[str]:
     registry = ToolRegistry()
     for tool in builtin_tools():
         registry.register_tool(tool)
-    lists = dict(rule_lists(report.settings))
-    yield from read_rules(lists, registry.canonical, report.home)[1]
+    yield from read_rules(rule_lists(report.settings), registry.canonical, report.home)[1]
     policy = PermissionPolicy(canonical=registry.canonical, home=report.home)
     for own in rules_of_principals(report.settings):
         yield from policy.read_rules_of(own)[1]
+    yield from unknown_names(report)
+
+
+def unknown_names(report: SettingsReport) -> Iterator[str]:
+    """A sentence for each name of no tool in the rules of the settings."""
+    lists = dict(rule_lists(report.settings))
+    for own in rules_of_principals(report.settings):
         place = f"{own.source}.rules"
         lists |= {f"{place}.allow": own.allow, f"{place}.ask": own.ask, f"{place}.deny": own.deny}
     for key, rules in lists.items():
@@ -42,6 +71,9 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
     What custom tools and servers without a prefix are called is known only once they run, so nothing is said then of
     names that could be theirs.
     """
+    rules = list(rules)
+    if not rules:
+        return
     own = {name for tool in builtin_tools() for name in (tool.name, *tool.aliases)} | GROUPS.keys() | {DELEGATING}
     prefixes = {entry.alias: names_of_any_tool(entry.alias) for entry in report.entries}
     is_open = bool(report.settings.tools.discovery_command) or any(
@@ -56,11 +88,17 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
             continue
         alias, between, rest = name.removeprefix("mcp__").partition(BETWEEN)
         if between or name.startswith("mcp_"):
-            like = nearest(alias, prefixes)
+            like = _nearest(alias, prefixes)
             told = f" Did you mean {like}{BETWEEN}{rest}?" if like else ""
             yield f"there is no server '{visible_line(alias)}', which '{visible_line(rule)}' names.{told}"
         elif not is_open:
             by_folded = {known.casefold(): known for known in sorted(own)}
-            like = MEANT.get(name.casefold()) or by_folded.get(nearest(name.casefold(), by_folded))
+            like = MEANT.get(name.casefold()) or by_folded.get(_nearest(name.casefold(), by_folded))
             told = f" Did you mean {like}?" if like else ""
             yield f"there is no tool '{visible_line(name)}'.{told}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    import difflib  # noqa: PLC0415 - needed only where something is misspelled
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")

@@ -1,0 +1,33 @@
+"""How this program was installed, as the command that installs it once more with something that it lacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from importlib import metadata
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+NAME = "coretools-mcp"
+
+
+def install_command(extra: str) -> str:
+    """What a person types to have an extra too: the tool that has installed it, and the place where it came from."""
+    told: dict[str, Any] = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
+    url, vcs = str(told.get("url", "")), told.get("vcs_info")
+    what = f"{NAME}[{extra}]"
+    option = ""
+    if vcs:
+        revision = vcs.get("requested_revision")
+        what += f" @ {vcs['vcs']}+{url}{f'@{revision}' if revision else ''}"
+    elif told.get("dir_info") is not None:
+        option = "-e " if told["dir_info"].get("editable") else ""
+        what = f"{unquote(urlsplit(url).path)}[{extra}]"
+    elif url:
+        what += f" @ {url}"
+    folders = os.path.normpath(sys.prefix).split(os.sep)
+    pip = f"{shlex.quote(sys.executable)} -m pip install"
+    installer = "pipx install --force" if "pipx" in folders else "uv tool install --force" if "uv" in folders else pip
+    return f"{installer} {option}{shlex.quote(what)}"
