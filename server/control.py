@@ -237,7 +237,7 @@ def ask_server(path: str, question: Json) -> Iterator[Json]:
 
 def _lines(connection: socket.socket, question: Json) -> Iterator[Json]:
     """What is answered, line by line; nothing where it does not begin in time, or the server ends."""
-    with suppress(OSError, ValueError), connection.makefile("rwb") as stream:
+    with suppress(OSError, ValueError, RecursionError), connection.makefile("rwb") as stream:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()
         for line in stream:

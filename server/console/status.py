@@ -8,13 +8,16 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import NotRequired, TypeVar, cast
+
+from typing_extensions import TypedDict
 
 from server.console import Failure, UsageError
 from server.console.terminal import note, show, show_table
 from server.console.upstream_waits import not_approved
 from server.json_rpc import Json
 from server.settings.files import real_path
+from server.stored_json import read_stored
 from tools.contract.display import visible_line
 from tools.contract.secrets import redact
 from tools.files.find.walk import count
@@ -28,6 +31,76 @@ from server.control import ask_server, ask_servers, link_file
 
 NONE_RUNS = "No server of yours is running. MCP clients start it; coretools-mcp install lists those that do."
 STUCK = "One server does not answer; its client can start it anew."
+NONSENSE = "What answers at one control socket makes no sense; perhaps its server has another version."
+
+
+class _ClientStatus(TypedDict):
+    name: str
+    principal: str | None
+    protocolVersion: str
+    folders: list[str]
+    calls: int
+    jobs: int
+    silentSeconds: float
+
+
+class _UpstreamStatus(TypedDict):
+    alias: str
+    state: str
+    tools: int
+    problem: NotRequired[str]
+    approval: NotRequired[dict[str, int]]
+    fromLastRun: NotRequired[list[str]]
+
+
+class ServerStatus(TypedDict):
+    """What a running server answers to `status`."""
+
+    pid: int
+    version: str
+    transport: str
+    seconds: float
+    approvalMode: str
+    workspaces: list[str]
+    settings: list[str]
+    logLevel: str
+    clients: list[_ClientStatus]
+    servers: list[_UpstreamStatus]
+    lock: NotRequired[str]
+    leftOut: dict[str, str]
+    customTools: str
+
+
+class _Said(TypedDict, total=False):
+    """A line of the answer to another question."""
+
+    lines: list[str]
+    link: str
+    error: str
+
+
+T = TypeVar("T")
+
+
+def _checked(kind: type[T], said: Json | None) -> T:
+    """An answer that has the types that it has to have; what else is in it stays."""
+    try:
+        read_stored(kind, json.dumps(said))
+    except ValueError:
+        raise Failure(NONSENSE) from None
+    return cast("T", said)
+
+
+def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]], list[str]]:
+    """The socket and status of each server, and what is to be said of those that gave none."""
+    found: list[tuple[str, ServerStatus]] = []
+    problems: list[str] = []
+    for path, said in ask_servers({"ask": "status"}, environ):
+        try:
+            found.append((path, _checked(ServerStatus, said)))
+        except Failure as failure:
+            problems.append(STUCK if said is None else str(failure))
+    return found, problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +110,7 @@ class Which:
     folder: str | None = None  # it works in this one
     pid: int | None = None
 
-    def fits(self, about: Json) -> bool:
+    def fits(self, about: ServerStatus) -> bool:
         works_here = self.folder is None or works_in(about, real_path(self.folder))
         return works_here and self.pid in (None, about["pid"])
 
@@ -47,14 +120,14 @@ class Which:
         return f"no server{where}{f' as process {self.pid}' if self.pid is not None else ''}"
 
 
-def works_in(about: Json, folder: str) -> bool:
+def works_in(about: ServerStatus, folder: str) -> bool:
     return any(contains(each, folder) for each in about["workspaces"])
 
 
 def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> int:
     """Tell of each server that runs its clients and the servers behind it. Exit code 1 if there is none."""
-    found = [answer for _, answer in ask_servers({"ask": "status"}, environ)]
-    running = [each for each in found if each is not None]
+    found, problems = _running(environ)
+    running = [about for _, about in found]
     told = [each for each in running if which.fits(each)]
     if as_json:
         sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
@@ -62,14 +135,14 @@ def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> i
         if not as_json:
             show(*[""][:at])
             _show_server(each)
-    if len(running) < len(found):
-        note(STUCK)
-    if not told and not as_json and (running or not found):
+    for problem in dict.fromkeys(problems):
+        note(problem)
+    if not told and not as_json and (running or not problems):
         show(f"{which.said}.{_listed(running)}" if running else NONE_RUNS, stream=sys.stderr)
     return 0 if told else EXIT_FAILED
 
 
-def _listed(running: Iterable[Json]) -> str:
+def _listed(running: Iterable[ServerStatus]) -> str:
     """The servers that run, each with the options that name it."""
     lines: list[str] = []
     for about in running:
@@ -78,7 +151,7 @@ def _listed(running: Iterable[Json]) -> str:
     return f" Running:{''.join(lines)}" if lines else ""
 
 
-def _show_server(about: Json) -> None:
+def _show_server(about: ServerStatus) -> None:
     mode = f"approval mode {about['approvalMode']}"
     since = _lasting(about["seconds"])
     show(f"process {about['pid']}, version {about['version']}, over {about['transport']} for {since}, {mode}")
@@ -86,7 +159,7 @@ def _show_server(about: Json) -> None:
         show(f"  workspace: {visible_line(folder)}")
     for path in about["settings"]:
         show(f"  settings: {visible_line(path)}")
-    for client in cast("list[Json]", about["clients"]):
+    for client in about["clients"]:
         name = visible_line(client["name"]) or "a client without a name"
         name += f" of {visible_line(client['principal'])}" if client.get("principal") else ""
         work = [count(client["calls"], "call")] if client["calls"] else []
@@ -99,7 +172,6 @@ def _show_server(about: Json) -> None:
         show(f"  custom tools: {visible_line(about['customTools'])}")
     if "lock" in about:
         show(f"  lock file: {visible_line(about['lock'])}")
-    servers = cast("list[Json]", about["servers"])
     rows = [
         (
             f"  {visible_line(each['alias'])}",
@@ -107,7 +179,7 @@ def _show_server(about: Json) -> None:
             f"{each['tools']}{' from the last run' if 'tools' in each.get('fromLastRun', ()) else ''}",
             visible_line(each.get("problem", "")) or not_approved(each.get("approval", {})),
         )
-        for each in servers
+        for each in about["servers"]
     ]
     rows += [(f"  {visible_line(alias)}", "not used", "", why) for alias, why in about["leftOut"].items()]
     if rows:
@@ -130,10 +202,11 @@ def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, fo
         raise UsageError(f"the running server has no server '{alias}' behind it. {there}")
     question = {"ask": "logs", "server": alias, "follow": follows}
     is_empty = True
-    for said in ask_server(path, question):
+    for answered in ask_server(path, question):
+        said = _checked(_Said, answered)
         if "error" in said:
-            raise Failure(said["error"])
-        lines = [visible_line(redact(line)) for line in said["lines"]]
+            raise Failure(visible_line(said["error"]))
+        lines = [visible_line(redact(line)) for line in said.get("lines", ())]
         if lines:
             show(*lines)
             sys.stdout.flush()
@@ -149,9 +222,9 @@ def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, fo
 def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: bool) -> int:
     """Have the page of a running server opened, and print the link that signs one browser in."""
     socket, about = _chosen(environ, which)
-    said: Json = next(ask_server(socket, {"ask": "dashboard"}), Json())
+    said = _checked(_Said, next(ask_server(socket, {"ask": "dashboard"}), Json()))
     if "link" not in said:
-        raise Failure(said.get("error", STUCK))
+        raise Failure(visible_line(said.get("error", STUCK)))
     sys.stdout.write(f"{said['link']}\n")
     sys.stdout.flush()
     where = ", ".join(map(visible_line, about["workspaces"])) or "no folder"
@@ -166,19 +239,18 @@ def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: b
     return 0
 
 
-def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, Json]:
+def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, ServerStatus]:
     """The socket and status of the server that is meant; else of the only one, or the only one that works here.
 
     Raises:
         Failure: None runs, or one that is stuck may be the one that is meant.
         UsageError: It is not clear which one is meant.
     """
-    answers = list(ask_servers({"ask": "status"}, environ))
-    found = [(path, about) for path, about in answers if about is not None]
+    found, problems = _running(environ)
     fitting = [each for each in found if which.fits(each[1])]
     here = [each for each in fitting if works_in(each[1], real_path(os.getcwd()))]
-    if len(found) < len(answers) and not (fitting if which != Which() else here):
-        raise Failure(f"{STUCK} It may be the one that is meant; --pid names another one.")
+    if problems and not (fitting if which != Which() else here):
+        raise Failure(f"{problems[0]} It may be the one that is meant; --pid names another one.")
     if len(fitting) > 1:
         fitting = here or fitting
     if len(fitting) == 1:

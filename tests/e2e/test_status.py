@@ -18,6 +18,7 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from anyio.abc import SocketStream
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from server import control
@@ -299,6 +300,26 @@ async def test_what_a_killed_server_has_left_is_removed(runtime: Path, tmp_path:
         left.bind(str(folder / LEFT))
     async with served(runtime, root):
         assert not (folder / LEFT).exists()
+
+
+@pytest.mark.requirement("control.nonsense")
+@pytest.mark.parametrize("said", [b"[]", b"{}", b'{"pid": "x"}', b"[" * 60_000, b"\xff"])
+async def test_an_answer_that_makes_no_sense_is_told_as_such(runtime: Path, said: bytes) -> None:
+    folder = runtime / "coretools-mcp"
+    folder.mkdir(mode=0o700)
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(said + b"\n")
+
+    async with await anyio.create_unix_listener(folder / LEFT) as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, answer)
+        for command in ("status", "logs", "dashboard"):
+            done = await ask(runtime, command)
+            assert done.returncode == 1
+            assert "makes no sense" in done.stderr or "does not answer" in done.stderr, done.stderr
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("control.socket")
