@@ -218,9 +218,21 @@ class Workspace:
 
     def rule_about_reading(self, location: Location) -> str | None:
         """The permission rule that keeps what a file holds from the results of calls that nobody allowed to read it."""
-        found = self.forbidden(location.path) if self.forbidden is not None else None
-        rule = found or self._rule_of_all_reading
+        forbidden = self.forbidden_in(location)
+        rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
         return f"the {rule}" if rule else None
+
+    def forbidden_in(self, place: Location) -> Forbidden | None:
+        """What rules forbid to read at a place and below it, whether they speak of its real path or of its name."""
+        forbidden, named = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
+        if forbidden is None or named == place.path:
+            return forbidden
+
+        def hides(path: str) -> str | None:
+            by_name = named + path[len(place.path) :] if contains(place.path, path) else path
+            return forbidden(path) or forbidden(by_name)
+
+        return hides
 
     def _own_or(self, forbidden: Forbidden | None) -> Forbidden | None:
         if not self._private and forbidden is None:

@@ -1,8 +1,9 @@
 """What rules about files and agent-ignore files keep from a command: one look at the disk before it starts.
 
-A look goes through the workspace folders from their tops down, follows no link to a folder, and remembers each folder
-until its entries change. Rules about absolute places and the home are looked for where they begin. A folder that is
-hidden as a whole is one find; so is one in which everything is hidden, and would be whatever it is called.
+A look goes through the workspace folders from their tops down, and remembers each folder until its entries change.
+Rules about absolute places and the home are looked for where they begin, rules that lead through a link to a folder
+behind it. A folder that is hidden as a whole is one find; so is one in which everything is hidden, and would be
+whatever it is called.
 
 Looking is bounded. Whatever keeps a look from being complete, or what it found from being masked, is its `problem`.
 """
@@ -46,6 +47,7 @@ MOST = 100  # files and folders that are masked, and so many that stay as they a
 ENTRIES = 150_000  # files and folders that one look goes through
 SECONDS = 2.0  # what one look may take
 REMEMBERED = 60_000  # folders that are remembered, of all workspaces together
+WALKS = 1_000  # through what links in one workspace lead to, of which something is remembered
 TREES = 100  # workspaces under one set of rules each, of which something is remembered
 
 # What an entry is found for, one bit each
@@ -62,7 +64,7 @@ ANY_NAME = "\uf8ff any name \uf8ff"
 # Matches patterns that name a file at any depth, so that moving a folder on the way changes nothing
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
 _BARE = {"HEAD", "objects", "refs"}  # by which git knows a repository without a work tree
-_WHOLE = (["*"], ["**"])  # the end of a pattern that is about all that is in a folder
+_WHOLE = (("*",), ("**",))  # the end of a pattern that is about all that is in a folder
 IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file, as it was
 
 
@@ -109,11 +111,14 @@ class _Pattern(NamedTuple):
     specifier: PathSpecifier
     bases: tuple[str, ...]  # the folders it is below; none where it is about a name
     by_path: bool
-    begins: tuple[str, ...]  # the names before its first wildcard
-    goes_on: list[str]  # what follows these
+    goes_on: tuple[str, ...]  # the names from its first wildcard on
+    leads: tuple[RuleList, ...]  # what each beginning of it is about
 
     def at(self, path: str) -> HiddenFile:
         return HiddenFile(path, False, str(self.rule), self.rule.source)
+
+
+_Leads = frozenset[tuple[_Pattern, int]]  # patterns of which so many names fit a folder: the rest may fit what is in it
 
 
 class _Place(NamedTuple):
@@ -134,6 +139,7 @@ class _Folder(NamedTuple):
     ignore_files: tuple[IgnoreFileSeen, ...]  # those in it
     found: tuple[tuple[int, HiddenFile], ...]  # each with the bit that it is found for
     below: tuple[_Place, ...]
+    links: tuple[tuple[str, str, _Leads], ...]  # which rules may lead through: as named, as it is
     entries: int
     is_repository: bool  # whether it has one, or is one without a work tree
 
@@ -170,6 +176,15 @@ class _Patterns:
                     found.setdefault(name, []).extend(p for p in fitting if p.by_path or not by_path_only)
         return found
 
+    def leading(self, path: str) -> _Leads:
+        """The beginnings of patterns that are about a path."""
+        found: set[tuple[_Pattern, int]] = set()
+        for base, patterns, _ in self._groups:
+            if base and path.startswith(base):
+                below = bytes_text(path[len(base) :]).replace(os.sep, "/")
+                found |= {(p, n) for p in patterns for n, r in enumerate(p.leads) if r.hides(below, is_folder=True)}
+        return frozenset(found)
+
 
 def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
     """As few lists of rules as possible that hide what any of the patterns hides."""
@@ -191,13 +206,12 @@ def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
                 text = text[1:]
             is_of_name = _OF_A_NAME.fullmatch(text) is not None
             names = text.strip("/").split("/")
-            at = next((at for at, name in enumerate(names) if re.search(r"[*?[]", re.sub(r"\\.", "", name))), None)
-            begins = tuple(re.sub(r"\\(.)", r"\1", name) for name in names[:at])
             # Of a name alone nothing but the last part counts; one with more behind it is looked up with its folder.
             bases = roots if specifier.base is None else (specifier.base,)
             bases = () if is_of_name and "/" not in text.rstrip("/").replace("**/", "") else bases
-            goes_on = [] if at is None else names[at:]
-            found.append(_Pattern(bit, rule, specifier, bases, not is_of_name, begins, goes_on))
+            leads = (parse_rules(os.fsencode("\n/" + "/".join(names[:end]))) for end in range(1, len(names)))
+            goes_on = tuple(names[len(specifier.begins) :])
+            found.append(_Pattern(bit, rule, specifier, bases, not is_of_name, goes_on, tuple(leads)))
     return tuple(found)
 
 
@@ -212,6 +226,7 @@ class _Look:
     problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])  # each with the bit that it is of
     ignore_files: list[IgnoreFileSeen] = field(default_factory=list[IgnoreFileSeen])
     repositories: list[str] = field(default_factory=list[str])
+    links: list[tuple[str, str, _Leads]] = field(default_factory=list[tuple[str, str, _Leads]])
 
     def add(self, bit: int, found: HiddenFile) -> None:
         """Take what was found, as it is now."""
@@ -275,7 +290,8 @@ class _Walk:
         self._patterns = _Patterns(patterns)
         self._top = top
         self._named = named  # how rules call the top, where that is by a link
-        self._others = frozenset(roots) - {top}  # are walked through for themselves
+        # Those are walked through for themselves, under their own names.
+        self._others = frozenset(roots) - {top} if named in ("", top) else frozenset[str]()
 
     def go(self, look: _Look, start: _Place) -> None:
         waiting = deque([start])
@@ -305,6 +321,7 @@ class _Walk:
                 return
             waiting.extend(folder.below)
             look.ignore_files.extend(folder.ignore_files)
+            look.links.extend(folder.links)
             if folder.is_repository:
                 look.repositories.append(place.path)
             for bit, file in folder.found:
@@ -359,7 +376,9 @@ class _Walk:
                 depth = 0 if by_path_only and name == "objects" else max(place.depth - 1, -1)
                 below.append(_Place(path, own, hidden, in_repository, by_path_only, depth))
         is_repository = (REPOSITORY in entries or entries.keys() >= _BARE) and not (place.in_repository or self._named)
-        folder = _Folder(place, ignore_files, found, tuple(below), len(entries), is_repository)
+        named = [(self._name_of(each.path), each.path) for each in entries.values() if each.is_symlink()]
+        links = ((*names, leads) for names in named if (leads := self._patterns.leading(names[0])))
+        folder = _Folder(place, ignore_files, found, tuple(below), tuple(links), len(entries), is_repository)
         if is_known:
             self._folders.keep((self, place.path), folder, ((place.path, stamp), *ignore_files), looked_at)
         return folder
@@ -382,17 +401,21 @@ class _Walk:
                 others = [each for each in found if each[0] != bit]
                 is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
                 # Of a workspace folder itself, only that it stays as it is: without it no command could start.
-                if is_whole and (place.path != self._top or bit & _EDITING):
+                if is_whole and (place.path != self._top or self._named or bit & _EDITING):
                     found = [*others, (bit, replace(file, path=place.path))]
         return tuple(found), covered
+
+    def _name_of(self, path: str) -> str:
+        return self._named + path[len(self._top) :] if self._named else path
 
     def _hiding(
         self, place: _Place, scope: Scope | None, names: Sequence[str], folders: Collection[str] = ()
     ) -> dict[str, dict[int, HiddenFile]]:
         """What hides entries of a folder, by their names, and by the bits that these are found for."""
         hiding: dict[str, dict[int, HiddenFile]] = {}
-        named = self._named + place.path[len(self._top) :] if self._named else place.path
-        for name, patterns in self._patterns.fitting(named, names, by_path_only=place.by_path_only).items():
+        for name, patterns in self._patterns.fitting(
+            self._name_of(place.path), names, by_path_only=place.by_path_only
+        ).items():
             by_bit = hiding.setdefault(name, {})
             for pattern in patterns:
                 by_bit.setdefault(pattern.bit, pattern.at(os.path.join(place.path, name)))
@@ -415,12 +438,13 @@ class _Tree:
         self.stores = GitStores()
         self._patterns = patterns
         self._folders = folders
-        # By the number of the rule, -1 for all of them, and the folder as it is named and as it is
-        self._walks: dict[tuple[int, str, str], _Walk] = {}
-        for root in self.roots:
-            # What is about places that have nothing to do with this folder would be asked about each file in it.
-            near = (pattern for pattern in patterns if not pattern.bases or _may_lie(pattern, root))
-            self._walks[-1, root, root] = _Walk(folders, near, root, self.roots)
+        self._all = _Patterns(patterns)
+        self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}  # of what is known by further names
+        # What is about places that have nothing to do with a folder would be asked about each file in it.
+        self._walks_of_roots = {
+            root: _Walk(folders, (p for p in patterns if not p.bases or _may_lie(p, root)), root, self.roots)
+            for root in self.roots
+        }
 
     def look(self) -> HiddenFiles:
         look = _Look(self.roots)
@@ -432,30 +456,44 @@ class _Tree:
                     look.add(pattern.bit, pattern.at(root))
             if not covered & _DENIED:
                 scope = Scope("", None, (), None, root) if self.agent else None
-                self._walks[-1, root, root].go(look, _Place(root, scope, covered))
-        for number, pattern in enumerate(self._patterns):
+                self._walks_of_roots[root].go(look, _Place(root, scope, covered))
+        for pattern in self._patterns:
             for base in pattern.bases:
-                self._look_where_it_begins(number, pattern, base, look)
+                self._look_where_it_begins(pattern, base, look)
+        known: set[tuple[str, _Leads]] = set()
+        for named, path, leads in look.links:  # of which there are more and more
+            real = os.path.realpath(path)
+            # What is found from where it lies is the same by this name where the same beginnings lead there.
+            is_known = (real, leads) in known or (is_inside(real, self.roots) and leads <= self._all.leading(real))
+            known.add((real, leads))
+            if not is_known and os.path.isdir(real):
+                patterns = frozenset(pattern for pattern, _ in leads)
+                is_bounded = all("**" not in pattern.goes_on for pattern in patterns)
+                depth = max(len(pattern.leads) - number - 1 for pattern, number in leads) if is_bounded else -1
+                self._walk(patterns, named, real).go(look, _Place(real, None, 0, depth=depth))
         return look.result()
 
-    def _look_where_it_begins(self, number: int, pattern: _Pattern, base: str, look: _Look) -> None:
-        """Find what a rule is about outside the workspace, and in it behind links to folders that the rule names."""
-        if not pattern.begins and base == os.sep:
+    def _look_where_it_begins(self, pattern: _Pattern, base: str, look: _Look) -> None:
+        """Find what a rule is about outside the workspace, or by a name that leads into it by links."""
+        if not pattern.specifier.begins and base == os.sep:
             return  # it is about any place at all, as a name alone is
-        if not {"", ".", ".."}.isdisjoint(pattern.begins):
-            return  # no path is like that
-        named = os.path.join(base, *pattern.begins)
+        named = os.path.join(base, *pattern.specifier.begins)
         real = os.path.realpath(named)
-        if is_inside(named, self.roots) and (real == named or not is_inside(real, self.roots)):
+        if is_inside(named, self.roots):
             return
         if not pattern.goes_on or (pattern.goes_on in _WHOLE and os.path.isdir(real)):
             look.add(pattern.bit, pattern.at(real))
         elif os.path.isdir(real):
-            key = number, named, real
-            if key not in self._walks:
-                self._walks[key] = _Walk(self._folders, [pattern], real, self.roots, named)
             depth = -1 if "**" in pattern.goes_on else len(pattern.goes_on) - 1
-            self._walks[key].go(look, _Place(real, None, 0, depth=depth))
+            self._walk(frozenset([pattern]), named, real).go(look, _Place(real, None, 0, depth=depth))
+
+    def _walk(self, patterns: frozenset[_Pattern], named: str, real: str) -> _Walk:
+        key = patterns, named, real
+        if key not in self._walks:
+            if len(self._walks) >= WALKS:
+                self._walks.clear()
+            self._walks[key] = _Walk(self._folders, patterns, real, self.roots, named)
+        return self._walks[key]
 
     def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
         """Whether something hidden is among paths below the top of a work tree, whether or not they are there now."""
@@ -475,7 +513,8 @@ class _Tree:
         patterns = _Patterns(reading)
         for folder, below in entries.items():
             is_hidden = any(os.path.join(folder, entry) in hidden_paths for entry in below)
-            if is_hidden or patterns.fitting(folder, list(below)):
+            folders = {folder, *(n for p in reading for base in p.bases for n in p.specifier.names_of(folder, base))}
+            if is_hidden or any(patterns.fitting(each, list(below)) for each in folders):
                 return True
         return bool(hidden.ignore_files) and self._is_ignored(entries)
 
@@ -502,7 +541,7 @@ class _Tree:
 
 
 def _may_lie(pattern: _Pattern, root: str) -> bool:
-    starts = [os.path.join(base, *pattern.begins).lower() for base in pattern.bases]
+    starts = [os.path.join(base, *pattern.specifier.begins).lower() for base in pattern.bases]
     return any(contains(start, root.lower()) or contains(root.lower(), start) for start in starts)
 
 

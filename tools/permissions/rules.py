@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, takewhile
 
 from tools.contract.permission_subjects import Access, ToolTraits
 from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
-from tools.files.workspace import Forbidden
+from tools.files.workspace import Forbidden, contains
 from tools.permissions import tool_names
 from tools.permissions.verdict import Verdict
 
 ANYTHING = "*"
 _SPECIAL = re.compile(r"[\\*?\[\]]")  # what means something in a pattern
+_WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
+_LATELY_NS = 50_000_000  # how old what is known of links may be: a search asks for each file
 
 
 class MalformedRuleError(ValueError):
@@ -68,11 +72,22 @@ class PathSpecifier:
     rules: RuleList
     base: str | None  # the folder it is below, or `None` for each workspace folder
     line: bytes  # what the rules were read from: one line of a `.gitignore`
+    begins: tuple[str, ...] = ()  # the names before its first wildcard that count as a path, where it forbids
 
     def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
-        """Whether it is about a file that goes by any of these absolute paths, which are without `.` and `..`."""
+        """Whether it is about a file that goes by any of these absolute paths, which are without `.` and `..`.
+
+        Blocking: what its beginning is called where that leads through links is looked up, or was a moment ago.
+        """
         bases = roots if self.base is None else (self.base,)
-        return any(self._fits_below(base, path) for path in paths for base in bases)
+        return any(self._fits_below(base, n) for base in bases for path in paths for n in self.names_of(path, base))
+
+    def names_of(self, path: str, base: str) -> tuple[str, ...]:
+        """What is at a path goes by below one of its bases: the path, and the one through links that the rule names."""
+        named, real = _linked(os.path.join(base, *self.begins), time.monotonic_ns() // _LATELY_NS)
+        if named == real or not contains(real, path):
+            return (path,)
+        return path, os.path.join(named, path[len(real) :].strip(os.sep)).rstrip(os.sep)
 
     def _fits_below(self, base: str, path: str) -> bool:
         prefix = base if base.endswith(os.sep) else base + os.sep
@@ -84,6 +99,18 @@ class PathSpecifier:
         return any(self.rules.hides(each, is_folder=True) for each in below) or bool(
             self.rules.hides(below[-1], is_folder=False)
         )
+
+
+@lru_cache(1_000)
+def _linked(named: str, _moment: int) -> tuple[str, str]:
+    """The lowest link on a path, or the path, with what that leads to."""
+    real = os.path.realpath(named)
+    while named != real and named.endswith(real[real.rfind(os.sep) :]):
+        above = os.path.dirname(named)
+        if os.path.realpath(above) != os.path.dirname(real):
+            break
+        named, real = above, os.path.dirname(real)
+    return named, real
 
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
@@ -105,7 +132,10 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
         raise MalformedRuleError(
             "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
         )
-    return PathSpecifier(rules, base, line)
+    # What allows says nothing of where links below its base lead, since commands can make some.
+    names = escaped.strip("/").split("/") if forbids and "/" in pattern.rstrip("/") else ()
+    begins = takewhile(lambda name: not _WILDCARD.search(_ESCAPED.sub("", name)), names)
+    return PathSpecifier(rules, base, line, tuple(_ESCAPED.sub(r"\1", name) for name in begins))
 
 
 def literal_path(path: str) -> str | None:
