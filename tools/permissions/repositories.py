@@ -11,6 +11,7 @@ from tools.files.opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
+_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an entry of the index; where it stands by chance, git is asked about
 _LONGEST_TOLD = 0xFFF  # of a longer name the index does not tell how long it is
 # A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`)
 _HARMLESS_SETTING = re.compile(
@@ -111,8 +112,21 @@ class TrackedFiles:
 
 
 def runs_programs(top: str) -> bool:
-    """Whether git runs programs of the repository's own in a work tree: hooks, filters, drivers, a monitor of files."""
+    """Whether git runs programs of the repository's own in a work tree: hooks, filters, drivers, a monitor of files.
+
+    Submodules may bring some: git goes into each that the index names, wherever its repository lies.
+    """
     own = os.path.join(top, REPOSITORY)
+    try:
+        with open_regular(os.path.join(own, "index"), through_links=True) as index:
+            content = index.head(MAX_INDEX_BYTES)
+        is_partial = len(content) == MAX_INDEX_BYTES or any(name.startswith("sharedindex") for name in os.listdir(own))
+        if is_partial or _MODE_OF_SUBMODULE in content:
+            return True
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError):
+        return True
     try:
         if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
             return True

@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,6 +62,14 @@ class TargetFile:
     reads: ReadLedger | None  # what the calling client has seen of it, where that is remembered
     signal: AbortSignal
     author: Author | None = None  # who changes it, where changes are written down
+    jobs: Sequence[str] = ()  # the ids of commands of the client that run meanwhile
+
+    @property
+    def who_may_read(self) -> str:
+        """What is to be said of jobs that may read what is hidden from them; empty where there are none."""
+        if not self.jobs or not is_hidden_target(self.workspace, self.location, agent=True):
+            return ""
+        return f"background jobs that run now may read it, though it is hidden from them: {', '.join(self.jobs)}"
 
     @property
     def seen(self) -> SeenFile | None:
@@ -252,9 +260,10 @@ class FileChange(ABC):
     def question(self, proposed: str) -> EditConfirmation:
         """The question before the file is written; `proposed` is what a person may change."""
         location, diff = self.target.location, self.diff
+        who_may_read = self.target.who_may_read
         is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
-            title=f"{self.title}: {location.brief}",
+            title=f"{self.title}: {location.brief}" + (f" ({who_may_read})" if who_may_read else ""),
             file_path=location.name,
             file_diff=diff.text(os.path.basename(location.path), PROPOSED),
             added=diff.added,
@@ -325,6 +334,8 @@ def make_change(
     notes = [*change.notes, *record.notes]
     if change.undoes is not None and record.number is not None:
         notes.append(f"This is change {record.number}, which can be undone as well.")
+    if who_may_read := target.who_may_read:
+        notes.append(f"{who_may_read[0].upper()}{who_may_read[1:]}.")
     if links_broken:
         notes.append(about_broken_links(links_broken))
     if is_users:
