@@ -236,12 +236,7 @@ class Workspace:
         forbidden, named = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
         if forbidden is None or named == place.path:
             return forbidden
-
-        def hides(path: str) -> str | None:
-            by_name = named + path[len(place.path) :] if contains(place.path, path) else path
-            return forbidden(path) or forbidden(by_name)
-
-        return hides
+        return lambda path: forbidden(path) or forbidden(named + path.removeprefix(place.path))
 
     def _own_or(self, forbidden: Forbidden | None) -> Forbidden | None:
         if not self._private and forbidden is None:

@@ -111,14 +111,18 @@ class _Pattern(NamedTuple):
     specifier: PathSpecifier
     bases: tuple[str, ...]  # the folders it is below; none where it is about a name
     by_path: bool
-    goes_on: tuple[str, ...]  # the names from its first wildcard on
-    leads: tuple[RuleList, ...]  # what each beginning of it is about
+    names: tuple[str, ...]
+    leads: tuple[RuleList, ...]  # what its first names are about: one of them, two, and so on, but not all
 
     def at(self, path: str) -> HiddenFile:
         return HiddenFile(path, False, str(self.rule), self.rule.source)
 
+    def names_behind(self, number: int) -> tuple[str, ...]:
+        """What is left of it behind so many names; two stars stand for further names, too."""
+        return self.names[number - (number > 0 and self.names[number - 1] == "**") :]
 
-_Leads = frozenset[tuple[_Pattern, int]]  # patterns of which so many names fit a folder: the rest may fit what is in it
+
+_Leads = frozenset[tuple[_Pattern, int]]  # so many first names of patterns lead to a folder; the others may lead on
 
 
 class _Place(NamedTuple):
@@ -177,13 +181,16 @@ class _Patterns:
         return found
 
     def leading(self, path: str) -> _Leads:
-        """The beginnings of patterns that are about a path."""
-        found: set[tuple[_Pattern, int]] = set()
-        for base, patterns, _ in self._groups:
-            if base and path.startswith(base):
-                below = bytes_text(path[len(base) :]).replace(os.sep, "/")
-                found |= {(p, n) for p in patterns for n, r in enumerate(p.leads) if r.hides(below, is_folder=True)}
-        return frozenset(found)
+        """The patterns of which only the first names are about a path."""
+        below = {base: bytes_text(path[len(base) :]).replace(os.sep, "/") for base, *_ in self._groups if base}
+        return frozenset(
+            (pattern, number)
+            for base, patterns, _ in self._groups
+            if base and path.startswith(base)
+            for pattern in patterns
+            for number, rules in enumerate(pattern.leads, start=1)
+            if rules.hides(below[base], is_folder=True)
+        )
 
 
 def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
@@ -205,13 +212,12 @@ def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
             if text.startswith("/**/") and specifier.base in (None, os.sep):
                 text = text[1:]
             is_of_name = _OF_A_NAME.fullmatch(text) is not None
-            names = text.strip("/").split("/")
+            names = tuple(text.strip("/").split("/"))
             # Of a name alone nothing but the last part counts; one with more behind it is looked up with its folder.
             bases = roots if specifier.base is None else (specifier.base,)
             bases = () if is_of_name and "/" not in text.rstrip("/").replace("**/", "") else bases
             leads = (parse_rules(os.fsencode("\n/" + "/".join(names[:end]))) for end in range(1, len(names)))
-            goes_on = tuple(names[len(specifier.begins) :])
-            found.append(_Pattern(bit, rule, specifier, bases, not is_of_name, goes_on, tuple(leads)))
+            found.append(_Pattern(bit, rule, specifier, bases, not is_of_name, names, tuple(leads)))
     return tuple(found)
 
 
@@ -401,7 +407,7 @@ class _Walk:
                 others = [each for each in found if each[0] != bit]
                 is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
                 # Of a workspace folder itself, only that it stays as it is: without it no command could start.
-                if is_whole and (place.path != self._top or self._named or bit & _EDITING):
+                if is_whole and (place.path != self._top or bit & _EDITING):
                     found = [*others, (bit, replace(file, path=place.path))]
         return tuple(found), covered
 
@@ -440,6 +446,10 @@ class _Tree:
         self._folders = folders
         self._all = _Patterns(patterns)
         self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}  # of what is known by further names
+        # Where rules begin that are neither about names alone, which lie anywhere, nor below a workspace folder
+        begins = ((os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases)
+        named = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
+        self._beginnings_elsewhere = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in named]
         # What is about places that have nothing to do with a folder would be asked about each file in it.
         self._walks_of_roots = {
             root: _Walk(folders, (p for p in patterns if not p.bases or _may_lie(p, root)), root, self.roots)
@@ -457,43 +467,32 @@ class _Tree:
             if not covered & _DENIED:
                 scope = Scope("", None, (), None, root) if self.agent else None
                 self._walks_of_roots[root].go(look, _Place(root, scope, covered))
-        for pattern in self._patterns:
-            for base in pattern.bases:
-                self._look_where_it_begins(pattern, base, look)
+        look.links.extend(self._beginnings_elsewhere)
         known: set[tuple[str, _Leads]] = set()
         for named, path, leads in look.links:  # of which there are more and more
-            real = os.path.realpath(path)
-            # What is found from where it lies is the same by this name where the same beginnings lead there.
-            is_known = (real, leads) in known or (is_inside(real, self.roots) and leads <= self._all.leading(real))
-            known.add((real, leads))
-            if not is_known and os.path.isdir(real):
-                patterns = frozenset(pattern for pattern, _ in leads)
-                is_bounded = all("**" not in pattern.goes_on for pattern in patterns)
-                depth = max(len(pattern.leads) - number - 1 for pattern, number in leads) if is_bounded else -1
-                self._walk(patterns, named, real).go(look, _Place(real, None, 0, depth=depth))
+            place = os.path.realpath(path), leads
+            # What is found from where it lies is the same by this name where the same first names lead there.
+            if place not in known and not (is_inside(place[0], self.roots) and leads <= self._all.leading(place[0])):
+                known.add(place)
+                self._look_behind(named, *place, look)
         return look.result()
 
-    def _look_where_it_begins(self, pattern: _Pattern, base: str, look: _Look) -> None:
-        """Find what a rule is about outside the workspace, or by a name that leads into it by links."""
-        if not pattern.specifier.begins and base == os.sep:
-            return  # it is about any place at all, as a name alone is
-        named = os.path.join(base, *pattern.specifier.begins)
-        real = os.path.realpath(named)
-        if is_inside(named, self.roots):
-            return
-        if not pattern.goes_on or (pattern.goes_on in _WHOLE and os.path.isdir(real)):
+    def _look_behind(self, named: str, real: str, leads: _Leads, look: _Look) -> None:
+        """Find what rules are about in what lies outside the workspace, or is known by a name that leads over links."""
+        rests = [(pattern, pattern.names_behind(number)) for pattern, number in leads]
+        is_folder = os.path.isdir(real)
+        whole = {pattern for pattern, names in rests if not names or (is_folder and names in _WHOLE)}
+        for pattern in whole:
             look.add(pattern.bit, pattern.at(real))
-        elif os.path.isdir(real):
-            depth = -1 if "**" in pattern.goes_on else len(pattern.goes_on) - 1
-            self._walk(frozenset([pattern]), named, real).go(look, _Place(real, None, 0, depth=depth))
-
-    def _walk(self, patterns: frozenset[_Pattern], named: str, real: str) -> _Walk:
-        key = patterns, named, real
-        if key not in self._walks:
+        rest = frozenset(pattern for pattern, _ in rests) - whole
+        if is_folder and rest:
             if len(self._walks) >= WALKS:
                 self._walks.clear()
-            self._walks[key] = _Walk(self._folders, patterns, real, self.roots, named)
-        return self._walks[key]
+            key = rest, named, real
+            walk = self._walks.setdefault(key, _Walk(self._folders, rest, real, self.roots, named))
+            behind = [names for pattern, names in rests if pattern in rest]
+            depth = -1 if any("**" in names for names in behind) else max(map(len, behind)) - 1
+            walk.go(look, _Place(real, None, 0, depth=depth))
 
     def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
         """Whether something hidden is among paths below the top of a work tree, whether or not they are there now."""
@@ -511,10 +510,11 @@ class _Tree:
                 entries[folder].add(entry)
                 path = folder
         patterns = _Patterns(reading)
+        linked = [p for p in reading if any(len({*p.specifier.beginning(base)}) > 1 for base in p.bases)]
         for folder, below in entries.items():
-            is_hidden = any(os.path.join(folder, entry) in hidden_paths for entry in below)
-            folders = {folder, *(n for p in reading for base in p.bases for n in p.specifier.names_of(folder, base))}
-            if is_hidden or any(patterns.fitting(each, list(below)) for each in folders):
+            paths = [os.path.join(folder, entry) for entry in below]
+            is_hidden = not hidden_paths.isdisjoint(paths) or any(p.rule.fits_path(paths, self.roots) for p in linked)
+            if is_hidden or patterns.fitting(folder, list(below)):
                 return True
         return bool(hidden.ignore_files) and self._is_ignored(entries)
 

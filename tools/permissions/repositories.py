@@ -118,26 +118,23 @@ def runs_programs(top: str) -> bool:
     """
     own = os.path.join(top, REPOSITORY)
     try:
-        with open_regular(os.path.join(own, "index"), through_links=True) as index:
-            content = index.head(MAX_INDEX_BYTES)
-        is_partial = len(content) == MAX_INDEX_BYTES or any(name.startswith("sharedindex") for name in os.listdir(own))
-        if is_partial or _MODE_OF_SUBMODULE in content:
-            return True
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError):
-        return True
-    try:
+        if any(name.startswith("sharedindex") for name in os.listdir(own)):
+            return True  # which holds what the index does not
         if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
             return True
     except OSError:
         if not os.path.isdir(own):
             return True  # of a worktree or a submodule: its settings are elsewhere
-    for name in ("config", "config.worktree"):
+    for name in ("index", "config", "config.worktree"):
         try:
-            with open_regular(os.path.join(own, name), through_links=True) as settings:
-                if settings_that_run(os.fsdecode(settings.head(MAX_INDEX_BYTES)), lambda _: False):
-                    return True
+            with open_regular(os.path.join(own, name), through_links=True) as file:
+                content = file.head(MAX_INDEX_BYTES)
+            if name == "index":
+                is_running = _MODE_OF_SUBMODULE in content or len(content) == MAX_INDEX_BYTES
+            else:
+                is_running = bool(settings_that_run(os.fsdecode(content), lambda _: False))
+            if is_running:
+                return True
         except FileNotFoundError:
             continue
         except (OSError, ValueError):

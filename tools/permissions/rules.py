@@ -79,15 +79,21 @@ class PathSpecifier:
 
         Blocking: what its beginning is called where that leads through links is looked up, or was a moment ago.
         """
-        bases = roots if self.base is None else (self.base,)
-        return any(self._fits_below(base, n) for base in bases for path in paths for n in self.names_of(path, base))
+        for base in roots if self.base is None else (self.base,):
+            named, real = self.beginning(base)
+            for path in paths:
+                if self._fits_below(base, path):
+                    return True
+                if named != real and contains(real, path):
+                    name = os.path.normpath(os.path.join(named, os.path.relpath(path, real)))
+                    if self._fits_below(base, name):
+                        return True
+        return False
 
-    def names_of(self, path: str, base: str) -> tuple[str, ...]:
-        """What is at a path goes by below one of its bases: the path, and the one through links that the rule names."""
-        named, real = _linked(os.path.join(base, *self.begins), time.monotonic_ns() // _LATELY_NS)
-        if named == real or not contains(real, path):
-            return (path,)
-        return path, os.path.join(named, path[len(real) :].strip(os.sep)).rstrip(os.sep)
+    def beginning(self, base: str) -> tuple[str, str]:
+        """The place below one of its bases to which its first names lead: as it is named, and its real path."""
+        named = os.path.join(base, *self.begins)
+        return named, _real_path(named, time.monotonic_ns() // _LATELY_NS)
 
     def _fits_below(self, base: str, path: str) -> bool:
         prefix = base if base.endswith(os.sep) else base + os.sep
@@ -102,15 +108,8 @@ class PathSpecifier:
 
 
 @lru_cache(1_000)
-def _linked(named: str, _moment: int) -> tuple[str, str]:
-    """The lowest link on a path, or the path, with what that leads to."""
-    real = os.path.realpath(named)
-    while named != real and named.endswith(real[real.rfind(os.sep) :]):
-        above = os.path.dirname(named)
-        if os.path.realpath(above) != os.path.dirname(real):
-            break
-        named, real = above, os.path.dirname(real)
-    return named, real
+def _real_path(path: str, _moment: int) -> str:
+    return os.path.realpath(path)
 
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:

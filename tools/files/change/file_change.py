@@ -65,11 +65,11 @@ class TargetFile:
     jobs: Sequence[str] = ()  # the ids of commands of the client that run meanwhile
 
     @property
-    def who_may_read(self) -> str:
-        """What is to be said of jobs that may read what is hidden from them; empty where there are none."""
+    def warnings(self) -> tuple[str, ...]:
+        """What question and result say of jobs that may read what is hidden from them."""
         if not self.jobs or not is_hidden_target(self.workspace, self.location, agent=True):
-            return ""
-        return f"background jobs that run now may read it, though it is hidden from them: {', '.join(self.jobs)}"
+            return ()
+        return (f"Hidden from commands, but background jobs that run now may read it: {', '.join(self.jobs)}.",)
 
     @property
     def seen(self) -> SeenFile | None:
@@ -260,10 +260,9 @@ class FileChange(ABC):
     def question(self, proposed: str) -> EditConfirmation:
         """The question before the file is written; `proposed` is what a person may change."""
         location, diff = self.target.location, self.diff
-        who_may_read = self.target.who_may_read
         is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
-            title=f"{self.title}: {location.brief}" + (f" ({who_may_read})" if who_may_read else ""),
+            title=". ".join((f"{self.title}: {location.brief}", *self.target.warnings)),
             file_path=location.name,
             file_diff=diff.text(os.path.basename(location.path), PROPOSED),
             added=diff.added,
@@ -331,11 +330,9 @@ def make_change(
     diff_text = diff.text(name, change.labels)
     final_diff = clipped(diff_text) if is_users and change.hidden_by is None else ""
     details = change.details(has_final_diff=bool(final_diff))
-    notes = [*change.notes, *record.notes]
+    notes = [*change.notes, *record.notes, *target.warnings]
     if change.undoes is not None and record.number is not None:
         notes.append(f"This is change {record.number}, which can be undone as well.")
-    if who_may_read := target.who_may_read:
-        notes.append(f"{who_may_read[0].upper()}{who_may_read[1:]}.")
     if links_broken:
         notes.append(about_broken_links(links_broken))
     if is_users:
