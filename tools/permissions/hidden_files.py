@@ -314,7 +314,7 @@ class _Walk:
                 if (exhausted := exhaustion_of(error)) is not None:
                     raise exhausted from None
                 # One that is gone holds nothing.
-                if isinstance(error, PermissionError) and place is not start:
+                if isinstance(error, PermissionError) and (place is not start or self._named):
                     self._hide_closed(look, place)
                 elif not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
                     self._fail(look, start, f"{shown_path(place.path)} cannot be looked into")
@@ -468,17 +468,21 @@ class _Tree:
                 scope = Scope("", None, (), None, root) if self.agent else None
                 self._walks_of_roots[root].go(look, _Place(root, scope, covered))
         look.links.extend(self._beginnings_elsewhere)
-        known: set[tuple[str, _Leads]] = set()
+        known: set[tuple[int, int, _Leads]] = set()  # what was looked into, by its identity
         for named, path, leads in look.links:  # of which there are more and more
-            place = os.path.realpath(path), leads
-            # What is found from where it lies is the same by this name where the same first names lead there.
-            if place not in known and not (is_inside(place[0], self.roots) and leads <= self._all.leading(place[0])):
-                known.add(place)
-                self._look_behind(named, *place, look)
+            with suppress(OSError):
+                status = os.stat(path)
+                place = status.st_dev, status.st_ino, leads
+                if place not in known:
+                    known.add(place)
+                    self._look_behind(named, os.path.realpath(path), leads, look)
         return look.result()
 
     def _look_behind(self, named: str, real: str, leads: _Leads, look: _Look) -> None:
         """Find what rules are about in what lies outside the workspace, or is known by a name that leads over links."""
+        # What is found from where it lies is the same by this name where the same first names lead there.
+        if is_inside(real, self.roots) and leads <= self._all.leading(real):
+            return
         rests = [(pattern, pattern.names_behind(number)) for pattern, number in leads]
         is_folder = os.path.isdir(real)
         whole = {pattern for pattern, names in rests if not names or (is_folder and names in _WHOLE)}
@@ -489,7 +493,8 @@ class _Tree:
             if len(self._walks) >= WALKS:
                 self._walks.clear()
             key = rest, named, real
-            walk = self._walks.setdefault(key, _Walk(self._folders, rest, real, self.roots, named))
+            walk = self._walks.get(key) or _Walk(self._folders, rest, real, self.roots, named)
+            self._walks[key] = walk
             behind = [names for pattern, names in rests if pattern in rest]
             depth = -1 if any("**" in names for names in behind) else max(map(len, behind)) - 1
             walk.go(look, _Place(real, None, 0, depth=depth))
