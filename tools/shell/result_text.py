@@ -183,8 +183,8 @@ def _view_note(finished: FinishedCommand) -> str:
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
-                    'Git can, too, alone in a command that the user said yes to: needs: "write" asks for that, but in '
-                    "approval mode yolo. Look at git status: files may be half changed."
+                    'Git can, too, alone in a command that the user said yes to: needs: "write" asks them (but not in '
+                    "approval mode yolo). Look at git status: files may be half changed."
                 )
         if rules:
             named = ", ".join(map(one_line, [*rules][:MOST_NAMED]))

@@ -203,6 +203,25 @@ def test_a_folder_that_cannot_be_listed_is_hidden_as_a_whole(mode: int) -> None:
         assert [paths(files, root)[-1:] for files in (found.denied, found.kept)] == [["sub"], ["sub"]]
 
 
+@pytest.mark.requirement("hidden.closed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
+def test_a_folder_behind_a_link_that_cannot_be_listed_is_hidden_as_a_whole() -> None:
+    with tempfile.TemporaryDirectory() as base:
+        top = Path(base).resolve()
+        plant(top, "outside/key", "work/a")
+        (top / "work/out").symlink_to("../outside")
+        for folder in (top, *top.rglob("*")):
+            os.chown(folder, NOBODY, NOBODY, follow_symlinks=False)
+        (top / "outside").chmod(0o111)
+        rules = rules_of(top, deny=("Read(/out/*y)",))
+        os.seteuid(NOBODY)
+        try:
+            found = look(top / "work", rules)
+        finally:
+            os.seteuid(0)
+        assert paths(found.denied, top) == ["outside"]
+
+
 @pytest.mark.requirement("hidden.git_folder")
 def test_a_folder_that_looks_like_a_repository_without_a_work_tree_hides_nothing_from_the_look(
     root: Path, home: Path
