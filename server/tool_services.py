@@ -32,7 +32,7 @@ from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import read_rules
 from tools.permissions.tool_names import GROUPS
 from tools.shell.jobs import JobTable
-from tools.shell.private_folders import PrivateFolders
+from tools.shell.private_folders import WORK, PrivateFolders
 
 if TYPE_CHECKING:
     from tools.builtin.discovered_tools import Discovery
@@ -250,7 +250,8 @@ class Commands:
         """The folder that is `/tmp` to a client's commands, so to its tools, and that of plan mode; or why not."""
 
         def of(path: str | None) -> Scratch | str:
-            return _NO_SESSION if path is None else Scratch(path, partial(self.folders.make_scratch, path))
+            make, work = partial(self.folders.make_scratch, path or ""), os.path.join(os.path.dirname(path or ""), WORK)
+            return _NO_SESSION if path is None else Scratch(path, make, work)
 
         if sys.platform != "linux" or self._shell.sandbox == "off" or os.path.realpath(SCRATCH_NAME) != SCRATCH_NAME:
             return "", ""  # commands see that of the machine

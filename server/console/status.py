@@ -161,7 +161,7 @@ def _show_server(about: ServerStatus) -> None:
         show(f"  settings: {visible_line(path)}")
     for client in about["clients"]:
         name = visible_line(client["name"]) or "a client without a name"
-        name += f" of {visible_line(client['principal'])}" if client.get("principal") else ""
+        name += f" of {visible_line(client['principal'])}" if client["principal"] else ""
         work = [count(client["calls"], "call")] if client["calls"] else []
         work += [count(client["jobs"], "background job")] if client["jobs"] else []
         doing = f"{' and '.join(work)} running" if work else f"silent for {_lasting(client['silentSeconds'])}"

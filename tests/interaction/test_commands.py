@@ -129,3 +129,31 @@ async def test_a_server_that_one_command_starts_answers_the_next_one(outer_root:
         assert facts["view"] == "reading"
     assert len(person.asked) == 1
     assert "later commands reach" in person.asked[0].message
+
+
+@pytest.mark.requirement("scratch.work")
+async def test_what_a_command_that_changes_files_leaves_in_its_temporary_folder_can_be_read(outer_root: Path) -> None:
+    async with served(outer_root, Person("once")) as client:
+        await run(client, "echo said > $TMPDIR/x.log; echo $TMPDIR", needs="write")
+        said, _ = await run(client, "tail -1 /var/tmp/x.log")
+        assert "read_file" in said
+        result = await client.call_tool("read_file", {"file_path": "/var/tmp/x.log"})
+        assert [part.text for part in result.content if isinstance(part, types.TextContent)] == ["said\n"]
+        assert (await client.call_tool("write_file", {"file_path": "/var/tmp/x.log", "content": ""})).is_error
+        assert "said" in (await run(client, "tail -1 /var/tmp/x.log", needs="write"))[0]
+
+
+@pytest.mark.requirement("hidden.written")
+async def test_a_write_of_a_hidden_file_says_which_jobs_may_read_it(outer_root: Path) -> None:
+    person = Person("once")
+    rules = {"deny": ["Read(.env)"]}
+    async with served(outer_root, person, {"permissions": rules}) as client:
+        await run(client, "echo")  # skips where there is no sandbox
+        for name, is_said in (("a.txt", False), (".env", True)):
+            result = await client.call_tool("write_file", {"file_path": name, "content": "before"})
+            assert "background job" not in str(result.content)
+            started, _ = await run(client, "sleep 1000", is_background=True)
+            job = started.split()[2]
+            result = await client.call_tool("write_file", {"file_path": name, "content": "after"})
+            assert (job in str(result.content), job in person.asked[-1].message) == (is_said, is_said)
+            await client.call_tool("stop_background_job", {"job_id": job})

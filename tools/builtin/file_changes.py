@@ -135,6 +135,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
             context.reads,
             context.signal,
             None if location.in_scratch else author_of(self.name, context),
+            [job.id for job in context.client.jobs.running()] if context.client.jobs is not None else (),
         )
 
 

@@ -144,7 +144,7 @@ def scope_of(
         top, below = os.path.dirname(top), top
     # From the top of the repository, where there is one.
     folder = top = root if top == below else top
-    scope = Scope("", () if git else None, () if agent and top == root else None, workspace.forbidden, top)
+    scope = Scope("", () if git else None, () if agent and top == root else None, workspace.forbidden_in(location), top)
 
     def present(folder: str) -> Container[str]:
         return PresentNames(folder) if names is None or folder != location.path else names
@@ -189,7 +189,8 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
 
 
 def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -> bool:
-    if workspace.forbidden is not None and workspace.forbidden(location.path) is not None:
+    forbidden = workspace.forbidden_in(location)
+    if forbidden is not None and forbidden(location.path) is not None:
         return True
     try:
         return agent and agent_ignore_file(workspace, location) is not None

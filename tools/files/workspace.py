@@ -25,6 +25,7 @@ from tools.files.opener import TEMPORARY_PREFIX, Folder, NotRegularError, Opened
 
 MAX_PATH_CHARS = 4096  # linux's PATH_MAX; resolving a longer path takes time and leads nowhere
 SCRATCH_NAME = "/tmp"  # noqa: S108 - what a client's scratch folder is called by its tools and its commands
+WORK_NAME = "/var/tmp"  # noqa: S108 - where its commands that change files have their temporary ones
 _BELOW_TMP = "This workspace lies below /tmp, so what commands leave beside it there does not last."
 # A backslash before one of these may be a shell escape that the model copied (Qwen Code's list)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
@@ -71,6 +72,7 @@ class Scratch:
 
     path: str  # its real path, below the real `/tmp` or elsewhere
     make: Callable[[], None] = field(compare=False, repr=False)  # makes it where it does not exist yet; blocks
+    work: str = ""  # the folder that is `/var/tmp` to its commands that change files, in one that may be read
 
 
 class Workspace:
@@ -143,6 +145,7 @@ class Workspace:
             literal = os.path.join(base, spelled)
             if os.sep == "/" and literal.startswith("//"):  # normpath leaves two as they are, for systems of old
                 literal = "/" + literal.lstrip("/")
+            literal = self._in_work(literal)
             in_scratch = self._in_scratch(literal)
             found = opener.path_without_links(in_scratch or literal)
             real = found or self._real_path(literal)
@@ -197,6 +200,12 @@ class Workspace:
     def _forbids(self, path: str) -> bool:
         return self.forbidden is not None and self.forbidden(path) is not None
 
+    def _in_work(self, literal: str) -> str:
+        """Where a name lies that commands which change files call so, if they have made any; else the name."""
+        work, normal = self.scratch.work if self.scratch is not None else "", os.path.normpath(literal)
+        is_theirs = contains(WORK_NAME, normal) and not is_inside(normal, self._folders) and os.path.lexists(work)
+        return work + normal[len(WORK_NAME) :] if is_theirs else literal
+
     def _in_scratch(self, literal: str) -> str | None:
         """Where a name below `/tmp` lies in the scratch folder, links not resolved; `None` for any other name."""
         if not self._top or not (literal.startswith(SCRATCH_NAME) or ".." in literal):
@@ -210,7 +219,7 @@ class Workspace:
     def _real_path(self, literal: str) -> str:
         """The real path of an absolute one, of which nothing may exist yet; empty if a link leads out of `/tmp`."""
         if self.scratch is None or self._in_scratch(literal) is None:
-            return opener.real_path(literal)
+            return opener.real_path(self._in_work(literal))
         opener.may_block()
         self.scratch.make()
         real = opener.real_path(os.path.normpath(literal), (SCRATCH_NAME, self._top))
@@ -218,9 +227,16 @@ class Workspace:
 
     def rule_about_reading(self, location: Location) -> str | None:
         """The permission rule that keeps what a file holds from the results of calls that nobody allowed to read it."""
-        found = self.forbidden(location.path) if self.forbidden is not None else None
-        rule = found or self._rule_of_all_reading
+        forbidden = self.forbidden_in(location)
+        rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
         return f"the {rule}" if rule else None
+
+    def forbidden_in(self, place: Location) -> Forbidden | None:
+        """What rules forbid to read at a place and below it, whether they speak of its real path or of its name."""
+        forbidden, named = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
+        if forbidden is None or named == place.path:
+            return forbidden
+        return lambda path: forbidden(path) or forbidden(named + path.removeprefix(place.path))
 
     def _own_or(self, forbidden: Forbidden | None) -> Forbidden | None:
         if not self._private and forbidden is None:

@@ -93,13 +93,18 @@ _NETWORK = _by_program({
     "go": r"(get|install|mod)\b.*",
     "gem bundle composer": r"(install|update|require|add)\b.*",
     "docker podman": r"(pull|push|build|run|compose|login)\b.*",
-    "git": r"(fetch|pull|push|clone|ls-remote)\b.*|submodule\ .*update\b.*|remote\ (update|prune)\b.*",
+    "git": r"""
+        (fetch|pull|push|ls-remote)\b(?!(\ -\S+)*\ ([./~]|file:)).*
+        |clone\b(?!(?!.*((?<!\ file):|\?)).*\ ([./~]|file:)).*|submodule\ .*update\b.*
+        |remote\ (update|prune)\b.*
+    """,
     "gh glab": r"(?!--version|help).*",
     "wget ssh scp sftp rsync ftp telnet ping dig nslookup": r".*",
     "apt apt-get brew dnf yum apk pacman": r"(?!(list|show|policy|info|--version|-Q\w*)\b).*",
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
 })  # fmt: skip
+_OFFLINE = {"--offline", "--no-index", "--no-install"}  # options by which such programs do without
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")
 _ADDRESS = re.compile(r"\w+://.*", re.DOTALL)
 _LOOPBACK = re.compile(
@@ -134,6 +139,8 @@ def needs_network(words: Words) -> bool:
     """Whether a simple command is known to need the network, by its literal words."""
     for each in programs_behind(words, loosely=True):
         name, arguments = _called(each)
+        if not _OFFLINE.isdisjoint(each) or (len(each) == 2 and each[1] in _ABOUT_ITSELF):
+            continue
         if _fits(_NETWORK, name, arguments) or (name == "curl" and not _reaches_loopback_alone(each)):
             return True
     return False
@@ -257,6 +264,7 @@ _HARMLESS_OPTIONS = _by_program({
     "git-branch": r"-(a|r|v|vv)|--(all|remotes|verbose|list|show-current|no-color)",
 })  # fmt: skip
 _MOST_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}  # a further one is written, set or made
+_JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a program names further files
 _SED_SHOWING_LINES = re.compile(r"-n\0(\d+(,\d+)?|\$)p(\0[^-][^\0]*)*")
 
 
@@ -271,6 +279,8 @@ def is_on_short_list(words: Words) -> bool:
     name, arguments = plain_name(literal[0]), literal[1:]
     if name == "sed":
         return _SED_SHOWING_LINES.fullmatch("\0".join(arguments)) is not None
+    if name == "jq" and any(map(_JQ_LOADING, arguments)):
+        return False
     if name == "git" and arguments:
         name, arguments = f"git-{arguments[0]}", arguments[1:]
     harmless = _HARMLESS_OPTIONS.get(name)

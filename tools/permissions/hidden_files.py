@@ -1,8 +1,9 @@
 """What rules about files and agent-ignore files keep from a command: one look at the disk before it starts.
 
-A look goes through the workspace folders from their tops down, follows no link to a folder, and remembers each folder
-until its entries change. Rules about absolute places and the home are looked for where they begin. A folder that is
-hidden as a whole is one find; so is one in which everything is hidden, and would be whatever it is called.
+A look goes through the workspace folders from their tops down, and remembers each folder until its entries change.
+Rules about absolute places and the home are looked for where they begin, rules that lead through a link to a folder
+behind it. A folder that is hidden as a whole is one find; so is one in which everything is hidden, and would be
+whatever it is called.
 
 Looking is bounded. Whatever keeps a look from being complete, or what it found from being masked, is its `problem`.
 """
@@ -46,6 +47,7 @@ MOST = 100  # files and folders that are masked, and so many that stay as they a
 ENTRIES = 150_000  # files and folders that one look goes through
 SECONDS = 2.0  # what one look may take
 REMEMBERED = 60_000  # folders that are remembered, of all workspaces together
+WALKS = 1_000  # through what links in one workspace lead to, of which something is remembered
 TREES = 100  # workspaces under one set of rules each, of which something is remembered
 
 # What an entry is found for, one bit each
@@ -62,7 +64,7 @@ ANY_NAME = "\uf8ff any name \uf8ff"
 # Matches patterns that name a file at any depth, so that moving a folder on the way changes nothing
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
 _BARE = {"HEAD", "objects", "refs"}  # by which git knows a repository without a work tree
-_WHOLE = (["*"], ["**"])  # the end of a pattern that is about all that is in a folder
+_WHOLE = (("*",), ("**",))  # the end of a pattern that is about all that is in a folder
 IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file, as it was
 
 
@@ -109,11 +111,18 @@ class _Pattern(NamedTuple):
     specifier: PathSpecifier
     bases: tuple[str, ...]  # the folders it is below; none where it is about a name
     by_path: bool
-    begins: tuple[str, ...]  # the names before its first wildcard
-    goes_on: list[str]  # what follows these
+    names: tuple[str, ...]
+    leads: tuple[RuleList, ...]  # what its first names are about: one of them, two, and so on, but not all
 
     def at(self, path: str) -> HiddenFile:
         return HiddenFile(path, False, str(self.rule), self.rule.source)
+
+    def names_behind(self, number: int) -> tuple[str, ...]:
+        """What is left of it behind so many names; two stars stand for further names, too."""
+        return self.names[number - (number > 0 and self.names[number - 1] == "**") :]
+
+
+_Leads = frozenset[tuple[_Pattern, int]]  # so many first names of patterns lead to a folder; the others may lead on
 
 
 class _Place(NamedTuple):
@@ -134,6 +143,7 @@ class _Folder(NamedTuple):
     ignore_files: tuple[IgnoreFileSeen, ...]  # those in it
     found: tuple[tuple[int, HiddenFile], ...]  # each with the bit that it is found for
     below: tuple[_Place, ...]
+    links: tuple[tuple[str, str, _Leads], ...]  # which rules may lead through: as named, as it is
     entries: int
     is_repository: bool  # whether it has one, or is one without a work tree
 
@@ -170,6 +180,18 @@ class _Patterns:
                     found.setdefault(name, []).extend(p for p in fitting if p.by_path or not by_path_only)
         return found
 
+    def leading(self, path: str) -> _Leads:
+        """The patterns of which only the first names are about a path."""
+        below = {base: bytes_text(path[len(base) :]).replace(os.sep, "/") for base, *_ in self._groups if base}
+        return frozenset(
+            (pattern, number)
+            for base, patterns, _ in self._groups
+            if base and path.startswith(base)
+            for pattern in patterns
+            for number, rules in enumerate(pattern.leads, start=1)
+            if rules.hides(below[base], is_folder=True)
+        )
+
 
 def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
     """As few lists of rules as possible that hide what any of the patterns hides."""
@@ -190,14 +212,12 @@ def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
             if text.startswith("/**/") and specifier.base in (None, os.sep):
                 text = text[1:]
             is_of_name = _OF_A_NAME.fullmatch(text) is not None
-            names = text.strip("/").split("/")
-            at = next((at for at, name in enumerate(names) if re.search(r"[*?[]", re.sub(r"\\.", "", name))), None)
-            begins = tuple(re.sub(r"\\(.)", r"\1", name) for name in names[:at])
+            names = tuple(text.strip("/").split("/"))
             # Of a name alone nothing but the last part counts; one with more behind it is looked up with its folder.
             bases = roots if specifier.base is None else (specifier.base,)
             bases = () if is_of_name and "/" not in text.rstrip("/").replace("**/", "") else bases
-            goes_on = [] if at is None else names[at:]
-            found.append(_Pattern(bit, rule, specifier, bases, not is_of_name, begins, goes_on))
+            leads = (parse_rules(os.fsencode("\n/" + "/".join(names[:end]))) for end in range(1, len(names)))
+            found.append(_Pattern(bit, rule, specifier, bases, not is_of_name, names, tuple(leads)))
     return tuple(found)
 
 
@@ -212,6 +232,7 @@ class _Look:
     problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])  # each with the bit that it is of
     ignore_files: list[IgnoreFileSeen] = field(default_factory=list[IgnoreFileSeen])
     repositories: list[str] = field(default_factory=list[str])
+    links: list[tuple[str, str, _Leads]] = field(default_factory=list[tuple[str, str, _Leads]])
 
     def add(self, bit: int, found: HiddenFile) -> None:
         """Take what was found, as it is now."""
@@ -275,7 +296,8 @@ class _Walk:
         self._patterns = _Patterns(patterns)
         self._top = top
         self._named = named  # how rules call the top, where that is by a link
-        self._others = frozenset(roots) - {top}  # are walked through for themselves
+        # Those are walked through for themselves, under their own names.
+        self._others = frozenset(roots) - {top} if named in ("", top) else frozenset[str]()
 
     def go(self, look: _Look, start: _Place) -> None:
         waiting = deque([start])
@@ -292,7 +314,7 @@ class _Walk:
                 if (exhausted := exhaustion_of(error)) is not None:
                     raise exhausted from None
                 # One that is gone holds nothing.
-                if isinstance(error, PermissionError) and place is not start:
+                if isinstance(error, PermissionError) and (place is not start or self._named):
                     self._hide_closed(look, place)
                 elif not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
                     self._fail(look, start, f"{shown_path(place.path)} cannot be looked into")
@@ -305,6 +327,7 @@ class _Walk:
                 return
             waiting.extend(folder.below)
             look.ignore_files.extend(folder.ignore_files)
+            look.links.extend(folder.links)
             if folder.is_repository:
                 look.repositories.append(place.path)
             for bit, file in folder.found:
@@ -359,7 +382,9 @@ class _Walk:
                 depth = 0 if by_path_only and name == "objects" else max(place.depth - 1, -1)
                 below.append(_Place(path, own, hidden, in_repository, by_path_only, depth))
         is_repository = (REPOSITORY in entries or entries.keys() >= _BARE) and not (place.in_repository or self._named)
-        folder = _Folder(place, ignore_files, found, tuple(below), len(entries), is_repository)
+        named = [(self._name_of(each.path), each.path) for each in entries.values() if each.is_symlink()]
+        links = ((*names, leads) for names in named if (leads := self._patterns.leading(names[0])))
+        folder = _Folder(place, ignore_files, found, tuple(below), tuple(links), len(entries), is_repository)
         if is_known:
             self._folders.keep((self, place.path), folder, ((place.path, stamp), *ignore_files), looked_at)
         return folder
@@ -386,13 +411,17 @@ class _Walk:
                     found = [*others, (bit, replace(file, path=place.path))]
         return tuple(found), covered
 
+    def _name_of(self, path: str) -> str:
+        return self._named + path[len(self._top) :] if self._named else path
+
     def _hiding(
         self, place: _Place, scope: Scope | None, names: Sequence[str], folders: Collection[str] = ()
     ) -> dict[str, dict[int, HiddenFile]]:
         """What hides entries of a folder, by their names, and by the bits that these are found for."""
         hiding: dict[str, dict[int, HiddenFile]] = {}
-        named = self._named + place.path[len(self._top) :] if self._named else place.path
-        for name, patterns in self._patterns.fitting(named, names, by_path_only=place.by_path_only).items():
+        for name, patterns in self._patterns.fitting(
+            self._name_of(place.path), names, by_path_only=place.by_path_only
+        ).items():
             by_bit = hiding.setdefault(name, {})
             for pattern in patterns:
                 by_bit.setdefault(pattern.bit, pattern.at(os.path.join(place.path, name)))
@@ -415,12 +444,17 @@ class _Tree:
         self.stores = GitStores()
         self._patterns = patterns
         self._folders = folders
-        # By the number of the rule, -1 for all of them, and the folder as it is named and as it is
-        self._walks: dict[tuple[int, str, str], _Walk] = {}
-        for root in self.roots:
-            # What is about places that have nothing to do with this folder would be asked about each file in it.
-            near = (pattern for pattern in patterns if not pattern.bases or _may_lie(pattern, root))
-            self._walks[-1, root, root] = _Walk(folders, near, root, self.roots)
+        self._all = _Patterns(patterns)
+        self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}  # of what is known by further names
+        # Where rules begin that are neither about names alone, which lie anywhere, nor below a workspace folder
+        begins = ((os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases)
+        named = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
+        self._beginnings_elsewhere = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in named]
+        # What is about places that have nothing to do with a folder would be asked about each file in it.
+        self._walks_of_roots = {
+            root: _Walk(folders, (p for p in patterns if not p.bases or _may_lie(p, root)), root, self.roots)
+            for root in self.roots
+        }
 
     def look(self) -> HiddenFiles:
         look = _Look(self.roots)
@@ -432,30 +466,38 @@ class _Tree:
                     look.add(pattern.bit, pattern.at(root))
             if not covered & _DENIED:
                 scope = Scope("", None, (), None, root) if self.agent else None
-                self._walks[-1, root, root].go(look, _Place(root, scope, covered))
-        for number, pattern in enumerate(self._patterns):
-            for base in pattern.bases:
-                self._look_where_it_begins(number, pattern, base, look)
+                self._walks_of_roots[root].go(look, _Place(root, scope, covered))
+        look.links.extend(self._beginnings_elsewhere)
+        known: set[tuple[int, int, _Leads]] = set()  # what was looked into, by its identity
+        for named, path, leads in look.links:  # of which there are more and more
+            with suppress(OSError):
+                status = os.stat(path)
+                place = status.st_dev, status.st_ino, leads
+                if place not in known:
+                    known.add(place)
+                    self._look_behind(named, os.path.realpath(path), leads, look)
         return look.result()
 
-    def _look_where_it_begins(self, number: int, pattern: _Pattern, base: str, look: _Look) -> None:
-        """Find what a rule is about outside the workspace, and in it behind links to folders that the rule names."""
-        if not pattern.begins and base == os.sep:
-            return  # it is about any place at all, as a name alone is
-        if not {"", ".", ".."}.isdisjoint(pattern.begins):
-            return  # no path is like that
-        named = os.path.join(base, *pattern.begins)
-        real = os.path.realpath(named)
-        if is_inside(named, self.roots) and (real == named or not is_inside(real, self.roots)):
+    def _look_behind(self, named: str, real: str, leads: _Leads, look: _Look) -> None:
+        """Find what rules are about in what lies outside the workspace, or is known by a name that leads over links."""
+        # What is found from where it lies is the same by this name where the same first names lead there.
+        if is_inside(real, self.roots) and leads <= self._all.leading(real):
             return
-        if not pattern.goes_on or (pattern.goes_on in _WHOLE and os.path.isdir(real)):
+        rests = [(pattern, pattern.names_behind(number)) for pattern, number in leads]
+        is_folder = os.path.isdir(real)
+        whole = {pattern for pattern, names in rests if not names or (is_folder and names in _WHOLE)}
+        for pattern in whole:
             look.add(pattern.bit, pattern.at(real))
-        elif os.path.isdir(real):
-            key = number, named, real
-            if key not in self._walks:
-                self._walks[key] = _Walk(self._folders, [pattern], real, self.roots, named)
-            depth = -1 if "**" in pattern.goes_on else len(pattern.goes_on) - 1
-            self._walks[key].go(look, _Place(real, None, 0, depth=depth))
+        rest = frozenset(pattern for pattern, _ in rests) - whole
+        if is_folder and rest:
+            if len(self._walks) >= WALKS:
+                self._walks.clear()
+            key = rest, named, real
+            walk = self._walks.get(key) or _Walk(self._folders, rest, real, self.roots, named)
+            self._walks[key] = walk
+            behind = [names for pattern, names in rests if pattern in rest]
+            depth = -1 if any("**" in names for names in behind) else max(map(len, behind)) - 1
+            walk.go(look, _Place(real, None, 0, depth=depth))
 
     def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
         """Whether something hidden is among paths below the top of a work tree, whether or not they are there now."""
@@ -473,8 +515,10 @@ class _Tree:
                 entries[folder].add(entry)
                 path = folder
         patterns = _Patterns(reading)
+        linked = [p for p in reading if any(len({*p.specifier.beginning(base)}) > 1 for base in p.bases)]
         for folder, below in entries.items():
-            is_hidden = any(os.path.join(folder, entry) in hidden_paths for entry in below)
+            paths = [os.path.join(folder, entry) for entry in below]
+            is_hidden = not hidden_paths.isdisjoint(paths) or any(p.rule.fits_path(paths, self.roots) for p in linked)
             if is_hidden or patterns.fitting(folder, list(below)):
                 return True
         return bool(hidden.ignore_files) and self._is_ignored(entries)
@@ -502,7 +546,7 @@ class _Tree:
 
 
 def _may_lie(pattern: _Pattern, root: str) -> bool:
-    starts = [os.path.join(base, *pattern.begins).lower() for base in pattern.bases]
+    starts = [os.path.join(base, *pattern.specifier.begins).lower() for base in pattern.bases]
     return any(contains(start, root.lower()) or contains(root.lower(), start) for start in starts)
 
 

@@ -11,6 +11,7 @@ from tools.files.opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
+_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an entry of the index; where it stands by chance, git is asked about
 _LONGEST_TOLD = 0xFFF  # of a longer name the index does not tell how long it is
 # A list of what is known: settings come with each release, and many run something (`core.fsmonitor`, `alias.x`)
 _HARMLESS_SETTING = re.compile(
@@ -111,19 +112,29 @@ class TrackedFiles:
 
 
 def runs_programs(top: str) -> bool:
-    """Whether git runs programs of the repository's own in a work tree: hooks, filters, drivers, a monitor of files."""
+    """Whether git runs programs of the repository's own in a work tree: hooks, filters, drivers, a monitor of files.
+
+    Submodules may bring some: git goes into each that the index names, wherever its repository lies.
+    """
     own = os.path.join(top, REPOSITORY)
     try:
+        if any(name.startswith("sharedindex") for name in os.listdir(own)):
+            return True  # which holds what the index does not
         if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
             return True
     except OSError:
         if not os.path.isdir(own):
             return True  # of a worktree or a submodule: its settings are elsewhere
-    for name in ("config", "config.worktree"):
+    for name in ("index", "config", "config.worktree"):
         try:
-            with open_regular(os.path.join(own, name), through_links=True) as settings:
-                if settings_that_run(os.fsdecode(settings.head(MAX_INDEX_BYTES)), lambda _: False):
-                    return True
+            with open_regular(os.path.join(own, name), through_links=True) as file:
+                content = file.head(MAX_INDEX_BYTES)
+            if name == "index":
+                is_running = _MODE_OF_SUBMODULE in content or len(content) == MAX_INDEX_BYTES
+            else:
+                is_running = bool(settings_that_run(os.fsdecode(content), lambda _: False))
+            if is_running:
+                return True
         except FileNotFoundError:
             continue
         except (OSError, ValueError):

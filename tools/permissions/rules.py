@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, takewhile
 
 from tools.contract.permission_subjects import Access, ToolTraits
 from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
-from tools.files.workspace import Forbidden
+from tools.files.workspace import Forbidden, contains
 from tools.permissions import tool_names
 from tools.permissions.verdict import Verdict
 
 ANYTHING = "*"
 _SPECIAL = re.compile(r"[\\*?\[\]]")  # what means something in a pattern
+_WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
+_LATELY_NS = 50_000_000  # how old what is known of links may be: a search asks for each file
 
 
 class MalformedRuleError(ValueError):
@@ -68,11 +72,28 @@ class PathSpecifier:
     rules: RuleList
     base: str | None  # the folder it is below, or `None` for each workspace folder
     line: bytes  # what the rules were read from: one line of a `.gitignore`
+    begins: tuple[str, ...] = ()  # the names before its first wildcard that count as a path, where it forbids
 
     def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
-        """Whether it is about a file that goes by any of these absolute paths, which are without `.` and `..`."""
-        bases = roots if self.base is None else (self.base,)
-        return any(self._fits_below(base, path) for path in paths for base in bases)
+        """Whether it is about a file that goes by any of these absolute paths, which are without `.` and `..`.
+
+        Blocking: what its beginning is called where that leads through links is looked up, or was a moment ago.
+        """
+        for base in roots if self.base is None else (self.base,):
+            named, real = self.beginning(base)
+            for path in paths:
+                if self._fits_below(base, path):
+                    return True
+                if named != real and contains(real, path):
+                    name = os.path.normpath(os.path.join(named, os.path.relpath(path, real)))
+                    if self._fits_below(base, name):
+                        return True
+        return False
+
+    def beginning(self, base: str) -> tuple[str, str]:
+        """The place below one of its bases to which its first names lead: as it is named, and its real path."""
+        named = os.path.join(base, *self.begins)
+        return named, _real_path(named, time.monotonic_ns() // _LATELY_NS)
 
     def _fits_below(self, base: str, path: str) -> bool:
         prefix = base if base.endswith(os.sep) else base + os.sep
@@ -84,6 +105,11 @@ class PathSpecifier:
         return any(self.rules.hides(each, is_folder=True) for each in below) or bool(
             self.rules.hides(below[-1], is_folder=False)
         )
+
+
+@lru_cache(1_000)
+def _real_path(path: str, _moment: int) -> str:
+    return os.path.realpath(path)
 
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
@@ -105,7 +131,10 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
         raise MalformedRuleError(
             "its pattern is not understood; write it as in .gitignore, with brackets of letters and digits"
         )
-    return PathSpecifier(rules, base, line)
+    # What allows says nothing of where links below its base lead, since commands can make some.
+    names = escaped.strip("/").split("/") if forbids and "/" in pattern.rstrip("/") else ()
+    begins = takewhile(lambda name: not _WILDCARD.search(_ESCAPED.sub("", name)), names)
+    return PathSpecifier(rules, base, line, tuple(_ESCAPED.sub(r"\1", name) for name in begins))
 
 
 def literal_path(path: str) -> str | None:

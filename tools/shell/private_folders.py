@@ -25,6 +25,7 @@ PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
 SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders of a client that are its `/tmp`
 CACHE_DAYS = 30  # after so many without use what is kept for a workspace goes
+WORK = "work"  # the one that is its `/var/tmp` where files can be changed
 WRITERS = 2  # threads that write; a disk is not quicker with more
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 

@@ -31,6 +31,8 @@ _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
 # What ends processes, where it has failed, and what is content without one
 _ENDS_PROCESSES = re.compile(r"\b(?:p?kill|killall)\b"), re.compile(r"\b(?:pkill|killall)\b")
+_GIT = re.compile(r"\bgit\b")
+_WORK = re.compile(r"/var/tmp\b|\bTMPDIR\b")  # noqa: S108 - as people write it
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
 _NO_VARIABLE = re.compile(
     r"unbound|(?:not|n't|never) (?:be )?(?:set|defined|found|provided|given)|unset|undefined|missing|required|KeyError"
@@ -116,7 +118,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         )
     confined, text = finished.running.confined, shown.text
     has_failed = status is None or status.code != 0
-    if confined.engine is not Engine.NONE:  # which may have to do with a failure
+    if confined.view is not ViewKind.UNCONFINED:  # which may have to do with a failure
         lines += filter(None, (_view_note(finished),))
         if has_failed and confined.withheld and _NO_LOGIN.search(text):
             words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
@@ -177,10 +179,15 @@ def _view_note(finished: FinishedCommand) -> str:
             ways.append('Call it with needs: "write" to ask the user for a view in which it can change files.')
         elif not rules:
             ways.append(
-                "Commands change files in the workspace and /tmp, elsewhere what is there and stands in their words or "
-                "where cd leads. What other programs obey (hooks and settings of git, editors and agents) write_file "
-                "and edit can change, with the user's consent."
+                "Commands change files in /tmp and, unless this machine mounts it read-only, the workspace, elsewhere "
+                "what is there and stands in their words or where cd leads. What other programs obey (hooks and "
+                "settings of git, editors and agents) write_file and edit can change, with the user's consent."
             )
+            if not request.view.is_git and _GIT.search(request.command):
+                ways.append(
+                    'Git can, too, alone in a command that the user said yes to: needs: "write" asks them (but not in '
+                    "approval mode yolo). Look at git status: files may be half changed."
+                )
         if rules:
             named = ", ".join(map(one_line, [*rules][:MOST_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
@@ -191,6 +198,11 @@ def _view_note(finished: FinishedCommand) -> str:
         ways.append("Name a path in the home in the command's own words to ask the user for it.")
     if request.view.by_rule and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
         ways.append("A rule let it run, so its /tmp was empty at first: name the file in its words to ask the user.")
+    if is_reading and not is_landlock and _WORK.search(request.command):
+        ways.append(
+            "What commands that change files leave in /var/tmp (their TMPDIR) is not there in this view: read_file and "
+            'grep_search find it by that name, and so do commands with needs: "write".'
+        )
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         ways.append(
             'A repository around the workspace is not shown where rules hide files; needs: "write" asks the user for a '

@@ -240,6 +240,9 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
         ("connect: Network is unreachable", WORKING, OWN, 'needs: "network" to ask'),
         ("Temporary failure in name resolution", WORKING, OWN, 'needs: "network" to ask'),
         ("connect: Network is unreachable", WORKING, HOST, None),
+        ("cat: x: Permission denied", ViewKind.UNCONFINED, HOST, None),
+        ("tail: /var/tmp/x.log: No such file", READING, OWN, "read_file and grep_search find it by that name"),
+        ("tail: /var/tmp/x.log: No such file", WORKING, OWN, None),
     ],
 )
 async def test_what_a_view_seems_to_have_stopped_is_told_with_what_asks_for_more(
@@ -293,14 +296,19 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         assert "Kept as it is by permissions.deny rule Edit(/docs/**).\n" in docs
         assert "write_file" not in docs
         assert "by permissions.ask rule Read(.env). Named in" in await said("echo rm: o/.env: Device or resource busy")
-        assert "write_file" in await said("echo touch: /x: Read-only file system")
-        assert "empty at first" not in await said("echo /tmp/m: No such file or directory")
-        held = replace(shell, context=replace(shell.context, view=replace(view, by_rule=True)))
-        assert "its /tmp was empty at first" in await said("echo /tmp/m: No such file or directory")
+        plain = await said("echo touch: /x: Read-only file system")
+        assert "write_file" in plain
+        assert 'needs: "write"' not in plain
+        of_git = await said("git --version; echo error: unable to unlink old .envrc: Read-only file system")
+        assert 'needs: "write"' in of_git
+        assert "git status" in of_git
         assert "stop_background_job ends a job" in await said("kill %3")
         assert "stop_background_job ends a job" in await said("pkill -f no.such.program || true")
         assert "stop_background_job ends a job" in await said("kill 4194000; echo rc=$?")
         assert "stop_background_job" not in await said("kill -0 $$")
+        assert "empty at first" not in await said("echo /tmp/m: No such file or directory")
+        held = replace(shell, context=replace(shell.context, view=replace(view, by_rule=True)))
+        assert "its /tmp was empty at first" in await said("echo /tmp/m: No such file or directory")
 
 
 @pytest.mark.requirement("shell.exit")

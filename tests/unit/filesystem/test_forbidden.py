@@ -117,6 +117,28 @@ async def test_reading_many_files_finds_nothing_that_is_forbidden(root: Path, gu
         assert not any(f"{SECRET} in {path}" in text_of(result) for path in ("vault/", "src/key.pem"))
 
 
+@pytest.mark.requirement("rules.links")
+async def test_what_is_forbidden_under_a_links_name_is_not_found_through_the_link(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "real").mkdir()
+    (root / "real" / "key").write_text(SECRET)
+    (root / "lnk").symlink_to("real")
+    context = replace(context, workspace=Workspace([str(root)], forbidden=Rules((root / "lnk" / "key",))))
+    off = {"file_filtering_options": {"respect_git_ignore": False, "respect_agent_ignore": False}}
+    for tool, arguments in (
+        (GrepTool(), {"pattern": SECRET, "path": "lnk"}),
+        (GlobTool(), {"pattern": "lnk/*"}),
+        (GlobTool(), {"pattern": "*", "path": str(root / "lnk")}),
+        (LSTool(), {"path": "lnk", **off}),
+        (ReadManyFilesTool(), {"paths": ["lnk/*"], **off}),
+    ):
+        assert SECRET not in (said := text_of(await answer(tool, context, **arguments)).replace(f'"{SECRET}"', "")), (
+            tool
+        )
+        assert tool.name == "read_many_files" or "key" not in said
+
+
 @pytest.mark.requirement("permissions.hidden_from_finding")
 def test_no_path_is_completed_that_is_forbidden(guarded: ToolContext) -> None:
     workspace = guarded.workspace

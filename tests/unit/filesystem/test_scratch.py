@@ -174,6 +174,35 @@ def test_what_is_absent_says_whether_the_machine_has_a_file_of_that_name(
         assert "machine" not in absent.value.message
 
 
+@pytest.mark.requirement("scratch.work")
+def test_temporary_files_of_commands_that_change_files_are_read_by_their_names_and_not_written(
+    outer_root: Path, scratch: Path
+) -> None:
+    work = scratch.parent / "work"
+    own = Scratch(str(scratch), partial(os.makedirs, scratch, exist_ok=True), str(work))
+    forbidden = {"/var/tmp/logs/key"}
+    workspace = Workspace(
+        [str(outer_root)],
+        readable=[str(scratch.parent)],
+        scratch=own,
+        forbidden=lambda path: path if path in forbidden else None,
+    )
+    with pytest.raises(PathNotInWorkspaceError):
+        workspace.locate("/var/tmp/logs/a.log")
+    (work / "logs").mkdir(parents=True)
+    (work / "logs/a.log").write_text("here")
+    (work / "logs/out").symlink_to("/etc")
+    for spelled in ("/var/tmp/logs/a.log", "//var/tmp/./logs/a.log", "/var/../var/tmp/logs/a.log"):
+        location = workspace.locate(spelled)
+        assert content(workspace, location) == b"here"
+        with pytest.raises(PathNotInWorkspaceError):
+            workspace.refuse_to_write(location)
+    for spelled in ("/var/tmp/../lib", "/var/tmp/logs/out/passwd", "/var/tmpx"):
+        with pytest.raises(PathNotInWorkspaceError):
+            workspace.locate(spelled)
+    assert workspace.rule_about_reading(workspace.locate("/var/tmp/logs/key")) == "the /var/tmp/logs/key"
+
+
 @pytest.mark.requirement("scratch.absent")
 def test_a_workspace_below_tmp_has_none_and_says_why(root: Path, outer_root: Path, scratch: Path) -> None:
     if not root.is_relative_to("/tmp"):

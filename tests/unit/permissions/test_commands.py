@@ -137,6 +137,10 @@ cd .. && make                                   | X   ?w  ?w  w   w n
 cd ~ && make                                    | X   ?w  ?w  w   w n
 cd /usr && kill 1 && touch /tmp/x               | r   r   r   r   w n
 cd ../notes && ls                               | ?r+ ?r+ ?r+ ?r+ w n
+git clone --depth 1 https://example.org/a ./b   | X   ?wn ?wn ?wn w n
+git clone -q ./a b; git pull ../a main          | X   ?w  ?w  w   w n
+ssh -V; curl --version                          | r   r   r   r   w n
+npx --no-install tsc; npm ci --offline          | X   ?w  ?w  w   w n
 npx eslint . && ls                              | X   ?wn ?wn ?wn w n
 cp src/a.py .vscode/tasks.json                  | X   ?w+ ?w+ ?w+ ?w n+
 echo x > .git/hooks/pre-commit                  | X   ?w+ ?r+ ?w+ ?w n+
@@ -422,6 +426,10 @@ ls -RL .                           | ?o  r
 diff -r src x                      | ?o  r
 wc --files0-from=x                 | ?o  r
 git -c x=y status                  | ?o  r
+jq -r '.a | keys' a.json           | o   r
+jq -n 'import "a" as $a; $a'       | ?o  r
+jq -n 'include "a"; .'             | ?o  r
+jq -n '"a" | modulemeta'           | ?o  r
 cat ../notes/todo.txt              | ?o+ ?o+
 ls > /tmp/x                        | ?o  ?o
 make                               | ?o  ?o
@@ -592,6 +600,28 @@ def test_without_a_sandbox_what_may_meet_a_hidden_file_is_asked_about(copy: Path
     site = CommandSite(Engine.NONE)
     assert outcome(copy, command, site=site, deny=["Read(.env)"]) == expected
     assert outcome(copy, command, site=site) == "o"
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+def test_without_a_sandbox_git_is_asked_about_where_it_would_go_into_a_submodule(copy: Path) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@example.invalid", *arguments], cwd=copy, check=True
+        )
+
+    site = CommandSite(Engine.NONE)
+    git("init", "-q")
+    git("add", ".")
+    assert outcome(copy, "git status", site=site) == "o"
+    git("init", "-q", "src/own")
+    git("-C", "src/own", "commit", "-q", "--allow-empty", "-m", "x")
+    assert outcome(copy, "git status", site=site) == "o"
+    git("add", "src/own")
+    assert outcome(copy, "git status", site=site) == "?o"
+    git("update-index", "--force-remove", "src/own")
+    assert outcome(copy, "git status", site=site) == "o"
+    git("update-index", "--split-index")
+    assert outcome(copy, "git status", site=site) == "?o"
 
 
 @pytest.mark.requirement("commands.views")

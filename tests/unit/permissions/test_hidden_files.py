@@ -142,6 +142,46 @@ def test_the_target_of_a_hidden_link_is_hidden_wherever_it_lies_unless_an_agent_
     assert paths(look(root, rules_of(home)).ignored, root) == ["conf/production"]
 
 
+@pytest.mark.requirement("hidden.links")
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ("**/lnk/key", ["real/key"]), ("**/lnk/**", ["real"]), ("l?k/*", ["real"]),
+        ("*/deep/k", ["../outside/deep/k", "real/deep/k"]),
+        ("**/lnk/deep/k", ["real/deep/k"]), ("/out/key", ["../outside/key"]), ("/out/**", ["../outside"]),
+        ("**/out/*.pem", ["../outside/a.pem"]), ("/o*/deep/k", ["../outside/deep/k"]), ("a/**/k", ["real/deep/k"]),
+        ("**/outside/key", []), ("**/around/key", ["key"]), ("~/linked/work/key", ["key"]),
+        ("~/linked/**/real/key", ["real/key"]), ("**/far/deep/k", ["real/deep/k"]),
+        ("**/deep/*.pem", ["../outside/deep/a.pem"]),
+    ],
+)  # fmt: skip
+def test_a_rule_that_leads_through_a_link_to_a_folder_hides_what_is_there(
+    root: Path, home: Path, rule: str, found: list[str]
+) -> None:
+    plant(root, "real/key", "real/deep/k", "a/b/x", "key")
+    plant(home, "outside/key", "outside/a.pem", "outside/deep/k", "outside/deep/a.pem")
+    for name, target in {"lnk": "real", "out": home / "outside", "around": ".", "a/b/up": "../../real"}.items():
+        (root / name).symlink_to(target)
+    (root / "far").symlink_to("lnk")
+    (home / "linked").symlink_to(".")
+    lookout = HiddenFileLookout()
+    hidden = [lookout.look(Workspace([str(root)]), rules_of(home, deny=(f"Read({rule})",))) for _ in range(2)]
+    assert [(paths(each.denied, root), each.problem) for each in hidden] == [(found, "")] * 2
+
+
+@pytest.mark.requirement("hidden.links")
+def test_what_lies_behind_a_link_is_too_much_to_look_at(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(home, *(f"outside/{number}" for number in range(30)))
+    (root / "out").symlink_to(home / "outside")
+    monkeypatch.setattr(hidden_files, "ENTRIES", 20)
+    found = look(root, rules_of(home, deny=("Read(/out/*.pem)",)))
+    assert "more than 20 files" in found.problem
+    assert found.problem_of_deny
+    assert look(root, rules_of(home, deny=("Read(/other/*.pem)",))).problem == ""
+
+
 @pytest.mark.requirement("hidden.closed")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
 @pytest.mark.parametrize("mode", [0o111, 0o000])
@@ -161,6 +201,25 @@ def test_a_folder_that_cannot_be_listed_is_hidden_as_a_whole(mode: int) -> None:
             os.seteuid(0)
         # What somebody else has closed is closed to commands, too; but `access` goes by the real user of this test.
         assert [paths(files, root)[-1:] for files in (found.denied, found.kept)] == [["sub"], ["sub"]]
+
+
+@pytest.mark.requirement("hidden.closed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
+def test_a_folder_behind_a_link_that_cannot_be_listed_is_hidden_as_a_whole() -> None:
+    with tempfile.TemporaryDirectory() as base:
+        top = Path(base).resolve()
+        plant(top, "outside/key", "work/a")
+        (top / "work/out").symlink_to("../outside")
+        for folder in (top, *top.rglob("*")):
+            os.chown(folder, NOBODY, NOBODY, follow_symlinks=False)
+        (top / "outside").chmod(0o111)
+        rules = rules_of(top, deny=("Read(/out/*y)",))
+        os.seteuid(NOBODY)
+        try:
+            found = look(top / "work", rules)
+        finally:
+            os.seteuid(0)
+        assert paths(found.denied, top) == ["outside"]
 
 
 @pytest.mark.requirement("hidden.git_folder")
@@ -378,6 +437,12 @@ def test_what_agent_ignore_files_hide_and_what_links_lead_to_is_looked_for_in_gi
     git(root / "sub", "add", "production")
     (root / "sub/.env").symlink_to("production")
     assert stores(root, rules_of(home, ask=("Read(.env)",))) == ["sub/.git"]
+    (home / "linked").symlink_to(".")
+    assert stores(root, rules_of(home, deny=("Read(~/linked/work/sub/gone)",))) == []
+    plant(root, "sub/gone")
+    git(root / "sub", "add", "gone")
+    (root / "sub/gone").unlink()
+    assert stores(root, rules_of(home, deny=("Read(~/linked/work/sub/gone)",))) == ["sub/.git"]
 
 
 @pytest.mark.requirement("hidden.stored")

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
-from tools.permissions.rules import MalformedRuleError, Rule, fits_wildcards, literal_path, parse_rule, read_rules
+from tools.permissions.rules import (
+    MalformedRuleError,
+    Rule,
+    fits_wildcards,
+    literal_path,
+    parse_rule,
+    path_specifier,
+    read_rules,
+)
 from tools.permissions.tool_names import names_of_server, names_of_upstream_tool
 from tools.permissions.verdict import Verdict
 
@@ -82,6 +94,31 @@ def test_a_rule_about_paths_reads_like_an_ignore_file(written: str, path: str, f
 def test_a_rule_about_paths_is_one_line(written: str) -> None:
     with pytest.raises(MalformedRuleError):
         rule(f"Read({written})")
+
+
+@pytest.mark.requirement("rules.links")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: links need rights")
+def test_what_forbids_a_path_through_links_is_about_what_these_lead_to_now(tmp_path: Path) -> None:
+    top = Path(os.path.realpath(tmp_path))
+    written = ["~/proj/secret/**", f"/{top}/home/proj/secret", "/lnk/key", "/lnk/*", "./lnk"]
+    home, root = top / "home", str(top / "real/proj")
+    rules = {each: path_specifier(each, str(home), forbids=True) for each in [*written, "~/*/secret/k"]}
+    (top / "real/proj/secret").mkdir(parents=True)
+    (top / "real/proj/own").mkdir()
+    home.symlink_to("real")
+    (top / "real/proj/lnk").symlink_to("own")
+    fitting = {
+        name: {each for each, rule in rules.items() if rule.fits((f"{root}/{name}",), (root,))}
+        for name in ("secret/k", "secret", "own/key", "own/other", "secrets")
+    }
+    absolute = set(written[:2])
+    assert fitting == {
+        "secret/k": {*absolute, "~/*/secret/k"}, "secret": {written[1]}, "own/key": {"/lnk/key", "/lnk/*", "./lnk"},
+        "own/other": {"/lnk/*", "./lnk"}, "secrets": set(),
+    }  # fmt: skip
+    allowed = {each: path_specifier(each, str(home), forbids=False) for each in written}
+    assert [each for each, rule in allowed.items() if rule.fits((f"{root}/secret/k",), (root,))] == [written[0]]
+    assert not any(rule.fits((f"{root}/own/key",), (root,)) for rule in allowed.values())
 
 
 @pytest.mark.requirement("rules.paths")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,6 +58,14 @@ class TargetFile:
     reads: ReadLedger | None  # what the calling client has seen of it, where that is remembered
     signal: AbortSignal
     author: Author | None = None  # who changes it, where changes are written down
+    jobs: Sequence[str] = ()  # the ids of commands of the client that run meanwhile
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What question and result say of jobs that may read what is hidden from them."""
+        if not self.jobs or not is_hidden_target(self.workspace, self.location, agent=True):
+            return ()
+        return (f"Hidden from commands, but background jobs that run now may read it: {', '.join(self.jobs)}.",)
 
     @property
     def seen(self) -> SeenFile | None:
@@ -250,7 +258,7 @@ class FileChange(ABC):
         location, diff = self.target.location, self.diff
         is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
-            title=f"{self.title}: {location.brief}",
+            title=". ".join((f"{self.title}: {location.brief}", *self.target.warnings)),
             file_path=location.name,
             file_diff=diff.text(os.path.basename(location.path), PROPOSED),
             added=diff.added,
@@ -317,7 +325,7 @@ def make_change(
     diff_text = diff.text(name, change.labels)
     final_diff = clipped(diff_text) if is_users and change.hidden_by is None else ""
     details = change.details(has_final_diff=bool(final_diff))
-    notes = [*change.notes, *record.notes]
+    notes = [*change.notes, *record.notes, *target.warnings]
     if change.undoes is not None and record.number is not None:
         notes.append(f"This is change {record.number}, which can be undone as well.")
     if links_broken:

@@ -15,6 +15,7 @@ from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.files.opener import open_link_free
 from tools.files.workspace import contains, is_inside, outermost
+from tools.shell import private_folders
 from tools.shell.private_folders import SCRATCH, SCRATCH_OF_PLAN, make_open_folder, move_entries, remove_tree
 from tools.shell.process import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState
@@ -425,7 +426,7 @@ def _lasting(
         make_open_folder(scratch)
         alone = tempfile.mkdtemp(prefix="new-", dir=folder)
         temporary = os.path.join(alone, "tmp")
-    work = None if is_reading else os.path.join(folder, "work")
+    work = None if is_reading else os.path.join(folder, private_folders.WORK)
     if is_alone:
         alone = tempfile.mkdtemp(prefix="alone-", dir=folder)
         temporary = os.path.join(alone, "tmp")
