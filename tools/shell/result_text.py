@@ -181,8 +181,8 @@ def _view_note(finished: FinishedCommand) -> str:
             ways.append(
                 "Commands change files in /tmp and, unless this machine mounts it read-only, the workspace, elsewhere "
                 "what is there and stands in their words or where cd leads. What other programs obey (hooks and "
-                "settings of git, editors and agents) write_file and edit can change, with the user's consent; a folder "
-                "that holds them can be removed by a command that names them too (rm -rf x/.git x)."
+                "settings of git, editors and agents) write_file and edit can change, with the user's consent; a "
+                "folder that holds them can be removed by a command that names them too (rm -rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
