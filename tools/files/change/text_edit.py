@@ -160,7 +160,7 @@ def plan_edit(
         )
     check_fresh(target, snapshot, expected_sha256)
     old = _decode(location, snapshot.data, encoding, old_string, new_string)
-    omission = None if is_users else first_omission(new_string, old_string, old.text)
+    omission = None if is_users else first_omission(new_string, old_string, old.text, path=location.path)
     if omission is not None:
         raise InvalidToolParamsError(
             "edit",

@@ -87,7 +87,7 @@ def plan_write(
             notes.append(note)
 
     may_omit = is_users or data is None
-    omission = None if may_omit else first_omission(content, None if hidden_by is not None else old)
+    omission = None if may_omit else first_omission(content, None if hidden_by is not None else old, path=location.path)
     if omission is not None:
         raise InvalidToolParamsError(
             "write_file",
