@@ -126,6 +126,9 @@ def check_fresh(
     file holds.
     """
     seen, shown = target.seen, target.location.shown
+    # That content which is hidden has changed is told once: it cannot be read, and may be replaced all the same.
+    notice = f"{snapshot.sha256} {target.location.path}" if is_hidden else ""
+    is_told = bool(notice) and target.reads is not None and not target.reads.is_first_notice(notice)
     if expected_sha256 is not None and is_hidden:
         problem = (
             f"What '{shown}' holds is hidden from agents, and it is not what you wrote there last, so expected_sha256 "
@@ -141,13 +144,18 @@ def check_fresh(
             "Read the file again and repeat the change on what it holds now."
         )
     else:
-        if seen is None or snapshot.data is None or seen.identity == snapshot.identity:
+        if seen is None or snapshot.data is None or seen.identity == snapshot.identity or is_told:
             return
         if seen.sha256 is not None and seen.sha256 == snapshot.sha256:
             return
+        way = "Read it again and repeat the change on what it holds now."
+        if is_hidden:
+            way = (
+                "What it holds is hidden from agents: read it where that is allowed, or repeat this to replace it all."
+            )
         problem = (
             f"'{shown}' was changed by somebody else since you last read or wrote it{_what_changed(target, snapshot)}. "
-            "Nothing was written. Read it again and repeat the change on what it holds now."
+            f"Nothing was written. {way}"
         )
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
 
