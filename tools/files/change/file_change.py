@@ -71,13 +71,13 @@ class TargetFile:
     def hidden_by(self, snapshot: Snapshot) -> str | None:
         """What keeps the present content out of results: a rule about reading, or an agent-ignore file.
 
-        `None` as well where the client has read, or written, just this content.
+        `None` as well where the client has read, or written, just this content, and no other may pass for it.
         """
         location, seen = self.location, self.seen
         if snapshot.data is None:
             return None
         found = self.workspace.rule_about_reading(location) or agent_ignore_file(self.workspace, location)
-        if found is None or seen is None:
+        if found is None or seen is None or (self.reads is not None and self.reads.is_shared):
             return found
         return None if seen.identity == snapshot.identity or seen.sha256 == snapshot.sha256 else found
 
@@ -158,6 +158,24 @@ def check_fresh(
             f"Nothing was written. {way}"
         )
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
+
+
+def refuse_taking_back(target: TargetFile, snapshot: Snapshot, text: str) -> None:
+    """Do not take back the latest write if another client may have made it, unless the call is repeated."""
+    reads, path = target.reads, target.location.path
+    before = decode(reads.replaced(path) or b"") if reads is not None else None
+    now = decode(snapshot.data or b"")
+    if reads is None or before is None or now is None or reads.replaced(path) is None:
+        return
+    old, present, new = (set(each.splitlines()) - {""} for each in (before.text, now.text, text))
+    takes_back = old != present and old - present <= new and new.isdisjoint(present - old)
+    if takes_back and target.hidden_by(snapshot) is None and reads.is_first_notice(f"{snapshot.sha256} {path}"):
+        raise ToolError(
+            ToolErrorType.FILE_CHANGED_SINCE_READ,
+            f"'{target.location.shown}' was written since by a call with your token, and the content would take that "
+            f"back ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If that was another "
+            "agent, read the file again and repeat the change on what it holds now; to take it back, repeat this.",
+        )
 
 
 def _what_changed(target: TargetFile, snapshot: Snapshot) -> str:
@@ -324,7 +342,7 @@ def make_change(
                     identity, links_broken = written.identity, written.links_broken
         sha256 = digest.hex()
         if target.reads is not None and not change.removes:
-            target.reads.record(location.path, SeenFile(identity, sha256), change.data)
+            target.reads.record(location.path, SeenFile(identity, sha256), change.data, change.snapshot.data)
 
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)

@@ -15,6 +15,7 @@ from tools.files.change.file_change import (
     check_fresh,
     encode_or_refuse,
     refuse_look_alike,
+    refuse_taking_back,
     take_snapshot,
 )
 from tools.files.change.omitted_text import first_omission
@@ -64,6 +65,8 @@ def plan_write(
     check_fresh(target, snapshot, expected_sha256, is_hidden=hidden_by is not None)
     if data is None:
         refuse_look_alike(target)
+    elif expected_sha256 is None and not is_users:
+        refuse_taking_back(target, snapshot, content)
 
     # The present text for people, `None` where there is none or, since nothing may depend on it, where it is hidden.
     old: str | None = None
