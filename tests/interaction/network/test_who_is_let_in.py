@@ -211,7 +211,8 @@ async def test_what_one_agent_has_read_is_not_what_another_one_with_its_token_ha
 async def test_without_sessions_no_agent_takes_back_unnoticed_what_another_one_with_its_token_wrote(
     root: Path, tmp_path: Path
 ) -> None:
-    path, other = root / "notes.txt", {"client_info": types.Implementation(name="other", version="1")}
+    path = root / "notes.txt"
+    other: dict[str, Any] = {"client_info": types.Implementation(name="other", version="1")}
     path.write_text("one\ntwo\nthree\n")
     async with (
         serving(root, settings(tmp_path), "--approval-mode", "auto-edit") as url,
