@@ -279,6 +279,8 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         assert "stop_background_job ends a job" in await said("pkill -f no.such.program || true")
         assert "stop_background_job ends a job" in await said("kill 4194000; echo rc=$?")
         assert "stop_background_job" not in await said("kill -0 $$")
+        for command in ("ps -o pid= -p 4194000", "wait 4194000", "ls /proc/4194000"):
+            assert "A command sees and ends only" in await said(command)
 
 
 @pytest.mark.requirement("shell.exit")

@@ -27,7 +27,8 @@ from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
-from tools.files.ignore_files import agent_ignore_file, is_hidden_target
+from tools.files.find.near_names import readings
+from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
@@ -191,16 +192,19 @@ def _what_changed(target: TargetFile, snapshot: Snapshot) -> str:
 
 
 def refuse_look_alike(target: TargetFile) -> None:
-    """Do not make a file beside one whose name looks the same, unless the client knows that one, or quotes the name."""
+    """Do not make a file beside one that is probably meant, unless the client knows that one, or quotes the name."""
     location, reads = target.location, target.reads
-    found = [target.workspace.at(path) for path in target.workspace.look_alikes(location.path)]
-    alike = [each.name for each in found if not is_hidden_target(target.workspace, each, agent=True)]
+    alike = [each.name for each in readings(target.workspace, location, is_new=True)]
     if not alike or (not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)):
         return
-    insist = "repeat the call" if reads is not None else f"give it as '{exact_path(location.name)}', quotes included"
+    insist = (
+        "repeat the call"
+        if reads is not None
+        else f"give it as '{exact_path(location.name, is_quoted=True)}', quotes included"
+    )
     raise ToolError(
         ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
-        f"'{location.shown}' does not exist, but '{exact_path(alike[0])}' does, whose name looks the same. Nothing was "
+        f"'{location.shown}' does not exist, but '{exact_path(alike[0])}' does, which is probably meant. Nothing was "
         f"written. Give that name to change that file; if a second file is meant, {insist}.",
     )
 
@@ -259,7 +263,8 @@ class FileChange(ABC):
     def form(self) -> str:
         """Size, encoding and line endings afterwards."""
         eol = eol_style(self.text)
-        return f"{len(self.data):,} bytes, {self.encoding.name}" + (f", {eol}" if eol else "")
+        size = len(self.data)
+        return f"{size:,} {'byte' if size == 1 else 'bytes'}, {self.encoding.name}" + (f", {eol}" if eol else "")
 
     @property
     def held_bytes(self) -> int:

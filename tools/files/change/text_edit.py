@@ -67,7 +67,7 @@ class TextEdit(FileChange):
     def sentence(self) -> str:
         path, diff, count = shown_whole_path(self.target.location.name), self.diff, len(self.spans)
         if self.is_new:
-            return f"Created the new file {path}: {diff.added} lines, {self.form}."
+            return f"Created the new file {path}: {diff.added} {'line' if diff.added == 1 else 'lines'}, {self.form}."
         what = "1 replacement" if count == 1 else f"{count} replacements"
         return f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {self.form}."
 
