@@ -64,8 +64,8 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
         known: A text whose lines may be repeated, by default the old one.
         path: That of the file; in Markdown `#` begins a heading.
     """
-    lines = _stripped(new)
     found = dict(_omissions(new.splitlines()))
+    lines = _stripped(new) if found else []
     if path.lower().endswith(_MARKDOWN):
         found = {number: is_sure for number, is_sure in found.items() if not _HEADING.fullmatch(lines[number])}
     if not found or old is None:
