@@ -136,7 +136,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         )
     if is_file and not report.matches:
         with workspace.open_file(starts[0]) as opened:
-            notes += [] if is_searchable(opened) else ["This file is not searched as text: it is binary, or in UTF-32"]
+            if not is_searchable(opened):
+                searched, notes = 0, [*notes, "This file is not searched as text: it is binary, or in UTF-32"]
     return report.result(
         searched=searched,
         timed_out=timed_out,
