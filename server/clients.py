@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 MAX_CLIENTS = 10_000  # client states kept, more than there are sessions and tokens at once; the most silent goes first
 MOST_CALLS = 256  # of one client over the network at once; each holds its result until that is read
+MOST_PROGRAMS = 16  # with one token whose reads are told apart, where they have no sessions
 LOOK_SECONDS = 0.5  # silent clients are forgotten so long after their time, so that many go together
 STDIO_KEY = "stdio"
 SESSION_KEYS = ("http:", "sse:")  # what the keys of clients begin with that show no token
@@ -62,6 +63,8 @@ class Client:
     last_seen: float = field(default_factory=time.monotonic)  # of its latest request
     calls: int = 0
     rights: Rights = ALL_RIGHTS  # what the token of its latest request gives, for who looks on
+    # What programs have read that have no sessions, by their names
+    reads: OrderedDict[str, ReadLedger] = field(default_factory=OrderedDict[str, ReadLedger])
 
     def __enter__(self) -> None:
         """A call of it is at work until `__exit__`; a client of the network with too many of them is refused."""
@@ -197,6 +200,11 @@ class Contexts:
         reads: ReadLedger | None = None
         if client.state.reads is not None and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             reads = connection_of(ctx.session).state.setdefault("reads", ReadLedger())
+        elif client.state.key.startswith(TOKEN_KEY):
+            # Without sessions, programs with one token are told apart by how they call themselves.
+            reads = client.reads.setdefault(client_name(ctx), ReadLedger(is_shared=True))
+            if len(client.reads) > MOST_PROGRAMS:
+                client.reads.popitem(last=False)
         return ToolContext(
             workspace=self.workspaces.workspace(roots, client.readable, rights, client.scratch[plans]),
             limits=self.limits,

@@ -41,9 +41,18 @@ TODO = {"id": "1", "content": "a", "status": "pending"}
         ("write_file", {**WRITE, "overwrite": False}, "an empty old_string"),
         ("write_file", {**WRITE, "createOnly": True}, "an empty old_string"),
         ("write_file", {**WRITE, "insert_line": 3}, "give the lines there as old_string"),
-        ("write_file", {**WRITE, "create_dirs": False}, "Missing folders are created"),
+        ("write_file", {**WRITE, "create_dirs": False}, "What is missing is created"),
         ("write_file", {**WRITE, "dry_run": True}, "Nothing can be tried out"),
         ("write_file", {**WRITE, "expectedSha": "0"}, "did you mean 'expected_sha256'?"),
+        ("write_file", {**WRITE, "append": 1}, "To add to a file use edit"),
+        ("write_file", {**WRITE, "appendMode": True}, "To add to a file use edit"),
+        ("write_file", {**WRITE, "is_append": "yes"}, "To add to a file use edit"),
+        ("write_file", {**WRITE, "append-mode": True}, "To add to a file use edit"),
+        ("write_file", {**WRITE, "flag": "a"}, "To add to a file use edit"),
+        ("write_file", {**WRITE, "overwrite": 0}, "an empty old_string"),
+        ("edit", {**EDIT, "use_regex": True}, "old_string is taken literally"),
+        ("run_shell_command", {**RUN, "timeout": 5, "timeout_seconds": 5}, "it is given too"),
+        ("run_shell_command", {**RUN, "wait": False}, "is_background"),
         ("edit", {**EDIT, "dryRun": True}, "Nothing can be tried out"),
         ("edit", {**EDIT, "start_line": 1, "replace_all": True}, "give the lines there as old_string"),
         ("edit", {**EDIT, "regex": True}, "old_string is taken literally"),
@@ -81,6 +90,19 @@ def test_what_could_limit_a_change_is_refused_with_the_way_to_do_it(
         ("write_file", {**WRITE, "append": False, "overwrite": True, "dry_run": False, "mode": "w"}, WRITE),
         ("write_file", {**WRITE, "append": "False", "create_dirs": True, "wait_for_previous": True}, WRITE),
         ("write_file", {**WRITE, "description": "why", "explanation": "why", "create_only": None}, WRITE),
+        ("write_file", {**WRITE, "append": 0, "dry_run": 0, "overwrite": 1, "expected_sha256": 0}, WRITE),
+        ("write_file", {**WRITE, "security_risk": "LOW", "summary": "a", "toolCallId": "a"}, WRITE),
+        ("edit", {**EDIT, "replace_all": 0}, EDIT),
+        ("edit", {**EDIT, "replace_all": 1}, {**EDIT, "replace_all": True}),
+        ("edit", {**EDIT, "use_regex": False}, EDIT),
+        ("read_file", {"path": "a", "pages": 0}, {"path": "a"}),
+        ("list_directory", {"path": ".", "ignore": 0, "file_filtering_options": 0}, {"path": "."}),
+        ("run_shell_command", {**RUN, "background": True}, {**RUN, "is_background": True}),
+        ("run_shell_command", {**RUN, "shell": "bash", "blocking": True, "interactive": None}, RUN),
+        ("run_shell_command", {**RUN, "timeout_seconds": 5}, {**RUN, "timeout": 5000}),
+        ("run_shell_command", {**RUN, "timeoutSeconds": "0.5"}, {**RUN, "timeout": 500}),
+        ("stop_background_job", {"job_id": "bg_1", "force": True}, {"job_id": "bg_1"}),
+        ("todo_write", {"todos": [{**TODO, "priority": "high"}]}, {"todos": [TODO]}),
         ("write_file", {"filePath": "a.md", "content": "x\n"}, WRITE),
         ("write_file", {"path": "a.md", "file_text": "x\n"}, WRITE),
         ("edit", {**EDIT, "instruction": "do", "expected_replacements": 1}, {**EDIT, "expected_replacements": 1}),
@@ -135,6 +157,23 @@ def test_a_tool_that_only_reads_tells_what_it_ignored(tool: str, arguments: dict
     TOOLS[tool].validate_tool_params(arguments)
     assert "was ignored" in TOOLS[tool].about_ignored(arguments)
     assert told in TOOLS[tool].about_ignored(arguments)
+
+
+@pytest.mark.requirement("params.unknown")
+@each_of(
+    "tool, arguments",
+    [
+        ("write_file", {**WRITE, "backup": False}),
+        ("edit", {**EDIT, "fuzzy": "false"}),
+        ("run_shell_command", {**RUN, "restart": 0}),
+        ("run_shell_command", {**RUN, "requires_approval": False}),
+    ],
+)
+def test_no_to_something_unknown_asks_for_nothing_and_is_told(tool: str, arguments: dict[str, Any]) -> None:
+    TOOLS[tool].validate_tool_params(arguments)
+    assert f"'{list(arguments)[-1]}' is not a parameter of {tool} and was ignored" in TOOLS[tool].about_ignored(
+        arguments
+    )
 
 
 @pytest.mark.requirement("params.unknown")

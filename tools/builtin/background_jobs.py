@@ -12,7 +12,7 @@ from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shortened_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.parameters import ToolParams, object_schema
+from tools.contract.parameters import ForeignParameter, ToolParams, object_schema
 from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 from tools.shell.jobs import Job, JobStatus, JobTable
@@ -201,6 +201,7 @@ class StopJobTool(BuiltinTool[JobParams]):
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
     params_model = JobParams
     parameter_aliases = JOB_ALIASES
+    foreign_parameters = {"force": ForeignParameter()}  # noqa: RUF012 - declared as a Mapping
     output_schema = object_schema({**_STATUS_PROPERTIES, "was_running": {"type": "boolean"}}, is_closed=False)
 
     def get_description(self, params: JobParams, context: ToolContext) -> str:

@@ -32,14 +32,14 @@ _APPEND = "To add to a file use edit: its last line as old_string, and that line
 CREATE_ONLY = "To create a file and never replace one use edit with an empty old_string."
 FOREIGN_PARAMETERS: Mapping[str, ForeignParameter] = {
     "append": foreign("false", way=_APPEND),
-    "mode": foreign(way=f"{_APPEND} {CREATE_ONLY}"),
+    **dict.fromkeys(("mode", "flag", "flags"), foreign(way=f"{_APPEND} {CREATE_ONLY}")),
     **dict.fromkeys(
         ("create_only", "exclusive", "fail_if_exists", "if_not_exists", "no_clobber", "no_overwrite"),
         foreign("false", way=CREATE_ONLY),
     ),
     **dict.fromkeys(
-        ("create_dirs", "create_directories", "create_parents", "mkdir", "parents"),
-        foreign("true", way="Missing folders are created: see with list_directory whether they are there."),
+        ("create_dirs", "create_directories", "create_parents", "create_if_missing", "mkdir", "parents"),
+        foreign("true", way="What is missing is created: see with list_directory whether it is there."),
     ),
     **dict.fromkeys(
         ("insert_line", "insert_at", "line", "line_number", "start_line", "end_line", "position", "view_range"),

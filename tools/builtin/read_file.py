@@ -57,7 +57,7 @@ class ReadFileTool(BuiltinTool[ReadFileParams]):
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Turn `start_line` and `end_line` (from 1, inclusive) into `offset` and `limit`; one page may be a number."""
         page = coerce(arguments.get("pages"), _INTEGER)
-        if isinstance(page, int) and not isinstance(page, bool):
+        if isinstance(page, int) and not isinstance(page, bool) and page:
             arguments["pages"] = str(page)
         if "start_line" not in arguments and "end_line" not in arguments:
             return arguments

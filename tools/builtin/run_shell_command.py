@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -18,7 +19,7 @@ from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.errors import ExhaustedError, InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import one_line, shortened_line, shown_whole_path
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
-from tools.contract.parameters import ForeignParameter, ToolParams, foreign
+from tools.contract.parameters import ForeignParameter, ToolParams, folded, foreign
 from tools.contract.permission_subjects import CommandSubject, Kind, Needs, Subject
 from tools.contract.results import TextPart, ToolResult
 from tools.contract.threads import run_blocking
@@ -33,8 +34,9 @@ DESCRIBED_CHARS = 200  # characters of the command, and of what it is for, in th
 _ALIASES = {
     **dict.fromkeys(("dir_path", "cwd", "workdir", "working_directory"), "directory"),
     "timeout_ms": "timeout",
-    "run_in_background": "is_background",
+    **dict.fromkeys(("background", "run_in_background"), "is_background"),
 }
+_IN_SECONDS = ("timeoutseconds", "timeoutsecs", "timeoutsec", "timeouts")  # the timeout of other programs
 _NEEDS = foreign("false", way="'needs' asks the user for more: 'write' or 'network'.")
 # The `&` at the end of a command that runs in the background anyway; with it, the shell would be all that is seen
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
@@ -84,6 +86,8 @@ class ShellTool(BuiltinTool[ShellParams]):
     parameter_aliases = _ALIASES
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
         "dry_run": foreign("false", way="Use an option of the command itself, such as --dry-run, if it has one."),
+        **dict.fromkeys(("blocking", "wait"), foreign("true", way="is_background lets it go on after this call.")),
+        "shell": foreign("bash", "/bin/bash", "sh", "/bin/sh", way="Call another one in the command, as in zsh -c."),
         "delay_ms": ForeignParameter(),  # how long a job runs before the call returns (Gemini CLI)
         **dict.fromkeys(
             ("additional_permissions", "dangerously_disable_sandbox", "with_escalated_permissions"), _NEEDS
@@ -91,6 +95,15 @@ class ShellTool(BuiltinTool[ShellParams]):
         **dict.fromkeys(("env", "environment"), foreign(way="Set variables in the command: NAME=value before it.")),
         **dict.fromkeys(("stdin", "input"), foreign(way="Give input in the command, as a here-document or a pipe.")),
     }
+
+    def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        for name in [name for name in arguments if folded(name) in _IN_SECONDS]:
+            with suppress(TypeError, ValueError, OverflowError):
+                seconds = float(arguments[name])
+                if "timeout" not in arguments:
+                    arguments["timeout"] = math.ceil(seconds * 1000)
+                    del arguments[name]
+        return arguments
 
     def check(self, params: ShellParams, spelled: Mapping[str, str]) -> None:
         problem = ""

@@ -65,7 +65,8 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = TodoWriteParams
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
-        "active_form": ForeignParameter(),  # how a client shows a todo while it is worked at (Claude Code)
+        # How a client shows a todo, while it is worked at (Claude Code) and among others
+        **dict.fromkeys(("active_form", "priority"), ForeignParameter()),
         "merge": foreign("false", way="The list is replaced: give all todos, those that stay as they are too."),
     }
     output_schema = OUTPUT_SCHEMA

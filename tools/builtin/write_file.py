@@ -54,7 +54,10 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     foreign_parameters = {  # noqa: RUF012 - the same
         **FOREIGN_PARAMETERS,
         **dict.fromkeys(("overwrite", "allow_overwrite", "force"), foreign("true", way=CREATE_ONLY)),
-        "mode": foreign("w", "write", "overwrite", "rewrite", way=FOREIGN_PARAMETERS["mode"].way),
+        **dict.fromkeys(
+            ("mode", "flag", "flags"),
+            foreign("w", "write", "overwrite", "rewrite", way=FOREIGN_PARAMETERS["mode"].way),
+        ),
     }
     output_schema = object_schema(
         {

@@ -184,8 +184,9 @@ class BaseTool(ABC, Generic[ParamsT]):
 
 # By the folded name: what programs give to every tool, for themselves (Gemini CLI), or have models say of every call
 REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
-    ("waitforprevious", "description", "displaydescription", "explanation", "goal", "instruction", "instructions",
-     "justification", "purpose", "reason", "reasoning", "taskprogress", "thought"),
+    ("waitforprevious", "callid", "description", "displaydescription", "explanation", "goal", "instruction",
+     "instructions", "justification", "purpose", "reason", "reasoning", "securityrisk", "summary", "taskprogress",
+     "thought", "title", "toolcallid"),
     ForeignParameter(),
 )  # fmt: skip
 _TRIAL = foreign(
@@ -234,31 +235,26 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         """Map spellings, bind the model, run the tool's own checks.
 
         A tool that only reads passes over what it does not know. One that changes something refuses it: it could have
-        been meant to make the change a smaller one.
+        been meant to make the change a smaller one. What says no to something unknown asks for nothing.
         """
         settled, spelled = self._settled(arguments)
         params = bind(self.name, self.params_model, self._own_schema, settled)
         self.check(params, spelled)
-        if not self.behaviour.read_only and (problem := self._about_unknown(settled)):
+        if not self.behaviour.read_only and (problem := self._about_unknown(settled, is_refused=True)):
             raise InvalidToolParamsError(self.name, problem)
         return params
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
         """Names what the tool does not have, at any depth."""
-        return self._about_unknown(self._settled(arguments)[0]) if self.behaviour.read_only else ""
+        return self._about_unknown(self._settled(arguments)[0], is_refused=False)
 
     def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         named, spelled = rename(self.name, arguments, self._spellings, self._own_schema.get("required", ()))
         return self.normalise(named), spelled
 
-    def _about_unknown(self, settled: Mapping[str, Any]) -> str:
+    def _about_unknown(self, settled: Mapping[str, Any], *, is_refused: bool) -> str:
         return about_unknown(
-            self.name,
-            settled,
-            self._own_schema,
-            self._spellings,
-            self._foreign,
-            is_refused=not self.behaviour.read_only,
+            self.name, settled, self._own_schema, self._spellings, self._foreign, is_refused=is_refused
         )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:

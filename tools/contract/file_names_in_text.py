@@ -51,13 +51,14 @@ _BYTE_BASE = 0xDC00
 _ASCII_END = 0x80
 
 
-def exact_path(path: str) -> str:
-    """A path as it stands in a text that has to tell it from one that looks the same: with no character but ASCII."""
-    return (
-        path
-        if path.isascii()
-        else os.sep.join(name if name.isascii() else _escaped(name, str.isascii) for name in path.split(os.sep))
-    )
+def exact_path(path: str, *, is_quoted: bool = False) -> str:
+    """A path as it stands in a text that has to tell it from one that looks the same: with no character but ASCII.
+
+    Its last name is quoted in any case where `is_quoted`, which says that just this path is meant.
+    """
+    *above, last = path.split(os.sep)
+    names = [name if name.isascii() else _escaped(name, str.isascii) for name in above]
+    return os.sep.join([*names, last if last.isascii() and not is_quoted else _escaped(last, str.isascii)])
 
 
 def shown_name(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
@@ -33,6 +34,8 @@ class ToolParams(BaseModel):
 
 ModelT = TypeVar("ModelT", bound=ToolParams)
 Schema = Mapping[str, Any]
+_TRUTHS = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("false", "no", "off", "0"), False)}
+_NAME_WORD = re.compile(r"[^\W_]+?(?=[A-Z\W_]|$)")  # of a name in camelCase, snake_case or kebab-case
 
 # As `json_schema_extra` of a parameter that is taken like any other, and not listed
 UNPUBLISHED: dict[str, JsonValue] = {"x-unpublished": True}
@@ -98,22 +101,34 @@ def folded(name: str) -> str:
 def _is_empty(value: Any, schema: Schema) -> bool:
     """Whether it is what frameworks that send every parameter put where there is nothing to say."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value in ("", [], {}) if not is_number else value == 0 and schema.get("minimum", 0) > 0
+    if not is_number:
+        return value in ("", [], {})
+    is_for_another_type = schema.get("type", "integer") not in ("integer", "number", "boolean")
+    return value == 0 and (is_for_another_type or schema.get("minimum", 0) > 0)
+
+
+def _truth(value: Any) -> bool | None:
+    """What a value says where yes or no is asked for; `None` if it is neither."""
+    if isinstance(value, int):
+        return bool(value) if value in (0, 1) else None
+    return _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def coerce(value: Any, schema: Schema) -> Any:
     """Read a value as the property's type where models commonly write it as another one.
 
-    "true"/"false" become booleans, integral strings and integral floats become integers, integers become strings, JSON
-    text becomes an array or an object, each only where the schema wants that type and does not accept the value as it
-    is. In objects what is null, or empty and not required, is left out. What is too long to be meant stays as it is,
-    for `bind` to refuse.
+    What says yes or no becomes a boolean, integral strings and integral floats become integers, integers become
+    strings, JSON text becomes an array or an object, each only where the schema wants that type and does not accept
+    the value as it is. In objects what is null, or empty and not required, is left out. What is too long to be meant
+    stays as it is, for `bind` to refuse.
     """
     wanted = schema.get("type")
     if isinstance(value, float) and wanted == "integer" and value.is_integer():
         return int(value)
     if isinstance(value, int) and wanted == "string" and not isinstance(value, bool) and abs(value) <= MAX_INTEGER:
         return str(value)
+    if wanted == "boolean":
+        return value if (truth := _truth(value)) is None else truth
     if isinstance(value, str) and wanted not in (None, "string"):
         value = _from_text(value, cast("str", wanted))
     if isinstance(value, list) and wanted == "array" and "items" in schema:
@@ -128,15 +143,13 @@ def coerce(value: Any, schema: Schema) -> Any:
         return {
             name: each
             for name, each in read.items()
-            if name in required or not _is_empty(each, properties.get(name, {}))
+            if name in required or not any(_is_empty(one, properties.get(name, {})) for one in (given[name], each))
         }
     return cast("Any", value)
 
 
 def _from_text(text: str, wanted: str) -> Any:
     stripped = text.strip()
-    if wanted == "boolean":
-        return {"true": True, "false": False}.get(stripped.lower(), text)
     if wanted == "integer":
         digits = stripped[1:] if stripped[:1] == "-" else stripped
         return int(stripped) if digits.isascii() and digits.isdigit() and len(digits) <= MAX_INTEGER_DIGITS else text
@@ -237,11 +250,13 @@ def about_unknown(
     """
     told: list[str] = []
     for at, name, value, known, given in unknown_in(arguments, schema):
-        other = others.get(folded(name))
+        other, truth = _other(name, others), _truth(value)
         if other is not None and (
-            other.own is None or (isinstance(value, str | bool) and str(value).lower() in other.own)
+            other.own is None or (str(value) if truth is None else str(truth)).lower() in other.own
         ):
             continue
+        if is_refused and other is None and truth is False and value != "0":
+            continue  # it asks for nothing, which is told with the result
         if len(told) == MAX_TOLD:
             told.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
             break
@@ -249,6 +264,14 @@ def about_unknown(
         ignored = "" if is_refused else " and was ignored"
         told.append(f"'{brief(at + name)}' is not a parameter of {tool}{ignored}{hint}")
     return " ".join([*told, accepted_in(schema)] if told and is_refused else told)
+
+
+def _other(name: str, others: Mapping[str, ForeignParameter]) -> ForeignParameter | None:
+    """What is known of a name, or else of words in it if that says how to do here what they ask for."""
+    words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
+    parts = ["".join(words[i:j]) for i in range(len(words)) for j in range(len(words), i, -1)]
+    found = others.get(folded(name))
+    return found or next((each for part in parts if (each := others.get(part)) is not None and each.way), None)
 
 
 def _proposal(at: str, name: str, spellings: Mapping[str, str], known: Schema, given: Collection[str]) -> str:

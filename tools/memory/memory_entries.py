@@ -45,6 +45,7 @@ _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends code, in which nothing is a heading or an entry
+_COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # the same of a comment that a line does not end
 _WORDS = re.compile(r"\w+")
 _HEADING = re.compile(r"#{1,2}(\s|$)")  # ends a section: a heading of its own level or above
 
@@ -83,15 +84,19 @@ def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
 
 
 def outside_code(text: str) -> tuple[list[str], int]:
-    """The lines of a text, those of fenced code as empty ones; and where a block of code begins that has no end."""
+    """The lines of a text, those of fenced code and comments as empty ones; and where one begins that has no end."""
     lines, fence, begin = split_lines(text)[0], "", 0
     for number, line in enumerate(lines):
         found = _FENCE.match(line)
-        if fence:
+        if fence == _COMMENT_END:
+            fence, lines[number] = "" if fence in line else fence, ""
+        elif fence:
             is_end = found is not None and found[1].startswith(fence) and not line.strip().strip(fence[0])
             fence, lines[number] = "" if is_end else fence, ""
         elif found is not None:
             fence, begin, lines[number] = found[1], number, ""
+        elif _COMMENT.match(line):
+            fence, begin, lines[number] = _COMMENT_END, number, ""
     return lines, begin if fence else len(lines)
 
 
@@ -105,7 +110,7 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     """The text with one more entry at the end of its section; all that was there stays, character by character.
 
     The section ends at the next heading of its level or above. Where the text has none of the headings, the first is
-    put at its end, a blank line before it. Code that has no end stays behind it.
+    put at its end, a blank line before it. Code, or a comment, that has no end stays behind it.
     """
     bodies, endings = split_lines(text)
     eol = line_endings(text).majority or "\n"

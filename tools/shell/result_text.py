@@ -30,7 +30,10 @@ _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
 # What ends processes, where it has failed, and what is content without one
-_ENDS_PROCESSES = re.compile(r"\b(?:p?kill|killall)\b"), re.compile(r"\b(?:pkill|killall)\b")
+_ENDS_PROCESSES = (
+    re.compile(r"\b(?:p?kill|killall)\b|\bps\s[^|;&\n]{0,40}?-?p\s{0,4}\d|\bwait\s+\d|/proc/\d"),
+    re.compile(r"\b(?:pkill|killall)\b"),
+)
 _GIT = re.compile(r"\bgit\b")
 _WORK = re.compile(r"/var/tmp\b|\bTMPDIR\b")  # noqa: S108 - as people write it
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
@@ -158,6 +161,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
 def _lacking_variables(environment: Mapping[str, str], text: str) -> list[str]:
     """The variables that a command has not been given, and that its output complains of."""
     words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}
+    words.update(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", text))
     return sorted(words & os.environ.keys() - environment.keys())
 
 
@@ -222,7 +226,7 @@ def _view_note(finished: FinishedCommand) -> str:
         )
     ends = _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
-        ways.append("A command ends only what it has started itself: stop_background_job ends a job.")
+        ways.append("A command sees and ends only what it has started itself: stop_background_job ends a job.")
     if not ways:
         return ""
     network = "the network" if confined.network is Network.HOST else "no network"

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -62,6 +63,7 @@ SANDBOX_CHARS = 300  # characters shown of what a sandbox said that failed
 ERRORS_CHARS = 4_000  # characters shown of what came on standard error
 AGAIN_SECONDS = 0.25  # until a start that failed for want of processes is tried again
 ALONE_SECONDS = 2.0  # how long it is tried again when none of our programs runs; what the last one held may come late
+_NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # all that is printed if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file which a shell runs first
 _WHY_NO_COMMAND = {
     0: "what runs commands here was lost at that moment, so something of it may have run; look before you try again",
@@ -190,9 +192,24 @@ def sandbox_failed(said: str) -> ToolError:
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: its sandbox could not be set up ({one_line(said.strip())[:SANDBOX_CHARS]}). Nothing "
-        "runs with more access than it was given. Run it again; where a job has started very many processes, end it by "
-        "stop_background_job. If it keeps failing, tell the user.",
+        "runs with more access than it was given. Run it again; if it keeps failing, tell the user.",
     )
+
+
+def _check_has_run(
+    running: RunningProgram, status: ExitStatus | None, printed_text: str, jobs: JobTable | None
+) -> None:
+    """Refuse as the result of a command what bubblewrap says, and nothing else does, when it cannot start it."""
+    is_bubblewraps = running.confined.engine is Engine.BUBBLEWRAP and status is not None and status.code == 1
+    if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and (lack := scarcity_in(printed_text)) is not None:
+        refusal = exhaustion_of(lack, NOTHING_DONE) or sandbox_failed(printed_text)
+        raise ToolError(refusal.code, f"{refusal.message}{_about_jobs(jobs)}")
+
+
+def _about_jobs(jobs: JobTable | None) -> str:
+    """What to do where there is too little for a command while jobs run, which may be what takes it."""
+    ids = ", ".join(job.id for job in jobs.running()) if jobs is not None else ""
+    return f" If a job has started very many processes, end it by stop_background_job; running: {ids}." if ids else ""
 
 
 async def _tell(progress: Progress, count: int, text: str) -> None:
@@ -310,7 +327,7 @@ class CommandRunner(Runner):
             "these have ended, or give a longer timeout.",
         )
         async with self._slot(request.timeout_seconds, full):
-            running = await self._queue.start(partial(self._start_command, request), deadline)
+            running = await self._begin(request, jobs, deadline)
             left: tuple[int, ...] = ()
             job: Job | None = None
             try:
@@ -326,6 +343,7 @@ class CommandRunner(Runner):
                 if job is None:
                     await running.end()
                 shown = await running.output.shown(OUTPUT_CHARS if ending is Ending.EXITED else ENDED_CHARS)
+                _check_has_run(running, status, shown.text, jobs)
             finally:
                 if job is None:
                     await running.end()
@@ -336,10 +354,19 @@ class CommandRunner(Runner):
         """Start a command in the background, and watch it for a moment; a `ToolError` as from `run`."""
         deadline = time.monotonic() + request.timeout_seconds
         with jobs.starting():
-            job = jobs.add(request, await self._queue.start(partial(self._start_command, request), deadline))
+            job = jobs.add(request, await self._begin(request, jobs, deadline))
         with anyio.move_on_after(FIRST_LOOK_SECONDS):
             await job.is_over.wait()
+            _check_has_run(job.running, job.exit, newest_text(job.running.output), jobs)
         return job
+
+    async def _begin(self, request: CommandRequest, jobs: JobTable | None, deadline: float) -> RunningProgram:
+        try:
+            return await self._queue.start(partial(self._start_command, request), deadline)
+        except ToolError as error:
+            if error.code in (ToolErrorType.RESOURCES_EXHAUSTED, ToolErrorType.SANDBOX_UNAVAILABLE):
+                raise ToolError(error.code, f"{error.message}{_about_jobs(jobs)}") from None
+            raise
 
     async def _start_command(self, request: CommandRequest) -> RunningProgram:
         def refusal(number: int) -> ToolError:

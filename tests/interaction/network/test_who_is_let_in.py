@@ -207,6 +207,57 @@ async def test_what_one_agent_has_read_is_not_what_another_one_with_its_token_ha
             assert not (await third.call_tool("write_file", {"file_path": str(path), "content": "5\n"})).is_error
 
 
+@pytest.mark.requirement("write.stale")
+async def test_without_sessions_no_agent_takes_back_unnoticed_what_another_one_with_its_token_wrote(
+    root: Path, tmp_path: Path
+) -> None:
+    path = root / "notes.txt"
+    other: dict[str, Any] = {"client_info": types.Implementation(name="other", version="1")}
+    path.write_text("one\ntwo\nthree\n")
+    async with (
+        serving(root, settings(tmp_path), "--approval-mode", "auto-edit") as url,
+        client_of(url, "laptop", mode=MODERN) as first,
+        client_of(url, "laptop", mode=MODERN) as second,
+        client_of(url, "laptop", mode=MODERN, **other) as third,
+    ):
+        for client in (first, second, third):
+            await client.call_tool("read_file", {"file_path": str(path)})
+        for content in ("one\nTWO\nthree\n", "one\nTWO\nthree\n4\n"):
+            written = await first.call_tool("write_file", {"file_path": str(path), "content": content})
+            assert not written.is_error, written.content
+        stale = {"file_path": str(path), "content": "one\ntwo\nTHREE\n"}
+        for client in (second, third):
+            refused = await client.call_tool("write_file", stale)
+            assert "[file_changed_since_read]" in str(refused.content)
+        assert path.read_text() == "one\nTWO\nthree\n4\n"
+        assert not (await second.call_tool("write_file", stale)).is_error, "insisted on"
+
+
+@pytest.mark.requirement("write.hidden")
+async def test_without_sessions_a_yes_to_read_a_file_shows_it_to_no_other_agent_with_the_token(
+    root: Path, tmp_path: Path
+) -> None:
+    path, asked = root / ".env", list[str]()
+    path.write_text("KEY=of-nobody\n")
+
+    async def agree(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestFormParams)
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": "once"})
+
+    config = settings(tmp_path, {"permissions": {"ask": ["Read(.env)"]}})
+    async with (
+        serving(root, config) as url,
+        client_of(url, "laptop", mode=MODERN, elicitation_callback=agree) as first,
+        client_of(url, "laptop", mode=MODERN, elicitation_callback=agree) as second,
+    ):
+        read = await first.call_tool("read_file", {"file_path": str(path)})
+        assert "of-nobody" in str(read.content)
+        written = await second.call_tool("write_file", {"file_path": str(path), "content": "KEY=x\n"})
+        assert not written.is_error, written.content
+        assert "of-nobody" not in f"{asked}{written}"
+
+
 @pytest.mark.requirement("consent.always")
 async def test_an_answer_that_counts_in_every_session_of_a_token_says_so(root: Path, tmp_path: Path) -> None:
     asked: list[str] = []

@@ -63,7 +63,9 @@ async def test_a_variable_that_a_failed_command_lacks_and_the_server_has_is_name
         ("set -u; echo $OF_THE_SERVER", True),
         ("set -u; echo $OF_NOBODY", False),
         ("echo OF_THE_SERVER is not set", False),
-        ("echo OF_THE_SERVER; exit 1", False),
+        ("echo You need to define OF_THE_SERVER; exit 1", True),
+        ("echo NotPresent: OF_THE_SERVER; exit 1", True),
+        ("echo No more OF_THE_SERVERS; exit 1", False),
     ):
         said = text_of(await shell.run(command))
         assert ("commands do not get OF_THE_SERVER of the server's environment" in said) is is_told, command

@@ -306,6 +306,8 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         assert "stop_background_job ends a job" in await said("pkill -f no.such.program || true")
         assert "stop_background_job ends a job" in await said("kill 4194000; echo rc=$?")
         assert "stop_background_job" not in await said("kill -0 $$")
+        for command in ("ps -o pid= -p 4194000", "wait 4194000", "ls /proc/4194000"):
+            assert "A command sees and ends only" in await said(command)
         assert "empty at first" not in await said("echo /tmp/m: No such file or directory")
         held = replace(shell, context=replace(shell.context, view=replace(view, by_rule=True)))
         assert "its /tmp was empty at first" in await said("echo /tmp/m: No such file or directory")
@@ -534,6 +536,31 @@ async def test_a_command_for_which_there_is_too_little_is_refused_with_the_code_
         with pytest.raises(ToolError) as of_a_job:
             await runner.start_job(request, shell.jobs)
         assert refusal.value.code is of_a_job.value.code is ToolErrorType.RESOURCES_EXHAUSTED
+
+
+@pytest.mark.requirement("scarcity.refused")
+async def test_a_command_that_found_no_process_is_refused_however_that_shows_and_the_jobs_are_named(
+    root: Path, tmp_path: Path
+) -> None:
+    class Box(Plain):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
+            return ConfinedCommand(spec, *BOX)
+
+    said = 'echo "bwrap: Can\'t fork for pid 1: Resource temporarily unavailable"; exit 1'
+    async with shell_in(root, tmp_path, confinement=Box()) as shell:
+        alone = await shell.error_of(said)
+        assert alone.code is ToolErrorType.RESOURCES_EXHAUSTED
+        assert "stop_background_job" not in alone.message
+        await shell.run("sleep 600", is_background=True)
+        short = CommandRunner(Short(errno.EAGAIN), Plain(), ShellOptions(ENVIRONMENT), shell.folders)
+        request = CommandRequest("true", str(root), (str(root),), "test", 0.3)
+        with pytest.raises(ToolError) as refused:
+            await short.run(request, shell.jobs, shell.context.progress)
+        for error in (refused.value, await shell.error_of(said), await shell.error_of(said, is_background=True)):
+            assert error.code is ToolErrorType.RESOURCES_EXHAUSTED
+            assert f"end it by stop_background_job; running: {shell.jobs.running()[0].id}." in error.message
+        assert output_of(await shell.run(f"echo first; {said}")).startswith("first")
+        await shell.stop(shell.jobs.running()[0])
 
 
 @pytest.mark.requirement("scarcity.turns")

@@ -143,6 +143,53 @@ async def test_an_expected_count_is_an_assertion(root: Path, context: ToolContex
     assert "Not known here" not in caught.value.message
 
 
+METHOD = "c:\n    def f():\n        a\n"
+
+
+@pytest.mark.requirement("edit.relaxed")
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("\tc:\n\t\ta\n", "c:\n    a", "    c:\n        b"),
+        (METHOD, "def f():\n    a", "  def f():\n      a\n      b"),
+    ],
+)
+async def test_an_indentation_of_neither_the_file_nor_the_old_text_is_refused(
+    change: tuple[str, str, str], root: Path, context: ToolContext
+) -> None:
+    before, old, new = change
+    (root / "a.txt").write_text(before)
+    with pytest.raises(ToolError) as caught:
+        await edit(context, old_string=old, new_string=new)
+    assert caught.value.code is ToolErrorType.EDIT_NO_OCCURRENCE_FOUND
+    assert "the indentation of the file" in caught.value.message
+    assert (root / "a.txt").read_text() == before
+
+
+@pytest.mark.requirement("edit.relaxed")
+@pytest.mark.parametrize(
+    "change",
+    [
+        (
+            METHOD,
+            "def f():\n        a",
+            "    def f():\n        b\n        a",
+            "c:\n    def f():\n        b\n        a\n",
+        ),
+        (METHOD, "a", "        if b:\n            a", "c:\n    def f():\n        if b:\n            a\n"),
+        (METHOD, "a", "    a", "c:\n    def f():\n            a\n"),
+        (METHOD, "a", "    a\n    b", "c:\n    def f():\n            a\n    b\n"),
+    ],
+)
+async def test_indentation_that_stands_before_the_match_is_not_added_twice_to_lines_that_all_have_it(
+    change: tuple[str, str, str, str], root: Path, context: ToolContext
+) -> None:
+    before, old, new, after = change
+    (root / "a.txt").write_text(before)
+    await edit(context, old_string=old, new_string=new)
+    assert (root / "a.txt").read_text() == after
+
+
 @pytest.mark.requirement("edit.relaxed")
 @pytest.mark.parametrize("replace_all", [True, False])
 async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, context: ToolContext) -> None:
@@ -191,6 +238,20 @@ async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, con
         (("  a:\n    b\n", "\ta:\n\t\tb", "\ta:\n\t\tc:\n\t\t\tb", "  a:\n    c:\n      b\n"), "indentation"),
         (("  a:\n    b\n", "a:\n  b", "  a:\n    b\n\n  c:\n    d", "  a:\n    b\n\n  c:\n    d\n"), "indentation"),
         (("  a:\n    b\n", "a:\n  b", "a:\n  b\n  c", "  a:\n    b\n    c\n"), "indentation"),
+        # The new text has the file's indentation, and what is less indented stays so.
+        (
+            (METHOD, "def f():\n    a", "    def f():\n        b\n\nX", "c:\n    def f():\n        b\n\nX\n"),
+            "indentation",
+        ),
+        (
+            (METHOD, "def f():\n    a", '    def f():\n        """\nb\n"""', 'c:\n    def f():\n        """\nb\n"""\n'),
+            "indentation",
+        ),
+        (
+            (METHOD, "def f():\n    a", "def f():\n        b\n        a", "c:\n    def f():\n        b\n        a\n"),
+            "indentation",
+        ),
+        (("\tc:\n\t\ta\n", "c:\n    a", "\tc:\n\t\tb\nd", "\tc:\n\t\tb\nd\n"), "indentation"),
         (
             ("        a()\n        b()\n", "    a()\n    b() ", "x()\n    a()", "    x()\n        a()\n"),
             "indentation",

@@ -111,8 +111,8 @@ async def test_matches_are_grouped_by_file_in_the_order_of_paths(root: Path, con
 
 
 NOT_SEARCHED = (
-    "[Not searched: what ignore files hide, links, .hg, .svn, bower_components, node_modules and files over 100 MB. "
-    "Set no_ignore to search what .gitignore hides and these folders, too.]"
+    "[Not searched: what ignore files hide, links, .hg, .svn, bower_components, node_modules, binary files "
+    "(UTF-32, too) and those over 100 MB. Set no_ignore to search what .gitignore hides and these folders, too.]"
 )
 
 
@@ -131,7 +131,7 @@ async def test_no_match_is_no_failure_and_says_what_was_searched_and_what_was_no
     unfiltered = await grep(context, "zebra", no_ignore=True)
     assert unfiltered.facts["searched"] == 4
     assert str(unfiltered.llm_content).endswith(
-        "[Not searched: what agent-ignore files hide, links, and files over 100 MB.]"
+        "[Not searched: what agent-ignore files hide, links, binary files, and those over 100 MB.]"
     )
 
 
@@ -704,6 +704,10 @@ def test_the_description_of_a_call_names_pattern_filter_and_folder(root: Path, c
         (r"(?s)a.*b", "line by line"),
         (r"a[\s\S]*b", "line by line"),
         (r"a(?!b)", "exclude_pattern"),
+        (r"x\{2\}", "'a{2}'"),
+        (r"\(foo\)", "'(a)'"),
+        ("/foo/i", "Slashes"),
+        ("src/foo", ""),
         (r"a\\nb", ""),
         (r"fn\s+\w+", ""),
         ("TODO|FIXME", ""),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import each_of
 from tools.builtin.edit import EditTool
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.write_file import WriteFileTool
@@ -86,6 +87,32 @@ async def test_a_text_is_shown_in_the_encoding_that_makes_sense(
     assert body.startswith(text)
     assert f"it is shown as {name}, a" in header
     assert "guess" in header
+
+
+@pytest.mark.requirement("encoding.guess")
+@each_of(
+    "text",
+    [
+        "Le café est à côté du marché, où l'été déjà brûle.",
+        "Où est-ce déjà ? À côté, là-bas, très près.",
+        "Hyvää päivää! Tämä on äärimmäisen hyvä. Yö, työ, ääni.",
+        "Älä pelkää, se on täällä. Sää tänään.",
+        "prix: 10 £ ± 5 %",
+    ],
+)
+def test_a_text_of_western_europe_is_taken_for_one_however_many_accents_it_has(text: str) -> None:
+    found = guess(text.encode("latin-1"))
+    assert found is not None
+    assert (found.name, found.decoded.text) == ("windows-1252", text)
+
+
+@pytest.mark.requirement("encoding.guess")
+@each_of("name, text", [("windows-1250", "Árvíztűrő tükörfúrógép. Jó napot kívánok, hogy vagy?"), *TEXTS[2:]])
+def test_no_other_encoding_is_likely_right_where_the_commonest_reads_as_well(name: str, text: str) -> None:
+    found = guess(text.encode(name))
+    assert found is not None
+    assert found.name == name
+    assert ("windows-1252" in found.how) == (text[0] == "Á")
 
 
 @pytest.mark.requirement("encoding.guess")

@@ -125,6 +125,8 @@ def test_a_pdf_is_one_behind_other_bytes_too(root: Path, context: ToolContext) -
         (root / name).write_bytes(data)
         assert "Hello" in text_of(read_file(context, name)), name
     assert detect(b"x = '%PDF-1.7'\n", "a.py").kind is FileKind.TEXT
+    for before in (b"\xef\xbb\xbf", b"\n", b"\r\n \t"):
+        assert {detect(before + document, name).kind for name in ("a", "a.txt", "a.pdf")} == {FileKind.PDF}
     assert detect(b"\0" * 512 + document, "a.tar").kind is FileKind.BINARY
     assert detect(b"\0" * 1024 + document, "a.pdf").kind is FileKind.BINARY
 

@@ -168,6 +168,27 @@ async def test_nothing_is_made_beside_what_looks_the_same_until_it_is_asked_for_
         assert (root / "caf\u00e9.md").exists()
 
 
+@pytest.mark.requirement("names.look")
+async def test_nothing_is_made_under_a_path_with_marks_around_one_that_is_there_until_it_is_asked_for_again(
+    root: Path, context: ToolContext
+) -> None:
+    fill(root, "src/app.ts", "x.py")
+    for path in ("@src/app.ts", "`x.py`", "x.py:12", "src\\app.ts", "src/app.ts#L3"):
+        with pytest.raises(ToolError) as caught:
+            await call(WriteFileTool(), context, file_path=path, content="x\n")
+        assert caught.value.code is ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE, path
+        assert ("src/app.ts" if "app" in path else "x.py") in caught.value.message
+        assert not (root / path).exists()
+    await call(WriteFileTool(), context, file_path="x.py:12", content="x\n")
+    await call(WriteFileTool(), context, file_path="a/x.py", content="x\n")
+    nobody = replace(context, client=ClientState(""))
+    error = await refusal(WriteFileTool(), nobody, file_path="x.py:3", content="x\n")
+    quoted = error.message.partition("give it as '")[2].partition("', quotes")[0]
+    await call(WriteFileTool(), nobody, file_path=quoted, content="x\n")
+    assert (root / "x.py:3").exists()
+    await call(WriteFileTool(), context, file_path="new.py:12", content="x\n")
+
+
 @pytest.mark.requirement("names.bounded")
 def test_no_more_is_looked_at_once_the_time_is_up(root: Path, context: ToolContext) -> None:
     fill(root, "src/app.ts")

@@ -62,7 +62,24 @@ Rest of ....
 {# ... existing template ... #}
  * ... existing code ...
 //... keep existing code
-// ===== existing code =====""".splitlines()
+// ===== existing code =====
+' ... existing code ...
+REM rest of the script unchanged
+dnl ... existing macros ...
+\\ ... existing words ...
+#region ... existing code ...
+// <existing code>
+// {existing code}
+<existing code here>
+\u00abexisting code\u00bb
+// ..existing code..
+// \u22ef existing code \u22ef
+// ... rest of `UserService` ...
+# ... (no changes below this line)
+// All other functions remain the same as in the original file
+# The remaining functions are identical to the original
+// ... c\u00f3digo existente ...
+-- remaining columns omitted""".splitlines()
 
 
 @pytest.mark.requirement("write.literal")
@@ -93,6 +110,12 @@ def test_a_line_that_stands_for_left_out_text_is_found_where_lines_go(line: str)
         "'existing', 'keep',",
         "// The rest of the arguments are names of uploaded files.",
         "# " + "." * 60,
+        "- Existing files remain unchanged.",
+        "The rest remains unchanged.",
+        "# Unchanged",
+        "; remaining options",
+        "const all = {...rest, ...existing};",
+        "# ../existing/rest",
     ],
 )
 def test_a_line_that_only_resembles_one_is_not_found(line: str) -> None:
@@ -100,12 +123,28 @@ def test_a_line_that_only_resembles_one_is_not_found(line: str) -> None:
 
 
 @pytest.mark.requirement("write.literal")
-def test_a_doubtful_line_counts_only_apart_from_comments_and_where_most_goes() -> None:
+def test_a_doubtful_line_counts_only_apart_from_comments_and_where_most_goes_or_most_at_its_place() -> None:
     old = "".join(f"line{number}();\n" for number in range(12))
     assert first_omission("// All are checked,\n// the rest of the lines\n", old) is None
     new = "".join(f"new{number}();\n" for number in range(12))
     assert first_omission(f"{new}\n// ...\n", old) is None
     assert first_omission(f"{new}\n// ... existing code ...\n", old) is not None
+    for kept in (2, 6, 9):
+        begun = "".join(old.splitlines(keepends=True)[:kept])
+        assert first_omission(f"{begun}// ...\n", old) == "// ..."
+        assert first_omission(f"{begun}// ...\nline11();\n", old) == (None if kept == 9 else "// ...")
+        assert first_omission(f"{begun}new();\n// rest of the code remains unchanged\n", old) is not None
+    assert first_omission(old.replace("line3();", "// ..."), old) is None, "one line for one"
+
+
+@pytest.mark.requirement("write.literal")
+def test_a_heading_of_markdown_is_none_without_dots_or_brackets() -> None:
+    old = "".join(f"line {number}\n" for number in range(12))
+    for heading in ("# Existing code", "## Same", "### Rest unchanged"):
+        assert first_omission(f"{heading}\n\nText.\n", old, path="a.md") is None
+    assert first_omission("# Existing code\n\nx = 1\n", old, path="a.py") == "# Existing code"
+    assert first_omission("## ... existing sections ...\n", old, path="a.md") is not None
+    assert first_omission("## [rest unchanged]\n", old, path="a.md") is not None
 
 
 @pytest.mark.requirement("write.literal")

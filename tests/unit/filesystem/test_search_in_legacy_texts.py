@@ -149,3 +149,18 @@ def test_only_a_pattern_that_may_stand_for_more_than_ascii_costs_a_look_for_othe
     pattern: str, fixed: bool, counts: bool
 ) -> None:
     assert Query(pattern, fixed, ignore_case=True).is_about_characters is counts
+
+
+@pytest.mark.requirement("grep.encodings")
+async def test_what_is_not_searched_as_it_is_read_is_told(root: Path, context: ToolContext) -> None:
+    (root / "wide.txt").write_text("needle\n", "utf-32")
+    (root / "unmarked.txt").write_bytes(RUSSIAN.decode("windows-1251").encode("utf-16-le"))
+    for name in ("wide.txt", "unmarked.txt"):
+        found = str((await grep(context, "needle", path=name)).llm_content)
+        assert "not searched as text" in found
+        assert "; 0 files searched." in found
+    hebrew = "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd.\n" * 3
+    (root / "he.txt").write_bytes(hebrew.encode("windows-1255"))
+    for path in (".", "he.txt"):
+        assert "he.txt as windows-1255" in str((await grep(context, "\u05e9\u05dc\u05d5\u05dd", path=path)).llm_content)
+    assert "windows-1255" not in str((await grep(context, "nothing of it")).llm_content)

@@ -482,6 +482,23 @@ async def test_the_digest_of_what_a_client_wrote_into_a_hidden_file_is_expected_
     assert (root / "a.pin").read_text() == "of somebody else"
 
 
+@pytest.mark.requirement("write.hidden")
+@pytest.mark.parametrize("first", [{}, {"expected_sha256": "0" * 64}])
+async def test_a_hidden_file_that_somebody_else_changed_is_replaced_once_that_was_told(
+    first: dict[str, str], root: Path, context: ToolContext
+) -> None:
+    context = replace(context, workspace=Workspace([str(root)], forbidden=lambda _: "permissions.deny rule Read"))
+    await write(context, file_path="a.env", content="ours")
+    for theirs in ("theirs", "theirs again"):
+        (root / "a.env").write_text(theirs)
+        told = await refusal(context, file_path="a.env", content="next", **first)
+        assert told.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+        assert theirs not in told.message
+        assert (root / "a.env").read_text() == theirs
+        await write(context, file_path="a.env", content="next")
+        assert (root / "a.env").read_text() == "next"
+
+
 @pytest.mark.requirement("write.create")
 async def test_the_description_names_the_file(context: ToolContext) -> None:
     tool = WriteFileTool()

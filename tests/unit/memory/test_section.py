@@ -85,6 +85,9 @@ def test_no_fact_adds_more_than_one_line_or_is_kept_twice(fact: str, before: str
         (f"{OURS}\n~~~~\n# x\n~~~\n~~~~\n# y\n", f"{OURS}\n~~~~\n# x\n~~~\n~~~~\n- new\n\n# y\n"),
         (f"{OURS}\n- old\n```\n# x\n", f"{OURS}\n- old\n- new\n\n```\n# x\n"),
         (f"```sh\n{OURS}\n", f"{OURS}\n- new\n\n```sh\n{OURS}\n"),
+        (f"{OURS}\n- old\n<!--\n# x\n", f"{OURS}\n- old\n- new\n\n<!--\n# x\n"),
+        (f"<!-- a\n{OURS}\n- old\n-->\n", f"<!-- a\n{OURS}\n- old\n-->\n\n{OURS}\n- new\n"),
+        (f"<!-- a -->\n{OURS}\n- old\n", f"<!-- a -->\n{OURS}\n- old\n- new\n"),
     ],
 )
 def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before: str, after: str) -> None:

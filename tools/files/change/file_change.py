@@ -25,7 +25,8 @@ from tools.contract.results import FileDiff, ToolResult
 from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
-from tools.files.ignore_files import agent_ignore_file, is_hidden_target
+from tools.files.find.near_names import readings
+from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
@@ -75,13 +76,13 @@ class TargetFile:
     def hidden_by(self, snapshot: Snapshot) -> str | None:
         """What keeps the present content out of results: a rule about reading, or an agent-ignore file.
 
-        `None` as well where the client has read, or written, just this content.
+        `None` as well where the client has read, or written, just this content, and no other may pass for it.
         """
         location, seen = self.location, self.seen
         if snapshot.data is None:
             return None
         found = self.workspace.rule_about_reading(location) or agent_ignore_file(self.workspace, location)
-        if found is None or seen is None:
+        if found is None or seen is None or (self.reads is not None and self.reads.is_shared):
             return found
         return None if seen.identity == snapshot.identity or seen.sha256 == snapshot.sha256 else found
 
@@ -130,6 +131,9 @@ def check_fresh(
     file holds.
     """
     seen, shown = target.seen, target.location.shown
+    # That content which is hidden has changed is told once: it cannot be read, and may be replaced all the same.
+    notice = f"{snapshot.sha256} {target.location.path}" if is_hidden else ""
+    is_told = bool(notice) and target.reads is not None and not target.reads.is_first_notice(notice)
     if expected_sha256 is not None and is_hidden:
         problem = (
             f"What '{shown}' holds is hidden from agents, and it is not what you wrote there last, so expected_sha256 "
@@ -145,15 +149,38 @@ def check_fresh(
             "Read the file again and repeat the change on what it holds now."
         )
     else:
-        if seen is None or snapshot.data is None or seen.identity == snapshot.identity:
+        if seen is None or snapshot.data is None or seen.identity == snapshot.identity or is_told:
             return
         if seen.sha256 is not None and seen.sha256 == snapshot.sha256:
             return
+        way = "Read it again and repeat the change on what it holds now."
+        if is_hidden:
+            way = (
+                "What it holds is hidden from agents: read it where that is allowed, or repeat this to replace it all."
+            )
         problem = (
             f"'{shown}' was changed by somebody else since you last read or wrote it{_what_changed(target, snapshot)}. "
-            "Nothing was written. Read it again and repeat the change on what it holds now."
+            f"Nothing was written. {way}"
         )
     raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
+
+
+def refuse_taking_back(target: TargetFile, snapshot: Snapshot, text: str) -> None:
+    """Do not take back the latest write if another client may have made it, unless the call is repeated."""
+    reads, path = target.reads, target.location.path
+    before = decode(reads.replaced(path) or b"") if reads is not None else None
+    now = decode(snapshot.data or b"")
+    if reads is None or before is None or now is None or reads.replaced(path) is None:
+        return
+    old, present, new = (set(each.splitlines()) - {""} for each in (before.text, now.text, text))
+    takes_back = old != present and old - present <= new and new.isdisjoint(present - old)
+    if takes_back and target.hidden_by(snapshot) is None and reads.is_first_notice(f"{snapshot.sha256} {path}"):
+        raise ToolError(
+            ToolErrorType.FILE_CHANGED_SINCE_READ,
+            f"'{target.location.shown}' was written since by a call with your token, and the content would take that "
+            f"back ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If that was another "
+            "agent, read the file again and repeat the change on what it holds now; to take it back, repeat this.",
+        )
 
 
 def _what_changed(target: TargetFile, snapshot: Snapshot) -> str:
@@ -169,16 +196,19 @@ def _what_changed(target: TargetFile, snapshot: Snapshot) -> str:
 
 
 def refuse_look_alike(target: TargetFile) -> None:
-    """Do not make a file beside one whose name looks the same, unless the client knows that one, or quotes the name."""
+    """Do not make a file beside one that is probably meant, unless the client knows that one, or quotes the name."""
     location, reads = target.location, target.reads
-    found = [target.workspace.at(path) for path in target.workspace.look_alikes(location.path)]
-    alike = [each.name for each in found if not is_hidden_target(target.workspace, each, agent=True)]
+    alike = [each.name for each in readings(target.workspace, location, is_new=True)]
     if not alike or (not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)):
         return
-    insist = "repeat the call" if reads is not None else f"give it as '{exact_path(location.name)}', quotes included"
+    insist = (
+        "repeat the call"
+        if reads is not None
+        else f"give it as '{exact_path(location.name, is_quoted=True)}', quotes included"
+    )
     raise ToolError(
         ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
-        f"'{location.shown}' does not exist, but '{exact_path(alike[0])}' does, whose name looks the same. Nothing was "
+        f"'{location.shown}' does not exist, but '{exact_path(alike[0])}' does, which is probably meant. Nothing was "
         f"written. Give that name to change that file; if a second file is meant, {insist}.",
     )
 
@@ -237,7 +267,8 @@ class FileChange(ABC):
     def form(self) -> str:
         """Size, encoding and line endings afterwards."""
         eol = eol_style(self.text)
-        return f"{len(self.data):,} bytes, {self.encoding.name}" + (f", {eol}" if eol else "")
+        size = len(self.data)
+        return f"{size:,} {'byte' if size == 1 else 'bytes'}, {self.encoding.name}" + (f", {eol}" if eol else "")
 
     @property
     def held_bytes(self) -> int:
@@ -319,7 +350,7 @@ def make_change(
                     written = replace_file(target.workspace, location, change.data, identity, mode=change.mode)
                     identity, links_broken = written.identity, written.links_broken
         if target.reads is not None and not change.removes:
-            target.reads.record(location.path, SeenFile(identity, sha256), change.data)
+            target.reads.record(location.path, SeenFile(identity, sha256), change.data, change.snapshot.data)
 
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)

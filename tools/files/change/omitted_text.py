@@ -1,79 +1,113 @@
 """Lines that stand for text that a model left out, such as `// ... existing code ...`: written, they would delete it.
 
 Such a line is nothing but comment marks, dots or brackets around words that people use for this. Real files hold a
-few of them. So one that only may be meant so counts if it stands apart from other comments and most of the old text
-would go.
+few of them. So one that only may be meant so counts if it stands apart from other comments, and lines of the old text
+would go at the place where it stands.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 MAX_OMISSION_CHARS = 120  # of a line that is looked at
-MAX_UNKNOWN_WORDS = 3  # behind dots, such as the name of what is left out
-_MAX_WORDS = 10
-_LINE = re.compile(r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""", re.VERBOSE)
-_EDGE = re.compile(r"[\s.\u2026/*#;%!<>(){}\[\]~=@|:,_\u2013\u2014-]*")
+MAX_UNKNOWN_WORDS = 3  # such as the name of what is left out
+_MAX_WORDS = 12
+_MORE_GONE = 2  # lines for each new one: where more go, a new one that may stand for them does
+_LINE = re.compile(
+    r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'`\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""",
+    re.VERBOSE,
+)
 _COMMENT = re.compile(r"//|\#|--|;|%|\*|[{(]?/?\*|\{[/\#-]|<!--|<%|@\*|\{\{!")
-_DOTS = re.compile(r"(?<!\.)\.{3,4}(?!\.)|\u2026")
+# Words that begin a comment, as in `REM ...`; the dots behind them are part of the line
+_COMMENT_WORD = re.compile(r"(?:rem|dnl|c|\#\w+)\s+(?=\W*(?:\.\.|\u2026|\w+ of\b))", re.IGNORECASE)
+_DOTS = re.compile(r"(?<!\.)\.{2,5}(?![./])|[\u2026\u22ef]")
+_AROUND = " \t._\u2026\u22ef"  # what may stand between brackets and words
+_BRACKETS = frozenset(("()", "[]", "<>", "{}", "\u00ab\u00bb"))
+_MARKDOWN = ".md", ".mdx", ".markdown"
+_HEADING = re.compile(r"#+ [^.\u2026\u22ef\[(<{]+")
 _ONLY_DOTS = frozenset(("...", "\u2026", "[\u2026]", "(\u2026)"))
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _SIGN_WORDS = """
 existing rest remaining remainder unchanged same previous prior keep kept omitted unmodified elided truncated
-snip snipped abbreviated untouched
+snip snipped abbreviated untouched identical
 """
+# Of a sentence that such a line may be: what is left out, and what is said of it
+_SUBJECT_WORDS = "existing rest remaining remainder other others else everything previous prior lines"
+_PREDICATE_WORDS = "unchanged same omitted unmodified elided untouched identical intact remain remains stay stays"
 # What else such lines consist of
 _OTHER_WORDS = """
-above all already and any are as at be been before below block blocks body brevity but by class classes code
-component components config configuration constructor content contents continue continues css current data
-declarations definition definitions document earlier element elements else end entries etc everything exactly
-exports field fields file files footer for from function functions go goes handlers has have header helper helpers
-here html implementation implementations import imports in intact into is it items javascript js json jsx left
-length line lines list listing lists logic lower main markup method methods model module more nav no not of on
-options original other others our out page parameters part parts properties props remain remained remains render
-route routes rows rule rules script section sections settings setup shown source space state statements stay stays
-still stuff styles table tags template test tests text that the there these things this those to type types
-unaltered unedited up upper value values variables was way we were with without you your
+above all already and any are as at be been before below block blocks body brevity but by changes class classes code
+component components config configuration constructor content contents continue continues css current declarations
+definition definitions document earlier element else end etc everything exactly exports field fields file files footer
+for from function functions go goes handlers has have header helper helpers here html implementation implementations
+import imports in intact into is it javascript js json jsx left line lines listing logic lower main markup method
+methods model module more nav no not of on original other others our out page parameters part parts properties props
+remain remained remains render route routes rows rule rules script section sections settings setup shown source space
+state statements stay stays still stuff styles table tags template test tests text that the there these things this
+those to type types unaltered unedited up upper variables was way we were with without you your
 """
 _SIGNS = frozenset(_SIGN_WORDS.split())
+_SUBJECTS = frozenset(_SUBJECT_WORDS.split())
+_PREDICATES = frozenset(_PREDICATE_WORDS.split())
 _WORDS = _SIGNS.union(_OTHER_WORDS.split())
 
 
-def first_omission(new: str, old: str | None, known: str | None = None) -> str | None:
+def first_omission(new: str, old: str | None, known: str | None = None, *, path: str = "") -> str | None:
     """The first line of a text that stands for lines of the old one which the new one does not have.
 
     Args:
         new: The text to be written.
         old: The text in whose place it comes; `None` where it must not matter what that is.
         known: A text whose lines may be repeated, by default the old one.
+        path: That of the file; in Markdown `#` begins a heading.
     """
-    found = list(_omissions(new.splitlines()))
-    if not found:
-        return None
-    if old is None:
-        return found[0][0]
-    held = _distinct(old if known is None else known)
-    lines = _distinct(new)
-    gone = len(_distinct(old) - lines)
-    needed = 2 * len(lines.difference(line for line, _ in found))
-    return next((line for line, is_sure in found if line not in held and gone and (is_sure or gone >= needed)), None)
+    found = dict(_omissions(new.splitlines()))
+    lines = _stripped(new) if found else []
+    if path.lower().endswith(_MARKDOWN):
+        found = {number: is_sure for number, is_sure in found.items() if not _HEADING.fullmatch(lines[number])}
+    if not found or old is None:
+        return lines[min(found)] if found else None
+    before = _stripped(old)
+    held = set(before if known is None else _stripped(known))
+    gone = len({*before} - {*lines, ""})
+    most_goes = gone >= _MORE_GONE * len({*lines} - {"", *map(lines.__getitem__, found)})
+    counts, new_counts = Counter(before), Counter(lines)
+    places = {line: at for at, line in enumerate(before) if line and counts[line] == new_counts[line] == 1}
+    texts = [0, *accumulate(line != "" for line in before)]  # lines that are not blank, up to each place
+    # From one line that both have to the next
+    last, came, waiting = -1, 0, list[str]()
+    for number, line in enumerate([*lines, None]):
+        at = len(before) if line is None else places.get(line)
+        if at is not None:
+            went = texts[at] - texts[last + 1] if at > last else texts[-1]
+            if waiting and gone and went > _MORE_GONE * came:
+                return waiting[0]
+            last, came, waiting = at, 0, []
+            continue
+        came += line != ""
+        if line is not None and number in found and line not in held:
+            if gone and (found[number] or most_goes):
+                return line
+            waiting.append(line)
+    return None
 
 
-def _distinct(text: str) -> set[str]:
-    """The lines of a text, blank ones left out."""
-    return {line.strip() for line in text.splitlines()} - {""}
+def _stripped(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines()]
 
 
-def _omissions(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Each line that stands for others, and whether it can mean nothing else."""
+def _omissions(lines: Sequence[str]) -> Iterator[tuple[int, bool]]:
+    """The number of each line that stands for others, and whether it can mean nothing else."""
     for number, line in enumerate(lines):
         is_sure = _is_sure(line)
         if is_sure is None:
             continue
         around = [lines[at] for at in (number - 1, number + 1) if 0 <= at < len(lines)]
         if is_sure or not any(_COMMENT.match(other.lstrip()) and _is_sure(other) is None for other in around):
-            yield line.strip(), is_sure
+            yield number, is_sure
 
 
 def _is_sure(line: str) -> bool | None:
@@ -83,26 +117,30 @@ def _is_sure(line: str) -> bool | None:
     line = line.strip()
     if not line or len(line) > MAX_OMISSION_CHARS:
         return None
-    parts = _LINE.fullmatch(line)
-    if parts is None or not (_EDGE.fullmatch(parts[1]) and _EDGE.fullmatch(parts[3])):
+    mark = _COMMENT_WORD.match(line)
+    parts = _LINE.fullmatch(line, mark.end() if mark else 0)
+    if parts is None:
         return None
     left, right = parts[1], parts[3]
     words = [word.lower() for word in _WORD.findall(parts[2])]
-    is_comment = _COMMENT.match(left) is not None
-    is_led_by_dots = _DOTS.search(left) is not None
-    has_dots = is_led_by_dots or _DOTS.search(right) is not None
-    is_bracketed = ("(" in left and ")" in right) or ("[" in left and "]" in right)
+    is_comment = mark is not None or _COMMENT.match(left) is not None
+    dots = _DOTS.search(left) is not None, _DOTS.search(right) is not None
     if not words:
-        return False if is_comment and has_dots else None
+        return False if is_comment and dots[0] else None
     unknown = sum(not (word in _WORDS or word.isdecimal()) for word in words)
-    if len(words) > _MAX_WORDS or unknown > (MAX_UNKNOWN_WORDS if is_comment and is_led_by_dots else 0):
+    if len(words) > _MAX_WORDS or unknown > MAX_UNKNOWN_WORDS:
         return None
-    if _SIGNS.isdisjoint(words):
-        return False if is_comment and has_dots and not unknown else None
-    if is_comment and (has_dots or is_bracketed):
-        return not unknown
-    if is_comment:
-        return False if left[-1].isspace() and left[0] != "*" and right[:1] != ":" else None
     # Code spreads values by dots that a name follows at once.
-    is_apart = has_dots and not left.endswith("...")
-    return False if len(words) > 1 and (is_apart or is_bracketed) else None
+    is_marked = any(dots) and (is_comment or not left.endswith("..."))
+    is_bracketed = left.rstrip(_AROUND)[-1:] + right.lstrip(_AROUND)[:1] in _BRACKETS
+    if _SIGNS.isdisjoint(words):
+        return False if is_comment and any(dots) and (all(dots) or not unknown) else None
+    is_told = not (_SUBJECTS.isdisjoint(words) or _PREDICATES.isdisjoint(words)) and (
+        mark is not None or left.strip() not in "-*+>"
+    )
+    if is_comment and not unknown and (is_marked or is_bracketed or is_told):
+        return True
+    if (is_marked and (is_comment or all(dots) or not unknown)) or is_told or (is_bracketed and not unknown):
+        return False if len(words) > 1 or is_comment else None
+    is_label = not left[-1:].isspace() or left[0] == "*" or right[:1] == ":"
+    return False if is_comment and not unknown and len(words) > 1 and not is_label else None

@@ -49,6 +49,7 @@ from tools.files.text_encodings import (
 from tools.files.workspace import Location
 
 MAX_STRUCTURED_LINES = 100  # line numbers of replacements in the structured result
+MAX_INDENTATION = 1_000  # characters before a match that are looked at
 CONTEXT_LINES = 5  # unchanged lines shown around each change (Gemini CLI's)
 
 
@@ -66,7 +67,7 @@ class TextEdit(FileChange):
     def sentence(self) -> str:
         path, diff, count = shown_whole_path(self.target.location.name), self.diff, len(self.spans)
         if self.is_new:
-            return f"Created the new file {path}: {diff.added} lines, {self.form}."
+            return f"Created the new file {path}: {diff.added} {'line' if diff.added == 1 else 'lines'}, {self.form}."
         what = "1 replacement" if count == 1 else f"{count} replacements"
         return f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {self.form}."
 
@@ -160,7 +161,7 @@ def plan_edit(
         )
     check_fresh(target, snapshot, expected_sha256)
     old = _decode(location, snapshot.data, encoding, old_string, new_string)
-    omission = None if is_users else first_omission(new_string, old_string, old.text)
+    omission = None if is_users else first_omission(new_string, old_string, old.text, path=location.path)
     if omission is not None:
         raise InvalidToolParamsError(
             "edit",
@@ -269,6 +270,9 @@ def apply_edit(haystack: Haystack, match: Match, old: str, new: str) -> tuple[st
                 put = _rebuilt(text[span.start : span.end], match.strategy, wanted, given, ending)
             elif ending == "\n":
                 put = given
+            before = _indentation_before(text, span.start)
+            if is_exact and before and all(line.startswith(before) for line in given.split("\n") if line.strip()):
+                put = put.removeprefix(before) if old[0] not in BLANKS else put
         begins_line = span.start == 0 or text[span.start - 1] in "\r\n"
         if not new and not old.endswith(("\n", "\r")) and begins_line and span.start != span.end:
             stop += 2 if text.startswith("\r\n", stop) else text.startswith(("\n", "\r"), stop)
@@ -287,10 +291,8 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
     old_lines, new_lines = old.split("\n"), new.split("\n")
     head, tail = _common_ends(old_lines, new_lines)
     indentations = indentation_map(old, raw) if strategy is Strategy.INDENTATION else None
-    if indentations is not None and (least := min(indentations, key=len)) != (raw_least := indentations[least]):
-        # Where the old text alone lacks it, the new one has it already.
-        has_it = raw_least.startswith(least) and all(line.startswith(raw_least) for line in new_lines if line.strip())
-        indentations = None if has_it else indentations
+    if indentations is not None and (lacking := _lines_lacking(old_lines, raw_bodies, new_lines)) is not None:
+        return ending.join([*raw_bodies[:lacking], *new_lines[lacking:]])
     pieces: list[str] = []
     for number, line in enumerate(new_lines):
         source: int | None = number if number < head or len(old_lines) == len(new_lines) else None
@@ -310,6 +312,43 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
         if number < len(new_lines) - 1:
             pieces.append((raw_endings[source] if source is not None else "") or ending)
     return "".join(pieces)
+
+
+def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
+    """How many lines of a new text lack the file's indentation at its beginning; `None` if all do, as in the old one.
+
+    The lines that both texts begin with tell it, and the one behind them if the old text is nowhere indented so.
+
+    Raises:
+        ToolError: They are indented neither as in the file nor as in the old text.
+    """
+    known = {indentation_of(line) for line in old}
+    told: list[tuple[bool, bool]] = []  # whether as in the old text, and whether as in the file
+    for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
+        own, is_common = indentation_of(line), line.strip() == old_line.strip()
+        as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)
+        if line.strip() and (is_common or (as_raw and (not number or own not in known))):
+            told.append((as_old, as_raw))
+        if not is_common:
+            break
+    if all(as_old for as_old, _ in told):
+        return None
+    lacking = 0 if told[0][1] else 1
+    if not (told[0][0] or told[0][1]) or not all(as_raw for _, as_raw in told[lacking:]):
+        raise ToolError(
+            ToolErrorType.EDIT_NO_OCCURRENCE_FOUND,
+            "Nothing was written: old_string is in the file with another indentation, and new_string is indented "
+            "neither as the file nor as old_string. Give both with the indentation of the file, that of the first line "
+            "included.",
+        )
+    return lacking
+
+
+def _indentation_before(text: str, position: int) -> str:
+    """The blanks between the beginning of a line and a place in it; nothing where there is other text."""
+    before = text[max(0, position - MAX_INDENTATION) : position]
+    begin = max(before.rfind("\n"), before.rfind("\r")) + 1
+    return before[begin:] if (begin or position <= MAX_INDENTATION) and not before[begin:].strip(BLANKS) else ""
 
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from tools.files.change.file_change import (
     check_fresh,
     encode_or_refuse,
     refuse_look_alike,
+    refuse_taking_back,
     take_snapshot,
 )
 from tools.files.change.omitted_text import first_omission
@@ -64,6 +65,8 @@ def plan_write(
     check_fresh(target, snapshot, expected_sha256, is_hidden=hidden_by is not None)
     if data is None:
         refuse_look_alike(target)
+    elif expected_sha256 is None and not is_users:
+        refuse_taking_back(target, snapshot, content)
 
     # The present text for people, `None` where there is none or, since nothing may depend on it, where it is hidden.
     old: str | None = None
@@ -87,7 +90,7 @@ def plan_write(
             notes.append(note)
 
     may_omit = is_users or data is None
-    omission = None if may_omit else first_omission(content, None if hidden_by is not None else old)
+    omission = None if may_omit else first_omission(content, None if hidden_by is not None else old, path=location.path)
     if omission is not None:
         raise InvalidToolParamsError(
             "write_file",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import unquote
 
@@ -53,7 +53,7 @@ def proposal(
     may_block()
     if note := workspace.note_of_absent(location):
         return note
-    found = _readings(workspace, location)
+    found = readings(workspace, location)
     if not found:
         meant = location
         for text in _without_marks(location.spelled):
@@ -70,9 +70,12 @@ def proposal(
     return f" Did you mean {' or '.join(names)}?"
 
 
-def _readings(workspace: Workspace, location: Location) -> list[Location]:
-    """What is there under the path as it is without what people and models write around it; one at most."""
-    for text in _without_marks(location.spelled):
+def readings(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
+    """What is there under the path as it is without what people and models write around it; one at most.
+
+    A new file may be in a folder whose name is all that begins a path in a diff.
+    """
+    for text in _without_marks(location.spelled, _MARKS[:-1] if is_new else _MARKS):
         try:
             meant = workspace.locate(text, by_look=True)
         except ToolError:
@@ -84,9 +87,9 @@ def _readings(workspace: Workspace, location: Location) -> list[Location]:
     return [each for each in alike if not is_hidden_target(workspace, each, agent=True)]
 
 
-def _without_marks(spelled: str) -> Iterator[str]:
+def _without_marks(spelled: str, marks: Sequence[tuple[re.Pattern[str], str]] = _MARKS) -> Iterator[str]:
     text = spelled.strip()
-    for pattern, instead in _MARKS:
+    for pattern, instead in marks:
         changed = pattern.sub(instead, text)
         if changed != text and changed.strip():
             text = changed

@@ -68,6 +68,7 @@ _ISO_BRANDS = {
     b"avif": "image/avif", b"avis": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif",
     b"M4A ": "audio/mp4", b"M4B ": "audio/mp4", b"qt  ": "video/quicktime",
 }  # fmt: skip
+_BLANKS = b"\xef\xbb\xbf \t\r\n"  # what stands in front of a PDF that an editor of texts has saved
 _PDF_HEADER = re.compile(rb"%PDF-\d\.\d")
 _OGG, _ID3, _MATROSKA = b"OggS\0", b"ID3", b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
@@ -98,6 +99,8 @@ _LABELS = {
 def detect(head: bytes, path: str) -> FileType:
     """Tell what a file is by its first `SNIFFED_BYTES` bytes, and last by its name."""
     suffix = os.path.splitext(path)[1].lower()
+    if head[:1] in _BLANKS and _PDF_HEADER.match(head.lstrip(_BLANKS)):
+        return PDF
     if marked_encoding(head) is None:
         # What begins otherwise is not media; most files are told apart by this.
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK

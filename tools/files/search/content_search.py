@@ -12,11 +12,11 @@ import re
 from collections import deque
 from collections.abc import Container, Generator, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import brief
+from tools.contract.file_names_in_text import brief, shown_whole_path
 from tools.contract.limits import Deadline, Limits
 from tools.contract.results import ToolResult
 from tools.files.find import walk
@@ -26,7 +26,7 @@ from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, 
 from tools.files.ignore_files import GIT_FOLDER, PresentNames, Scope, scope_of
 from tools.files.opener import is_temporary
 from tools.files.search.legacy_texts import is_searched_by_bytes, matches_in_texts
-from tools.files.search.match_report import MAX_DECODED_BYTES, ContentQuery, MatchReport
+from tools.files.search.match_report import MAX_DECODED_BYTES, ContentQuery, MatchReport, is_searchable
 from tools.files.search.pattern_hints import pattern_hint
 from tools.files.search.ripgrep import (
     MAX_FILE_BYTES,
@@ -127,13 +127,24 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     searched, timed_out = rg.searched, rg.timed_out or excluding.timed_out
     if not report.matches and not timed_out and query.glob is not None and not is_file:
         searched = search.count_files(starts)
+    notes = [*search.notes]
+    if search.otherwise:
+        named_files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(search.otherwise.items(), 3)]
+        notes.append(
+            f"Not shown, since read_file reads it as another encoding: {', '.join(named_files)}"
+            + (f" and {len(search.otherwise) - 3} more" if len(search.otherwise) > 3 else "")
+        )
+    if is_file and not report.matches:
+        with workspace.open_file(starts[0]) as opened:
+            if not is_searchable(opened):
+                searched, notes = 0, [*notes, "This file is not searched as text: it is binary, or in UTF-32"]
     return report.result(
         searched=searched,
         timed_out=timed_out,
         seconds=deadline.seconds,
         huge=search.huge,
         undecoded=search.undecoded,
-        notes=search.notes,
+        notes=notes,
         left_out_some=rg.left_out_some,
     )
 
@@ -155,6 +166,7 @@ class ContentSearch:
     decodes: bool  # whether more is found in files that are not in UTF-8 once they are decoded
     huge: int = 0  # files named outright that are too large to be searched
     undecoded: int = 0  # files that are too large to be decoded
+    otherwise: dict[str, str] = field(default_factory=dict[str, str])  # as for `matches_in_texts`
     notes: Sequence[str] = ()  # why links that the filter names are not followed
     # Folders that links lead to which the filter names, and what is wanted in them
     _linked: Sequence[tuple[Location, Selection]] = ()
@@ -239,7 +251,7 @@ class ContentSearch:
                     else:
                         # A byte that is a letter elsewhere may be the second half of a character.
                         yield from matches_in_texts(
-                            self.workspace, self.excluding, folder, [match.path], query, exclude
+                            self.workspace, self.excluding, folder, [match.path], query, exclude, self.otherwise
                         )
                 return
             options = visible.options if visible else ()
@@ -250,7 +262,7 @@ class ContentSearch:
             self.undecoded += len(sizes) - len(small)
             as_bytes = (match for match in left if match.path not in small)
             as_text = matches_in_texts(
-                self.workspace, self.excluding, folder, sorted(small, key=_by_names), query, exclude
+                self.workspace, self.excluding, folder, sorted(small, key=_by_names), query, exclude, self.otherwise
             )
             yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 

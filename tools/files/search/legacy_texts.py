@@ -17,7 +17,7 @@ from tools.contract.limits import AbortSignal
 from tools.files.child_process import unnamed_file
 from tools.files.search.match_report import MAX_DECODED_BYTES, is_searchable
 from tools.files.search.ripgrep import MAX_LINES_OF_FILE, Match, Query, Ripgrep
-from tools.files.text_encodings import decode, readings, shown_text
+from tools.files.text_encodings import UNKNOWN_8BIT, decode, readings, shown_text
 from tools.files.workspace import Location, Workspace
 
 FILES_AT_ONCE = 50  # decoded for one run of ripgrep
@@ -35,11 +35,18 @@ class _Reading(NamedTuple):
 
 
 def matches_in_texts(
-    workspace: Workspace, ripgrep: Ripgrep, folder: Location, paths: Iterable[str], query: Query, exclude: Query | None
+    workspace: Workspace,
+    ripgrep: Ripgrep,
+    folder: Location,
+    paths: Iterable[str],
+    query: Query,
+    exclude: Query | None,
+    otherwise: dict[str, str],
 ) -> Generator[Match]:
     """The files below a folder with lines that match one query and not the other, in the order of their paths.
 
-    They are decoded as far as they are asked for, and no more once ripgrep's time is up.
+    They are decoded as far as they are asked for, and no more once ripgrep's time is up. Put into `otherwise` are files
+    that match only as another text than the likely one, with an encoding that gives it.
     """
     waiting = iter(paths)
     while not ripgrep.timed_out:
@@ -66,11 +73,16 @@ def matches_in_texts(
         if ripgrep.timed_out:
             return
         at = before = 0
+        shown_in = set[str]()
         for reading in found:
             end = bisect_right(hits.lines, reading.last, at)
             if end > at and shown_text(reading.data).encoding.name in reading.encodings:
+                otherwise.pop(reading.path, None)
+                shown_in.add(reading.path)
                 lines = [line - before for line in hits.lines[at:end]]
                 yield Match(reading.path, lines, hits.columns[at:end], is_decoded=True)
+            elif end > at and reading.path not in shown_in and UNKNOWN_8BIT not in reading.encodings:
+                otherwise.setdefault(reading.path, min(reading.encodings))
             at, before = end, reading.last
 
 

@@ -277,11 +277,14 @@ class MatchReport:
         if left_out_some:
             text.append("[Some files or folders could not be read.]")
         if not self.matches and not timed_out and query.no_ignore:
-            text.append(f"[Not searched: what agent-ignore files hide, links, and files over {_MEGABYTES} MB.]")
+            text.append(
+                f"[Not searched: what agent-ignore files hide, links, binary files, and those over {_MEGABYTES} MB.]"
+            )
         elif not self.matches and not timed_out:
             folders = ", ".join(sorted(DEFAULT_EXCLUDED_FOLDERS - {".git"}))
             text.append(
-                f"[Not searched: what ignore files hide, links, {folders} and files over {_MEGABYTES} MB. "
+                f"[Not searched: what ignore files hide, links, {folders}, binary files (UTF-32, too) and those over "
+                f"{_MEGABYTES} MB. "
                 "Set no_ignore to search what .gitignore hides and these folders, too.]"
             )
         summary = f"Found {count(self.matches, *noun)}" if self.matches else "No matches found"

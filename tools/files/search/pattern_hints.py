@@ -6,6 +6,8 @@ import re
 
 _ELEMENT = re.compile(r"\\.|[^\\]", re.DOTALL)
 _ACROSS_LINES = re.compile(r"\(\?[a-z]*s[a-z]*[):]|\[\\s\\S\]|\[\\S\\s\]")
+_BASIC = re.compile(r"\\\{\d*,?\d*\\\}|^\\\(.*\\\)$")  # repetitions and groups of basic regular expressions
+_SLASHES = re.compile(r"/.+/[a-z]*")
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _CODE = re.compile(r"\w[(\[{]|\(\)|\[\]|\$\w|\?\.|\+\+|\*\w")  # where signs of a pattern stand in code
 _SYNTAX = re.compile(r"\\.|\.[*+]|\w\|\w|^\^|\$$")
@@ -27,11 +29,13 @@ def pattern_hint(pattern: str, *, fixed: bool) -> str:
         )
     if _LOOK_AROUND.search(pattern):
         return "Search without the look-around; exclude_pattern leaves out lines."
-    if not elements.isdisjoint(("\\|", "\\+")):
+    if not elements.isdisjoint(("\\|", "\\+")) or _BASIC.search(pattern):
         return (
-            "A sign behind a backslash stands for itself here: alternatives are written 'a|b' and repetitions 'a+', "
-            "without a backslash."
+            "A sign behind a backslash stands for itself here: alternatives are written 'a|b', repetitions 'a+' or "
+            "'a{2}', groups '(a)', without a backslash."
         )
+    if _SLASHES.fullmatch(pattern):
+        return "Slashes around a pattern are searched for, too; leave them out if they only mark it."
     if _CODE.search(pattern):
         return (
             "Brackets, braces, '$', '*', '+' and '?' are signs of the pattern, not text; write a backslash before one, "
