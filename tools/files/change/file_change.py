@@ -26,7 +26,7 @@ from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
 from tools.files.find.near_names import readings
-from tools.files.ignore_files import agent_ignore_file
+from tools.files.ignore_files import agent_ignore_file, is_hidden_target
 from tools.files.line_endings import eol_style
 from tools.files.opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
