@@ -69,10 +69,13 @@ def answer_at_terminal(
     home: Path,
     *arguments: str,
     answer: bytes = b"y\n",
+    cwd: Path | None = None,
     meanwhile: Callable[[], object] = lambda: None,
     variables: Mapping[str, str] | None = None,
 ) -> tuple[int, str, str]:
     """The same for somebody who answers; once the question is there, something else happens, and then the answer comes.
+
+    Where nothing is asked, nothing of that happens.
 
     Returns:
         The exit code, standard output and standard error.
@@ -80,7 +83,7 @@ def answer_at_terminal(
     terminal, stdin = pty.openpty()
     process = subprocess.Popen(
         command_line(*arguments),
-        cwd=home,
+        cwd=cwd or home,
         env={"HOME": str(home), "PATH": os.environ["PATH"], **(variables or {})},
         stdin=stdin,
         stdout=subprocess.PIPE,
@@ -91,11 +94,12 @@ def answer_at_terminal(
         assert process.stderr is not None
         asked = b""
         while not asked.endswith(b"[y/N] "):
-            found = process.stderr.read(1)
-            assert found, asked
+            if not (found := process.stderr.read(1)):
+                break
             asked += found
-        meanwhile()
-        os.write(terminal, answer)
+        else:
+            meanwhile()
+            os.write(terminal, answer)
         stdout, stderr = process.communicate(timeout=100)
         return process.returncode, stdout.decode(), (asked + stderr).decode()
     finally:

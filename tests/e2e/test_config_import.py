@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import stat
 import subprocess
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import command_line
+from tests.terminals import answer_at_terminal, run_alone
 
 YES = b"y\n"
 
@@ -35,22 +33,10 @@ def run(
     home: Path, *arguments: str, cwd: Path | None = None, answer: bytes | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; with an answer it stands at a terminal, where that is typed."""
-    terminal, stdin = pty.openpty()
-    try:
-        os.write(terminal, answer or b"")
-        return subprocess.run(
-            command_line(*arguments),
-            cwd=cwd or home,
-            env={"HOME": str(home), "PATH": os.environ["PATH"], **more},
-            stdin=subprocess.DEVNULL if answer is None else stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    finally:
-        os.close(terminal)
-        os.close(stdin)
+    if answer is None:
+        return run_alone(home, *arguments, cwd=cwd, variables=more)
+    told = answer_at_terminal(home, *arguments, answer=answer, cwd=cwd, variables=more)
+    return subprocess.CompletedProcess(arguments, *told)
 
 
 def imported(

@@ -186,7 +186,7 @@ class PrivateFolders:
     Args:
         parent: The other parent.
         caches: The folder for what outlasts the server; `None` for none.
-        comes_back: Whether the key of a client is that of the same person in the next session.
+        comes_back: Whether the key of a client is that of the same person after a restart.
         file_bytes: Most bytes kept of one output.
         client_bytes: Most bytes kept of all outputs of a client.
     """
