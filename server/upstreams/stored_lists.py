@@ -106,7 +106,7 @@ def key_of(entry: UpstreamSettings, announced: Json, *, is_modern: bool) -> str:
 class _File:
     key: str
     version: str
-    lists: dict[str, list[Json]]
+    lists: dict[str, list[Any]]
 
 
 class StoredLists:

@@ -189,6 +189,14 @@ def test_git_is_given_nothing_more_while_something_obeyed_may_be_of_a_running_jo
 
 
 @pytest.mark.requirement("sandbox.ways")
+def test_a_repository_without_a_folder_of_hooks_gets_one_that_no_command_can_make(root: Path) -> None:
+    file(root, ".git/HEAD")
+    prepared = look_at(Site(home=str(root.parent)), [str(root)])
+    assert str(root / ".git/hooks") in prepared.view.read_only
+    assert list((root / ".git/hooks").iterdir()) == []
+
+
+@pytest.mark.requirement("sandbox.ways")
 async def test_a_repository_that_a_question_named_can_be_removed_and_moved(root: Path) -> None:
     for name in ("one", "two"):
         file(root, f"{name}/.git/HEAD")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -605,11 +606,24 @@ async def test_what_a_rule_lets_run_finds_nothing_in_tmp_and_what_it_leaves_ther
     await place.run("mkdir -p /tmp/d; echo evil > /tmp/d/m; echo old > /tmp/out; ln -s /etc /tmp/link")
     look = "cat ~+/../../../../../../../tmp/d/m $(echo /tm)p/d/m /t*/d/m /proc/$PPID/root/tmp/d/m 2>&1; ls -A /tmp"
     leave = "echo new > /tmp/out; mkdir /tmp/d /tmp/link; echo x > /tmp/d/n; echo y > /tmp/link/passwd"
-    found = await place.run(f"{look}; {leave}", replace(WORKING, by_rule=True))
+    by_rule = replace(WORKING, by_rule=True)
+    found = await place.run(f"{look}; {leave}", by_rule)
     assert "evil" not in found.output
     assert "link" not in found.output
     merged = await place.run("cat /tmp/out /tmp/d/m /tmp/d/n; ls -A /tmp/link")
     assert merged.output == "new\nevil\nx\npasswd\n"
+    await place.run("mkdir -p /tmp/file/x")
+    await place.run("echo data > /tmp/file; for n in $(seq 300); do mkdir /tmp/$n; echo > /tmp/$n/a; done", by_rule)
+    await place.run("for n in $(seq 300); do mkdir /tmp/$n; echo > /tmp/$n/b; done", by_rule)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        await place.run("for n in $(seq 300); do mkdir /tmp/$n; echo > /tmp/$n/c; done", by_rule)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (
+        await place.run("cat /tmp/file; ls /tmp/*/[abc] | wc -l; ls -d /tmp/file-*/x | wc -l")
+    ).output == "data\n900\n1\n"
     assert {path.name for path in place.private.iterdir()} == {"tmp", "work"}
 
 

@@ -20,6 +20,7 @@ from tools.files.opener import open_folder
 
 FILE_BYTES = 64 << 20  # most bytes kept of one output; what is printed beyond is only counted
 CLIENT_BYTES = 1 << 30  # most bytes of outputs kept for one client; the oldest complete one goes first
+DEEPEST = 100  # folders in each other that are merged; two descriptors are open for each
 PIECE_OVERHEAD = 64  # bytes of memory that a piece costs beside its content, so that very small ones count
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
@@ -366,31 +367,42 @@ def _lock(folder: str) -> int:
 def move_entries(source: str, target: str) -> None:
     """Move what is in a folder of ours to another one: folders are merged, other files replaced. Blocks.
 
+    A folder in the place of a file is moved aside, and what lies deeper than `DEEPEST` in folders of both stays.
     Commands may put a link in the place of anything in the target meanwhile; none is followed.
     """
     if sys.platform == "win32":
         raise NotImplementedError
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    with ExitStack() as opened:
 
-        def folder_at(path: str, place: int | None) -> int:
-            descriptor = os.open(path, flags, dir_fd=place)
-            opened.callback(os.close, descriptor)
-            return descriptor
-
-        folders = [(folder_at(source, None), folder_at(target, None))]
-        for here, there in folders:
-            for name in os.listdir(here):
+    def move(path: str, here: int | None, there: int | None, below: str, depth: int) -> None:
+        with ExitStack() as opened:
+            inner = os.open(path, flags, dir_fd=here)
+            opened.callback(os.close, inner)
+            outer = os.open(below, flags, dir_fd=there)
+            opened.callback(os.close, outer)
+            for name in os.listdir(inner):
                 with suppress(OSError):
-                    try:
-                        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-                    except NotADirectoryError:
-                        os.unlink(name, dir_fd=there)
-                        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-                    except OSError as error:
-                        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                            raise
-                        folders.append((folder_at(name, here), folder_at(name, there)))
+                    if not move_entry(name, inner, outer) and depth < DEEPEST:
+                        move(name, inner, outer, name, depth + 1)
+
+    move(source, None, None, target, 0)
+
+
+def move_entry(name: str, here: int, there: int) -> bool:
+    """Move an entry from one open folder to another; `False` for a folder that would have to be merged."""
+    try:
+        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
+    except NotADirectoryError:
+        os.unlink(name, dir_fd=there)
+        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
+    except IsADirectoryError:
+        os.rename(name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=there, dst_dir_fd=there)
+        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def remove_tree(folder: str) -> None:

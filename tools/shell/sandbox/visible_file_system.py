@@ -18,7 +18,7 @@ from tools.files.workspace import contains, is_inside, outermost
 from tools.shell import private_folders
 from tools.shell.private_folders import SCRATCH, SCRATCH_OF_PLAN, make_open_folder, move_entries, remove_tree
 from tools.shell.process import SandboxChanges
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState
+from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunPaths, AutoRunState
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 from tools.shell.sandbox.reading_view import (
@@ -128,16 +128,16 @@ class PreparedView:
                 os.unlink(path)
         mine = (each for at, each in self.view.lasting.items() if at != CACHE)
         lasting = [each for each in mine if self.alone is None or not contains(self.alone, each)]
-        if self.scratch is not None:
-            move_entries(self.view.lasting[TEMPORARY], self.scratch)
+        if self.scratch is not None and self.alone is not None:
+            try:
+                move_entries(self.view.lasting[TEMPORARY], self.scratch)
+            finally:
+                remove_tree(self.alone)
             lasting.append(self.scratch)
         emptied = [empty_if_large(folder, self.temporary_bytes) for folder in lasting]
         held, count = (sum(each) for each in zip((0, 0), *emptied, strict=True))
         changes = replace(changes, temporary_bytes=held, temporary_files=count)
-        if self.alone is None:
-            return changes
-        if self.scratch is not None:
-            remove_tree(self.alone)
+        if self.alone is None or self.scratch is not None:
             return changes
         folder = self.view.lasting[TEMPORARY]
         mounted = (*self.view.roots, *self.view.writable, *self.view.seen)
@@ -217,6 +217,8 @@ def prepare(
 
     # What programs obey stays as it is, or where it is.
     found = [lookout.look(root) for root in present]
+    for each in found:
+        _make_folders_of_hooks(each)
     obeyed = {path for each in found for path in each.found}
     # A hook that a running job has made is not to run where git's settings can be written.
     changes_by_git = allowed.is_git and not is_reading and lookout.are_repositories_settled(obeyed)
@@ -264,6 +266,17 @@ def prepare(
     )
     made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen, CACHE)))
     return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, scratch, made, restrictions)
+
+
+def _make_folders_of_hooks(found: AutoRunPaths) -> None:
+    """Make the folder of hooks where a repository has none: what is not there cannot be kept from a command."""
+    for repository in found.pinned:
+        hooks = os.path.join(repository, "hooks")
+        with suppress(OSError):
+            if os.path.isfile(os.path.join(repository, "HEAD")) and not os.path.lexists(hooks):
+                os.mkdir(hooks)
+                found.found.add(hooks)
+                found.read_only.append(hooks)
 
 
 def _refuse_links(seen: Iterable[str]) -> None:
