@@ -71,6 +71,7 @@ def test_the_environment_leads_to_what_is_there() -> None:
         "TMPDIR": "/var/tmp",
         "XDG_CACHE_HOME": "/w/cache",
         "npm_config_cache": "/var/tmp/.cache/npm",
+        "npm_config_logs_dir": "/var/tmp/npm-logs",
         "PATH": "/bin",
         "GIT_CEILING_DIRECTORIES": "/tmp",
     }

@@ -46,7 +46,8 @@ _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
 SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # writable, they would leave no sandbox
 # Caches of those who do not work without a writable one. They are private: what a command leaves in the real ones would
 # be run by others. What tools have already fetched is readable where it is.
-CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm"}
+# The logs of npm are not in its cache, so that the file tools find them.
+CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
 CACHE = f"{WORK}/.cache"  # where what outlasts the session is seen
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
