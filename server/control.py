@@ -24,6 +24,7 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from server.installation import install_command
 from server.json_rpc import Json
 from server.log_history import HISTORY
 from server.oversight import Oversight
@@ -48,10 +49,6 @@ OPENING_SECONDS = 60.0  # the same for opening the dashboard, for which much is 
 PATH_BYTES = 100  # the longest path that a socket may have is 103 bytes on macOS, 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # between two looks at the log for somebody who follows it
-NO_TEMPLATES = (
-    "the server that is running lacks what the dashboard needs. Install coretools-mcp with the extra dashboard, for "
-    "instance pipx install --force 'coretools-mcp[dashboard]', and restart it in its client."
-)
 NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs tells why"
 SUFFIX = ".sock"  # of a socket that is served, or was
 
@@ -151,7 +148,9 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
         except ModuleNotFoundError as error:
             if error.name != "jinja2":
                 raise
-            yield {"error": NO_TEMPLATES}
+            lacking = "the server that is running lacks what the dashboard needs. Install coretools-mcp with the extra"
+            how = f"{lacking} dashboard: {install_command('dashboard')}, and restart it in its client."
+            yield {"error": how}
             return
         async with opening:
             if not pages:

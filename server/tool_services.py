@@ -250,8 +250,10 @@ class Commands:
         """The folder that is `/tmp` to a client's commands, so to its tools, and that of plan mode; or why not."""
 
         def of(path: str | None) -> Scratch | str:
-            make, work = partial(self.folders.make_scratch, path or ""), os.path.join(os.path.dirname(path or ""), WORK)
-            return _NO_SESSION if path is None else Scratch(path, make, work)
+            if path is None:
+                return _NO_SESSION
+            work = os.path.join(os.path.dirname(path), WORK)
+            return Scratch(path, partial(self.folders.make_scratch, path), work)
 
         if sys.platform != "linux" or self._shell.sandbox == "off" or os.path.realpath(SCRATCH_NAME) != SCRATCH_NAME:
             return "", ""  # commands see that of the machine

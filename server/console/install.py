@@ -69,7 +69,7 @@ class InstallOptions:
     name: str | None = None  # of the entry; `None` where the person gave none
     scope: Scope = "user"
     workspaces: tuple[str, ...] = ()
-    profile: Literal["none", "core", "full"] | None = None  # which tools of ours it offers
+    profile: Literal["none", "core", "full"] | None = None  # which built-in tools it offers
     approval_mode: str | None = None
     imports: bool = False
     is_sure: bool = False

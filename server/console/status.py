@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NotRequired, TypeVar, cast
 
+from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from server.console import Failure, UsageError
@@ -17,7 +18,6 @@ from server.console.terminal import note, show, show_table
 from server.console.upstream_waits import not_approved
 from server.json_rpc import Json
 from server.settings.files import real_path
-from server.stored_json import read_stored
 from tools.contract.display import visible_line
 from tools.contract.secrets import redact
 from tools.files.find.walk import count
@@ -85,8 +85,8 @@ T = TypeVar("T")
 def _checked(kind: type[T], said: Json | None) -> T:
     """An answer that has the types that it has to have; what else is in it stays."""
     try:
-        read_stored(kind, json.dumps(said))
-    except ValueError:
+        TypeAdapter(kind).validate_python(said, strict=True)
+    except ValidationError:
         raise Failure(NONSENSE) from None
     return cast("T", said)
 

@@ -264,7 +264,7 @@ async def accept(
     if not context.keeps_folders():
         raise ExecutionDeniedError(
             "The client has changed the folders that it works in while the user was asked, so nothing was done. "
-            "If it is still wanted, call it again: it is then judged by the folders of now."
+            "If it is still wanted, call it again: it is then judged by the folders that are there now."
         )
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(

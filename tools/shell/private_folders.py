@@ -250,13 +250,13 @@ class PrivateFolders:
         key = "\0".join((client_key, *sorted(roots))).encode("utf-8", "surrogateescape")
         folder = os.path.join(self._caches, hashlib.sha256(key).hexdigest()[:16])
         try:
-            is_new = not os.path.isdir(folder)
-            os.makedirs(folder, 0o700, exist_ok=True)
+            if not os.path.isdir(folder):
+                os.makedirs(folder, 0o700, exist_ok=True)
+                with os.scandir(self._caches) as entries:
+                    for entry in entries:
+                        if entry.stat(follow_symlinks=False).st_mtime < time.time() - CACHE_DAYS * 86_400:
+                            remove_tree(entry.path)
             os.utime(folder)
-            with os.scandir(self._caches) as entries:
-                for entry in entries if is_new else ():
-                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - CACHE_DAYS * 86_400:
-                        remove_tree(entry.path)
         except OSError:
             return None  # commands do without
         return folder
@@ -365,7 +365,7 @@ def _lock(folder: str) -> int:
 
 
 def move_entries(source: str, target: str) -> None:
-    """Move what is in a folder of ours to another one: folders are merged, other files replaced. Blocks.
+    """Move what is in one private folder to another: folders are merged, other files replaced. Blocks.
 
     A folder in the place of a file is moved aside, and what lies deeper than `DEEPEST` in folders of both stays.
     Commands may put a link in the place of anything in the target meanwhile; none is followed.
@@ -382,13 +382,13 @@ def move_entries(source: str, target: str) -> None:
             opened.callback(os.close, outer)
             for name in os.listdir(inner):
                 with suppress(OSError):
-                    if not move_entry(name, inner, outer) and depth < DEEPEST:
+                    if not _move_entry(name, inner, outer) and depth < DEEPEST:
                         move(name, inner, outer, name, depth + 1)
 
     move(source, None, None, target, 0)
 
 
-def move_entry(name: str, here: int, there: int) -> bool:
+def _move_entry(name: str, here: int, there: int) -> bool:
     """Move an entry from one open folder to another; `False` for a folder that would have to be merged."""
     try:
         os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)

@@ -168,9 +168,11 @@ def check_fresh(
 def refuse_taking_back(target: TargetFile, snapshot: Snapshot, text: str) -> None:
     """Do not take back the latest write if another client may have made it, unless the call is repeated."""
     reads, path = target.reads, target.location.path
-    before = decode(reads.replaced(path) or b"") if reads is not None else None
-    now = decode(snapshot.data or b"")
-    if reads is None or before is None or now is None or reads.replaced(path) is None:
+    replaced = reads.replaced(path) if reads is not None else None
+    if reads is None or replaced is None:
+        return
+    before, now = decode(replaced), decode(snapshot.data or b"")
+    if before is None or now is None:
         return
     old, present, new = (set(each.splitlines()) - {""} for each in (before.text, now.text, text))
     takes_back = old != present and old - present <= new and new.isdisjoint(present - old)

@@ -319,7 +319,7 @@ def _mark_undone(database: sqlite3.Connection, path: object) -> None:
     """Note of each change of a file whether it was taken back, by all undos that are written down now.
 
     An undo that was itself taken back counts for nothing. For an undo the file was as the change that it takes back had
-    left it, so what came between the two is not in it: cut off, or taken back otherwise, whoever's it was.
+    left it, so what came between the two, by any client, is not in it: it was cut off, or taken back otherwise.
     """
     undos: dict[int, bool] = {}  # changes that later ones take back, and whether one of these counts
     marks: list[tuple[bool, int]] = []

@@ -134,11 +134,10 @@ class AutoRunLookout:
         self._holding[root] = holding
         return found
 
-    def add(self, state: AutoRunState) -> None:
-        """Count a command as running until it is removed."""
+    def command_begins(self, state: AutoRunState) -> None:
         self._at_work.add(state)
 
-    def remove(self, state: AutoRunState) -> None:
+    def command_has_ended(self, state: AutoRunState) -> None:
         self._at_work.discard(state)
 
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
@@ -503,7 +502,7 @@ class AutoRunState:
         # Files among them, and in them, that git tracks
         tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)
         self._tracked = {place for each in places for place in each if _is_tracked(place, tracked)}
-        lookout.add(self)
+        lookout.command_begins(self)
 
     def may_have_made(self, path: str) -> bool:
         is_new = path not in self._before and is_inside(path, self._roots)
@@ -511,7 +510,7 @@ class AutoRunState:
 
     def settle(self) -> SandboxChanges:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
-        self._lookout.remove(self)
+        self._lookout.command_has_ended(self)
         now = self._look()
         tracked = TrackedFiles()
         unwanted: list[str] = []

@@ -246,7 +246,7 @@ def prepare(
     view = replace(
         view,
         lasting=lasting,
-        private=(*view.private, *(path for path in lasting if path == CACHE)),
+        private=(*view.private, CACHE) if CACHE in lasting else view.private,
         hidden_folders=hidden_folders,
         hidden_files=hidden_files,
         copies={path: copies[path] for path in copies if path in shown_copies and not is_inside(path, masked)},
