@@ -12,11 +12,9 @@ from functools import cache, partial
 from itertools import takewhile
 from typing import Any, cast
 
-from mcp.server.context import CallNext
-
 from server.json_rpc import as_mapping
+from server.protocol.requests import CallNext, RequestContext
 from server.protocol_mapping import ERROR_KEY
-from server.sdk_seams import RequestContext, client_name
 from tools.call.audit_entries import without_secrets
 from tools.contract.errors import ToolErrorType
 
@@ -57,7 +55,7 @@ class Activity:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        call = RecordedCall(client_name(ctx))
+        call = RecordedCall(ctx.connection.client_name)
         self.calls.append(call)
         self._show(call, as_mapping(ctx.params))
         _SHOW.set(partial(self._show, call))

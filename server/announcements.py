@@ -7,43 +7,63 @@ them. A session is at one replica, and what that lists is all that it sees.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import anyio
-import anyio.lowlevel
 from anyio.abc import TaskGroup
-from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, SubscriptionBus
-from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import (
-    SUBSCRIPTION_ID_META_KEY,
-    PromptsListChanged,
-    ResourcesListChanged,
-    ServerEvent,
-    ToolsListChanged,
-)
-from mcp_types import INTERNAL_ERROR, SubscriptionsListenRequestParams, SubscriptionsListenResult
 
+from server.json_rpc import Json, as_mapping
 from server.principals import principal_of
-from server.sdk_seams import RequestContext
+from server.protocol.errors import INTERNAL_ERROR, MCPError
+from server.protocol.requests import Connection, RequestContext
+from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.store.contract import StoreUnavailableError
 from server.store.replica import Replica
 from tools.contract.errors import ToolErrorType
 
+logger = logging.getLogger(__name__)
+
+ListKind = Literal["tools", "prompts", "resources"]
+LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+STREAMS_OF_ONE = 256  # streams of changes that one client may have open (ours)
+STREAMS_OF_UNKNOWN = 1_024  # and all together who cannot be told apart (ours)
+MOST_STREAMS = 10_000  # of all clients (ours)
+TELL_SECONDS = 10.0  # how long a session may take to hear of a change
+CHANNEL = "lists"  # of the store, on which replicas tell each other of changes
+RETRY_SECONDS = 1.0  # after which a change is told to the other replicas once more (ours)
+SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What clients are told of: that a list is another one, or a resource."""
+
+    kind: ListKind | Literal["resource"]
+    uri: str = ""  # of the resource
+
+    @property
+    def method(self) -> str:
+        return "notifications/resources/updated" if self.uri else f"notifications/{self.kind}/list_changed"
+
+
+Listener = Callable[[Change], None]
 _STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
 
 
-class ListenBus(InMemorySubscriptionBus):
-    """The SDK's bus tells every stream that listens to a URI; of some changes only one client may hear."""
+class ListenBus:
+    """Tells every stream of a change; of some changes only one client may hear."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._streams: dict[int, Callable[[ServerEvent], None]] = {}
+        self._listeners: dict[object, Listener] = {}
+        self._streams: dict[int, Listener] = {}
 
     @contextmanager
     def stream(self, whose: object) -> Generator[None]:
@@ -54,26 +74,29 @@ class ListenBus(InMemorySubscriptionBus):
         finally:
             _STREAM.reset(token)
 
-    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        end, whose = super().subscribe(listener), id(_STREAM.get())
-        self._streams[whose] = listener
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Have changes told to a listener, which neither raises nor waits, until what is returned is called."""
+        token, whose = object(), id(_STREAM.get())
+        self._listeners[token] = self._streams[whose] = listener
 
         def unsubscribe() -> None:
-            end()
+            self._listeners.pop(token, None)
             self._streams.pop(whose, None)
 
         return unsubscribe
 
-    async def publish_to(self, whose: object, event: ServerEvent) -> None:
+    def publish(self, change: Change) -> None:
+        for listener in tuple(self._listeners.values()):
+            listener(change)
+
+    def publish_to(self, whose: object, change: Change) -> None:
         """Tell one stream, if it is still there and wants to hear of that."""
         if (listener := self._streams.get(id(whose))) is not None:
-            listener(event)
-            # As in `publish`: what was told can be sent before more is.
-            await anyio.lowlevel.checkpoint()
+            listener(change)
 
 
-class ListenStreams(ListenHandler):
-    """Serves `subscriptions/listen` to each client so often at once that none keeps the others out.
+class ListenStreams:
+    """Answers `subscriptions/listen`, to each client so often at once that none keeps the others out.
 
     A stream ends with the token that it was asked for with: its client listens anew.
 
@@ -82,54 +105,66 @@ class ListenStreams(ListenHandler):
         key_of: Whose a request is; empty for a client that cannot be told from others.
     """
 
-    def __init__(self, bus: SubscriptionBus, key_of: Callable[[RequestContext], str]) -> None:
-        super().__init__(bus, max_subscriptions=MOST_STREAMS)
+    def __init__(self, bus: ListenBus, key_of: Callable[[RequestContext], str]) -> None:
+        self._bus = bus
         self._key_of = key_of
         self._open = Counter[str]()
 
-    async def __call__(
-        self, ctx: RequestContext, params: SubscriptionsListenRequestParams
-    ) -> SubscriptionsListenResult:
-        key, principal = self._key_of(ctx), principal_of(ctx.request)
-        if self._open[key] >= (most := STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN):
+    async def __call__(self, ctx: RequestContext) -> Json:
+        key, principal = self._key_of(ctx), principal_of(ctx.http_request)
+        most = STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN
+        if self._open[key] >= most or self._open.total() >= MOST_STREAMS:
             told = f"{most} streams of changes are open for this client, which is the most. End one, and listen again."
             raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value})
         self._open[key] += 1
         try:
             with anyio.move_on_after(math.inf if principal is None else principal.seconds_left):
-                return await super().__call__(ctx, params)
-            ended: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-            return SubscriptionsListenResult(_meta=ended)
+                await self._tell(ctx)
+            return {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
         finally:
             self._open[key] -= 1
             if not self._open[key]:
                 del self._open[key]
 
+    async def _tell(self, ctx: RequestContext) -> None:
+        """Tell of what a request asks for, for ever. Of what changes twice while its client reads slowly, once."""
+        wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
+        flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
+        uris: Any = wanted.get("resourceSubscriptions")
+        honored: Json = {flag: True for flag in flags if wanted.get(flag) is True}
+        if uris:
+            honored["resourceSubscriptions"] = uris
+        heard = {Change(kind) for flag, kind in flags.items() if flag in honored}
+        heard |= {Change("resource", uri) for uri in uris or ()}
+        changed, has_changed = dict[Change, None](), asyncio.Event()
 
-STREAMS_OF_ONE = 256  # streams of changes that one client may have open (ours)
-STREAMS_OF_UNKNOWN = 1_024  # and all together who cannot be told apart (ours)
-MOST_STREAMS = 10_000  # of all clients (ours)
+        def listen(change: Change) -> None:
+            if change in heard:
+                changed[change] = None
+                has_changed.set()
 
-TELL_SECONDS = 10.0  # how long a session may take to hear of a change
-CHANNEL = "lists"  # of the store, on which replicas tell each other of changes
-RETRY_SECONDS = 1.0  # after which a change is told to the other replicas once more (ours)
-SETTLE_SECONDS = 0.02  # how long changes are gathered: an upstream that comes changes three lists
-
-ListKind = Literal["tools", "prompts", "resources"]
-_TOLD: dict[ListKind, tuple[ServerEvent, Callable[[ServerSession], Awaitable[None]]]] = {
-    "tools": (ToolsListChanged(), ServerSession.send_tool_list_changed),
-    "prompts": (PromptsListChanged(), ServerSession.send_prompt_list_changed),
-    "resources": (ResourcesListChanged(), ServerSession.send_resource_list_changed),
-}
+        meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+        end = self._bus.subscribe(listen)
+        try:
+            await ctx.outbound.notify(ACKNOWLEDGED, {"notifications": honored, "_meta": meta})
+            while await has_changed.wait():
+                has_changed.clear()
+                while changed:
+                    change = next(iter(changed))
+                    del changed[change]
+                    about = {"uri": change.uri} if change.uri else {}
+                    await ctx.outbound.notify(change.method, {**about, "_meta": meta})
+        finally:
+            end()
 
 
 class Announcements:
     """Tells clients of changed lists: those of the 2026-07-28 revision over the bus, the others in their sessions."""
 
-    def __init__(self, bus: SubscriptionBus, sessions: Callable[[], Iterable[ServerSession]], replica: Replica) -> None:
+    def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[Connection]], replica: Replica) -> None:
         self._bus = bus
         self._replica = replica
-        self._sessions = sessions
+        self._connections = connections
         self._changed: set[ListKind] = set()
         self._untold: set[ListKind] = set()  # of which the other replicas have to hear yet
         self._timer: asyncio.TimerHandle | None = None
@@ -151,7 +186,7 @@ class Announcements:
         self._timer = None
         changed, self._changed = self._changed, set()
         for kind in sorted(changed):
-            tasks.start_soon(self.tell, kind, list(self._sessions()))
+            tasks.start_soon(self.tell, kind, list(self._connections()))
         if self._replica.store.is_shared:
             is_telling, self._untold = bool(self._untold), self._untold | changed
             if not is_telling:
@@ -172,20 +207,20 @@ class Announcements:
         async with aclosing(self._replica.store.subscribe(CHANNEL)) as messages:
             async for text in messages:
                 kind, _, replica = (text or "").partition(" ")
-                for name, (event, _) in _TOLD.items():
+                for name in LIST_KINDS:
                     # Where some may have been missed, all lists may have changed.
                     if text is None or (name == kind and replica != self._replica.name):
-                        await self._bus.publish(event)
+                        self._bus.publish(Change(name))
 
-    async def tell(self, kind: ListKind, sessions: Sequence[ServerSession]) -> None:
-        async def tell_one(session: ServerSession) -> None:
-            # One that has just ended needs no word either.
-            with anyio.move_on_after(TELL_SECONDS), suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await send(session)
+    async def tell(self, kind: ListKind, connections: Sequence[Connection]) -> None:
+        change = Change(kind)
 
-        event, send = _TOLD[kind]
-        await self._bus.publish(event)
+        async def tell_one(connection: Connection) -> None:
+            with anyio.move_on_after(TELL_SECONDS):
+                await connection.outbound.notify(change.method, None)
+
+        self._bus.publish(change)
         # Side by side: one that does not read must not keep the others from hearing of it.
         async with anyio.create_task_group() as tasks:
-            for session in sessions:
-                tasks.start_soon(tell_one, session)
+            for connection in connections:
+                tasks.start_soon(tell_one, connection)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib import metadata
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
-import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
-from mcp.shared.exceptions import MCPDeprecationWarning
-from mcp.shared.inbound import X_MCP_HEADER_KEY
 
 from server import clients
 from server.activity import Activity
@@ -26,20 +18,21 @@ from server.audit_log import AuditLog
 from server.client_request import exchange_of
 from server.consent.confirmers import Confirmers
 from server.instructions import instructions
+from server.json_rpc import Json
 from server.live_settings import LiveSettings, has_other_rules
 from server.oversight import Oversight
+from server.protocol.requests import MODERN, RequestContext, RequestTable
 from server.requests.files import AT, READER, FileRequests, MemoryResources
 from server.requests.tool_search import ToolSearch
 from server.requests.tools import ToolRequests
-from server.sdk_seams import RequestContext
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from server.store.replica import Replica, lone_replica
 from server.tool_services import Commands, CustomTools, LazyJournal, audit_file, page_fetcher, permission_policy
 from server.upstreams.catalog.names import SEARCH_NAMES
+from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.large_results import LargeResults
 from server.upstreams.proxy import Dependencies, OwnOffer, Proxy
-from server.upstreams.session.era import OUR_TITLE
 from server.workspaces import WorkspacePolicy, ask_roots, follow_roots
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
@@ -53,71 +46,11 @@ from tools.permissions.rules import hidden_paths, rule_of_all_reading
 from tools.planning.todo_lists import TodoLists
 
 if TYPE_CHECKING:
+    from starlette.routing import Route
+
     from server.telemetry.observation import Observation
 
 ServedOver = Literal["stdio", "network"]  # who answers where nobody can be asked: on stdio the client's own dialog
-
-
-class CoreServer(Server[dict[str, Any]]):
-    """The SDK's server; what it announces is the same on every transport."""
-
-    def __init__(self, report: SettingsReport, registry: ToolRegistry, **handlers: Any) -> None:
-        with warnings.catch_warnings():
-            # Roots are how handshake-era clients say which folders are open; the SDK warns of every use of them.
-            warnings.simplefilter("ignore", MCPDeprecationWarning)
-            super().__init__(
-                "coretools-mcp",
-                version=metadata.version("coretools-mcp"),
-                title=OUR_TITLE,
-                **handlers,
-            )
-        self._has_upstreams = bool(report.upstreams)
-        self._registry = registry
-        self._schemas: dict[str, Mapping[str, Any] | None] = {}
-        registry.on_change(self._schemas.clear)
-
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        *more: dict[str, dict[str, Any]] | None,
-        **named: dict[str, dict[str, Any]] | None,
-    ) -> InitializationOptions:
-        """Announce that the tool list may change; over HTTP the SDK gives no other way to say so."""
-        options = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(options, *more, **named)
-
-    def get_capabilities(self, *given: Any, **named: Any) -> types.ServerCapabilities:
-        """Announce what there is. For 2026-07-28 the SDK would promise every change that its stream can carry."""
-        capabilities = super().get_capabilities(*given, **named)
-        if self._has_upstreams:
-            # What is not there now may come with an upstream, and nothing can be announced later.
-            capabilities.tools = types.ToolsCapability(list_changed=True)
-            capabilities.prompts = types.PromptsCapability(list_changed=True)
-            capabilities.resources = types.ResourcesCapability(subscribe=True, list_changed=True)
-            capabilities.completions = types.CompletionsCapability()
-            capabilities.logging = types.LoggingCapability()
-            return capabilities
-        if capabilities.prompts is not None:
-            capabilities.prompts = types.PromptsCapability(list_changed=False)
-        if capabilities.resources is not None:
-            capabilities.resources = types.ResourcesCapability(subscribe=False, list_changed=False)
-        return capabilities
-
-    def compare_headers(self) -> None:
-        """Look up by ourselves, from now on, which arguments of a call are repeated in its headers.
-
-        Until the tools are listed the SDK comes to the list before each call, so that none overtakes the first one.
-        """
-        self.get_tool_input_schema = self._repeated_schema
-
-    def _repeated_schema(self, name: str) -> Mapping[str, Any] | None:
-        if name not in self._schemas:
-            tool = self._registry.find(name)
-            if tool is None:
-                return None
-            schema = tool.parameter_schema
-            self._schemas[name] = schema if X_MCP_HEADER_KEY in json.dumps(schema) else None
-        return self._schemas[name]
 
 
 class App:
@@ -181,7 +114,7 @@ class App:
         self._audit = AuditLog(audit_file(report))
         self._audit.warn_of_roots(settings.workspace.roots)
         bus = ListenBus()
-        self._announcements = Announcements(bus, self.clients.sessions, replica)
+        self._announcements = Announcements(bus, self.clients.connections, replica)
         self.proxy = Proxy(
             report,
             Dependencies(
@@ -234,40 +167,31 @@ class App:
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
             published_uri=self.proxy.published_uri,
-            listed=self._tools_listed,
             told=self._told,
             modes_changed=partial(self._announcements.tell, "tools"),
         )
-        self.server = CoreServer(
-            report,
-            self.registry,
-            on_list_tools=self.tools.on_list,
-            on_call_tool=self.tools.on_call,
-            on_subscriptions_listen=ListenStreams(bus, lambda ctx: clients.client_key(ctx) or ""),
-            on_roots_list_changed=self._on_roots_list_changed,
-        )
-        self.server.add_notification_handler(
-            "notifications/initialized", types.NotificationParams, self._on_initialized
-        )
+        self.table = table = RequestTable(self._capabilities)
+        table.add("tools/list", self.tools.on_list)
+        table.add("tools/call", self.tools.on_call)
+        table.add("subscriptions/listen", ListenStreams(bus, lambda ctx: clients.client_key(ctx) or ""), MODERN)
+        table.add_notification("notifications/initialized", self._on_initialized)
+        table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
         remembered = MemoryResources(memory, self._todos)
         FileRequests(
             flow, lambda ctx: contexts.of(self.clients.of(ctx), ctx), self.clients.of, confirmers, remembered
-        ).register(self.server)
-        # Tracing of the SDK is a no-op without an exporter, and costs a twentieth of a small call.
-        self.server.middleware.clear()
-        self.server.middleware += [self.tools.answer_as_it_is, self.proxy]
+        ).register(table)
+        activity = Activity()
+        table.middleware = [activity, self.tools.dispatch, self.proxy]
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
             from server.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
 
-            self.server.middleware.insert(0, CallLimits(settings.limits, replica.store))
+            table.middleware.insert(1, CallLimits(settings.limits, replica.store))
         if observation is not None:
             observation.find_tool = self.registry.find
             if observation.metrics is not None:
                 self.metrics = partial(observation.metrics.text, self.clients, self.proxy)
                 self.on_http_refusal = observation.metrics.count_http_refusal
-            self.server.middleware.insert(0, observation)
-        activity = Activity()
-        self.server.middleware.insert(0, activity)
+            table.middleware.insert(1, observation)
         self.oversight = Oversight(
             live=self.live,
             clients=self.clients,
@@ -306,6 +230,18 @@ class App:
                     await THREADS.run(self._journal.close)
                     await self.replica.store.aclose()
 
+    @property
+    def pages(self) -> Sequence[Route]:
+        """What people open in a browser over the network; they show no token."""
+        logins = self.pool.logins
+        return logins.pages.routes if logins is not None and logins.pages is not None else ()
+
+    async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
+        """The schema of a tool that wants arguments in HTTP headers too (`x-mcp-header`, 2026-07-28)."""
+        await self.pool.wait_for_first_list()
+        found = self.registry.find(tool)
+        return found.parameter_schema if isinstance(found, DiscoveredMCPTool) and found.repeated else None
+
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and the discovery, and follow the settings, once: when a client is really there.
 
@@ -336,7 +272,7 @@ class App:
 
     def _instruct(self, report: SettingsReport) -> None:
         """Tell what holds for all tools to the sessions that begin from now on."""
-        self.server.instructions = self._told(ALL_RIGHTS, report)
+        self.table.instructions = self._told(ALL_RIGHTS, report)
 
     def _told(self, rights: Rights, report: SettingsReport | None = None) -> str | None:
         """What holds for all tools that a client may use."""
@@ -359,18 +295,26 @@ class App:
         if not self.pool.is_recalling:
             self._announcements.note(kind, self._tasks)
 
-    def _tools_listed(self) -> None:
-        self.server.compare_headers()
+    def _capabilities(self) -> Json:
+        """What is announced. With servers behind us what is not there now may come, and nothing can be told later."""
+        if self.pool.upstreams:
+            changes = {"listChanged": True}
+            resources = {"subscribe": True, **changes}
+            return {"tools": changes, "prompts": changes, "resources": resources, "completions": {}, "logging": {}}
+        ours: Json = {
+            "prompts/list": ("prompts", {"listChanged": False}),
+            "resources/list": ("resources", {"subscribe": False, "listChanged": False}),
+            "completion/complete": ("completions", {}),
+        }
+        return {"tools": {"listChanged": True}, **dict(ours[method] for method in ours if self.table.has(method))}
 
-    async def _on_initialized(self, ctx: RequestContext, params: types.NotificationParams) -> None:
-        del params
+    async def _on_initialized(self, ctx: RequestContext) -> None:
         client = self.clients.of(ctx)
         is_new = self.clients.follow(ctx)
         if is_new and self._tasks is not None and self._workspaces.asks_for_roots and client.folders.roots is None:
             self._tasks.start_soon(partial(ask_roots, client.folders, ctx, related=False))
 
-    async def _on_roots_list_changed(self, ctx: RequestContext, params: types.NotificationParams | None) -> None:
-        del params
+    async def _on_roots_list_changed(self, ctx: RequestContext) -> None:
         client = self.clients.of(ctx)
 
         async def take(ctx: RequestContext) -> None:

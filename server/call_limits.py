@@ -13,17 +13,13 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
-from mcp.server.context import CallNext
-from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
-
 from server.clients import MAX_CLIENTS, SESSION_KEYS, client_key
+from server.protocol.errors import INTERNAL_ERROR, MCPError
+from server.protocol.requests import CallNext, RequestContext
 from server.protocol_mapping import result_to_wire
 from server.rate import Rate
-from server.sdk_seams import RequestContext
 from server.settings.tool_models import LimitSettings
 from server.store.contract import Store, StoreUnavailableError
-from server.upstreams.session.results import result_for_client
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.results import ToolResult
 
@@ -91,8 +87,7 @@ class CallLimits:
             when = {} if wait is None else {"retryAfterSeconds": math.ceil(wait)}
             raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value, **when})
         failed = ToolResult.failed(ToolError(ToolErrorType.TOO_MANY_CALLS, told))
-        version = ctx.protocol_version
-        return result_for_client(ctx.method, result_to_wire("", failed, "block", version), version)
+        return result_to_wire("", failed, "block", ctx.protocol_version)
 
     def _forget(self) -> None:
         """Make room for one more: the most silent ones go, but for those with calls at work."""

@@ -7,29 +7,25 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard, cast
 
 import anyio
-from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp_types import LOG_LEVEL_META_KEY
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.consent.confirmers import QUESTION_KEY
 from server.consent.pending_questions import ASKED
 from server.json_rpc import Json, as_mapping
 from server.principals import principal_of
-from server.sdk_seams import Connection, Outbound, RequestContext, connection_of, outbound_of
+from server.protocol.errors import MCPError
+from server.protocol.parameters import LEVELS
+from server.protocol.requests import MODERN, Connection, Outbound, RequestContext
+from server.protocol.revisions import LOG_LEVEL_META_KEY
 from tools.contract.display import visible
 from tools.permissions.rights import ALL_RIGHTS, Rights
 
 logger = logging.getLogger(__name__)
 
-_CAPABILITIES = "coretools-mcp/capabilities"  # under this key a connection of the SDK keeps them
-_PROGRESS = frozenset({"progressToken", "progress", "total", "message"})  # what the SDK knows of progress
 WELCOMES = frozenset({"initialize", "server/discover"})  # the requests that a client begins with
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
 _LEVEL_KEY = "coretools-mcp/logLevel"
@@ -55,7 +51,7 @@ class Exchange:
     version: str
     capabilities: Json
     client_key: str  # as `ClientState.key`; empty for a client that cannot be told from others
-    connection: object | None  # what lives as long as the client's connection, where its revision has such
+    connection: Connection | None  # of the client, where its revision has such
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
     is_resumed: bool = False  # whether this request goes on with an earlier one, whose consent holds
     rights: Rights = ALL_RIGHTS  # what its token gives
@@ -64,7 +60,7 @@ class Exchange:
     @property
     def is_modern(self) -> bool:
         """Whether questions are returned instead of sent."""
-        return self.version in MODERN_PROTOCOL_VERSIONS
+        return self.version in MODERN
 
     def after_login(self) -> Exchange:
         """This request once a login is done that it has waited for: as a new one, but for how many there were."""
@@ -95,10 +91,10 @@ class Exchange:
 
     @property
     def chosen_level(self) -> str | None:
-        return self.connection.state.get(_LEVEL_KEY) if isinstance(self.connection, Connection) else None
+        return None if self.connection is None else self.connection.state.get(_LEVEL_KEY)
 
     def choose_level(self, level: str) -> None:
-        if isinstance(self.connection, Connection):
+        if self.connection is not None:
             self.connection.state[_LEVEL_KEY] = level
 
     def can_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
@@ -124,24 +120,19 @@ class Exchange:
 
     def outside_request(self) -> Exchange | None:
         """The client outside of this request, where its revision allows to reach it there."""
-        if not isinstance(self.connection, Connection):
+        if self.connection is None:
             return None
-        return replace(self, outbound=cast("Outbound", self.connection), params={}, carried={}, is_resumed=False)
+        return replace(self, outbound=self.connection.outbound, params={}, carried={}, is_resumed=False)
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        if isinstance(self.connection, Connection):
-            self.connection.exit_stack.callback(callback)
+        if self.connection is not None:
+            self.connection.at_end(callback)
 
     async def progress(self, params: Json) -> None:
         """Pass progress on, where it is wanted, and is some."""
         progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
         if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
             return  # no client could read it
-        if params.keys() <= _PROGRESS:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await self.outbound.progress(progress, total, message)
-            return
-        # The SDK would drop what it does not know.
         if (token := self.progress_token) is not None:
             await self.notify("notifications/progress", {**params, "progressToken": token})
 
@@ -169,8 +160,8 @@ class Exchange:
             params = {"elicitationId": secrets.token_hex(8), **params}
         try:
             with anyio.fail_after(seconds), ASKED:
-                return await self.outbound.send_raw_request(method, params)
-        except (MCPError, NoBackChannelError, TimeoutError, RuntimeError):
+                return await self.outbound.request(method, params)
+        except (MCPError, TimeoutError, RuntimeError):
             raise NotAskedError from None
 
 
@@ -185,29 +176,19 @@ def principal_in(client_key: str) -> str:
 
 def rights_of(ctx: RequestContext) -> Rights:
     """What the token of a request gives."""
-    principal = principal_of(ctx.request)
+    principal = principal_of(ctx.http_request)
     return ALL_RIGHTS if principal is None else principal.rights
 
 
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
-    connection, principal = connection_of(ctx.session), principal_of(ctx.request)
-    is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-    capabilities = connection.state.get(_CAPABILITIES)
-    if capabilities is None:
-        announced = connection.client_capabilities
-        as_json = announced.model_dump(by_alias=True, mode="json", exclude_none=True) if announced is not None else {}
-        # Tasks of the 2025-11-25 revision do not pass: what is asked about them reaches neither side.
-        capabilities = {name: as_json[name] for name in as_json if name != "tasks"}
-        if connection.initialize_accepted:
-            # A connection of the handshake era announces them once.
-            connection.state[_CAPABILITIES] = capabilities
+    principal = principal_of(ctx.http_request)
     return Exchange(
-        outbound=outbound_of(ctx.session),
+        outbound=ctx.outbound,
         params=ctx.params or {},
         version=ctx.protocol_version,
-        capabilities=capabilities,
+        capabilities=ctx.connection.capabilities or {},
         client_key=client_key,
-        connection=None if is_modern else connection,
+        connection=None if ctx.is_modern else ctx.connection,
         rights=rights_of(ctx),
         readable_name="" if principal is None else principal.readable_name,
     )

@@ -13,15 +13,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
-
-from mcp.server.session import ServerSession
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.requests import Request
+from functools import partial
+from uuid import UUID
 
 from server.client_request import TOKEN_KEY, Exchange, rights_of
 from server.principals import principal_of
-from server.sdk_seams import Connection, RequestContext, client_name, connection_of, sse_session
+from server.protocol.requests import Connection, RequestContext
 from server.upstreams.call_relay import CallContext
 from server.workspaces import RootsState, WorkspacePolicy, ask_roots
 from tools.call.context import ClientState, Services, ToolContext
@@ -58,8 +55,8 @@ class Client:
     readable: tuple[str, ...] = ()  # folders whose files it may read beside its workspace
     scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp`, and that of plan mode; or why it has none
     folders: RootsState = field(default_factory=RootsState)  # that it works in
-    # How it is notified outside of its requests, in eras that have connections.
-    sessions: dict[Connection, ServerSession] = field(default_factory=dict[Connection, ServerSession])
+    connections: dict[Connection, None] = field(default_factory=dict[Connection, None])
+    """By which it is notified outside of its requests, in revisions that have connections."""
     last_seen: float = field(default_factory=time.monotonic)  # of its latest request
     calls: int = 0
     rights: Rights = ALL_RIGHTS  # what the token of its latest request gives, for who looks on
@@ -103,25 +100,27 @@ class ClientTable:
             self._forget_silent()
             if key != STDIO_KEY:
                 self._look_later(self.idle_seconds)
-            principal = principal_of(ctx.request)
+            principal = principal_of(ctx.http_request)
             owner = principal.readable_name or principal.display_name if principal is not None else ""
             state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner=owner)
-            client = Client(state, client_name(ctx), ctx.protocol_version, self.readable(key), self.scratch(key))
+            client = Client(
+                state, ctx.connection.client_name, ctx.protocol_version, self.readable(key), self.scratch(key)
+            )
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
                 # From its first request on: it may never say that it is initialized.
-                connection_of(ctx.session).exit_stack.callback(self._forget, client)
+                ctx.connection.at_end(partial(self._forget, client))
         client.last_seen, client.rights = time.monotonic(), rights_of(ctx)
         self._clients.move_to_end(key)
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
         """Remember a way to notify the client of a request until its connection ends; whether there was none yet."""
-        sessions, connection = self.of(ctx).sessions, connection_of(ctx.session)
-        if connection in sessions:
+        connections = self.of(ctx).connections
+        if ctx.connection in connections:
             return False
-        sessions[connection] = ctx.session
-        connection.exit_stack.callback(sessions.pop, connection, None)
+        connections[ctx.connection] = None
+        ctx.connection.at_end(partial(connections.pop, ctx.connection, None))
         return True
 
     def _forget(self, client: Client) -> None:
@@ -132,9 +131,9 @@ class ClientTable:
     def all(self) -> Sequence[Client]:
         return tuple(self._clients.values())
 
-    def sessions(self) -> Iterator[ServerSession]:
+    def connections(self) -> Iterator[Connection]:
         for client in self.all():
-            yield from tuple(client.sessions.values())
+            yield from tuple(client.connections)
 
     def job_tables(self) -> list[JobTable]:
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
@@ -167,16 +166,16 @@ class ClientTable:
 
 def client_key(ctx: RequestContext) -> str | None:
     """Whose state a request may use; `None` for a client that cannot be told from others."""
-    if ctx.request is None or not isinstance(ctx.request, Request):
+    request = ctx.http_request
+    if request is None:
         return STDIO_KEY
-    request = cast("Request", ctx.request)
     if (principal := principal_of(request)) is not None:
         return f"{TOKEN_KEY}{principal.display_name}"
-    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+    if ctx.is_modern:
         return None
     # Not of `request.url`, which is built anew for each request.
     if request.scope["path"].startswith("/messages"):
-        return f"{SESSION_KEYS[1]}{sse_session(request.query_params.get('session_id'))}"
+        return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
     session = request.headers.get("mcp-session-id")
     return f"{SESSION_KEYS[0]}{session}" if session else None
 
@@ -198,11 +197,11 @@ class Contexts:
             roots = await ask_roots(client.folders, ctx, related=True)
         plans = client.state.approval_mode is ApprovalMode.PLAN
         reads: ReadLedger | None = None
-        if client.state.reads is not None and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            reads = connection_of(ctx.session).state.setdefault("reads", ReadLedger())
+        if client.state.reads is not None and not ctx.is_modern:
+            reads = ctx.connection.state.setdefault("reads", ReadLedger())
         elif client.state.key.startswith(TOKEN_KEY):
             # Without sessions, programs with one token are told apart by how they call themselves.
-            reads = client.reads.setdefault(client_name(ctx), ReadLedger(is_shared=True))
+            reads = client.reads.setdefault(ctx.connection.client_name, ReadLedger(is_shared=True))
             if len(client.reads) > MOST_PROGRAMS:
                 client.reads.popitem(last=False)
         return ToolContext(
@@ -211,7 +210,7 @@ class Contexts:
             client=client.state,
             services=self.services,
             media=self.media,
-            progress=ctx.session.report_progress,
+            progress=ctx.report_progress,
             rights=rights,
             reads_of_session=reads,
             keeps_folders=lambda: (

@@ -8,12 +8,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import mcp_types as types
 from pydantic_core import from_json, to_json
+
+from server.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST
+
+if TYPE_CHECKING:
+    import mcp_types as types
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +37,14 @@ def as_mapping(value: Any) -> Json:
     """What a peer sent where the protocol has an object; anything else counts as an empty one."""
     # No cast, which is a call: this is done several times for each request.
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys of JSON are texts
+
+
+def comparable_id(identity: RequestId) -> RequestId:
+    """An id as ids are compared: a number and the same as a text are one, since some peers send it back so."""
+    if isinstance(identity, str):
+        with suppress(ValueError):
+            return int(identity)
+    return identity
 
 
 class Request(NamedTuple):
@@ -75,11 +88,15 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
         if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
             # Some write every number as a fraction: it answers the request of that number.
             known = {**known, "id": int(identity)}
-            return _usual(known) or of_sdk(types.jsonrpc_message_adapter.validate_python(known, by_name=False))
+            if (usual := _usual(known)) is not None:
+                return usual
+            line = to_json(known)
         has_odd_id = "id" in known and type(known["id"]) not in (int, str)
         if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
             raise ValueError("an id is a text or a whole number")  # to the SDK's models it is a notification
-    return of_sdk(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - few messages are of another form
+
+    return of_sdk(jsonrpc_message_adapter.validate_json(line, by_name=False))
 
 
 def _usual(fields: Json) -> Message | None:
@@ -98,6 +115,8 @@ def _usual(fields: Json) -> Message | None:
 
 
 def of_sdk(message: types.JSONRPCMessage) -> Message:
+    import mcp_types as types  # noqa: PLC0415 - as above
+
     match message:
         case types.JSONRPCRequest():
             return Request(message.id, message.method, message.params)
@@ -129,7 +148,7 @@ NOT_A_MESSAGE = (
 )
 
 
-def error_of(identity: RequestId | None, message: str, code: int = types.INVALID_REQUEST) -> Json:
+def error_of(identity: RequestId | None, message: str, code: int = INVALID_REQUEST) -> Json:
     return {"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": message}}
 
 
@@ -182,4 +201,4 @@ def encoded(message: Mapping[str, Any]) -> bytes:
         logger.exception("a message could not be encoded")
     if "result" not in message:
         return b""
-    return json.dumps(error_of(message["id"], "The result could not be encoded.", types.INTERNAL_ERROR)).encode()
+    return json.dumps(error_of(message["id"], "The result could not be encoded.", INTERNAL_ERROR)).encode()

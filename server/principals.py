@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 import time
-
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from starlette.requests import Request
+from typing import TYPE_CHECKING
 
 from tools.permissions.rights import Rights
 
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
-class Principal(AuthenticatedUser):
-    """Who a request comes from, as the middleware of the SDK knows it too.
+PRINCIPAL = "coretools-mcp.principal"  # where a request carries whose token came with it
+
+
+class Principal:
+    """Who a request comes from.
 
     Args:
         name: Nobody else's.
@@ -39,12 +41,10 @@ class Principal(AuthenticatedUser):
         readable_name: str = "",
         ends: float = math.inf,
     ) -> None:
-        # The token itself goes no further.
-        claims = {"iss": issuer} if issuer is not None else None
-        super().__init__(AccessToken(token="", client_id=client_id or name, scopes=[], subject=subject, claims=claims))
-        self.username = name
+        self.display_name = name
+        self.owner = client_id or name, issuer, subject  # whose sessions are whose
         self.rights = rights
-        self.readable_name = readable_name  # the SDK tells users apart by `display_name`, which is the username
+        self.readable_name = readable_name
         self._ends = ends
 
     @property
@@ -53,10 +53,9 @@ class Principal(AuthenticatedUser):
         return max(self._ends - time.time(), 0.0)
 
 
-def principal_of(request: object) -> Principal | None:
+def principal_of(request: Request | None) -> Principal | None:
     """Whose token came with a request of the network, if there was one."""
-    user = request.scope.get("user") if isinstance(request, Request) else None
-    return user if isinstance(user, Principal) else None
+    return None if request is None else request.scope.get(PRINCIPAL)
 
 
 class TokenRefusedError(Exception):

@@ -1,6 +1,6 @@
 """The one place where our types become the protocol's: tools, results, annotations.
 
-Results are built as wire mappings, since the SDK validates and shapes them for each revision anyway.
+Results are built as wire mappings; `protocol.results` shapes them for each revision.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import base64
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import PydanticSerializationError, to_json
 
+from server.protocol.results import LINKS_SINCE
 from server.upstreams.catalog.tools import DiscoveredMCPTool
-from server.upstreams.session.results import LINKS_SINCE
 from server.upstreams.wire.own_meta import FACTS_KEY
 from tools.call.base_tool import BaseTool
 from tools.call.flow import package
@@ -45,12 +44,6 @@ def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
     }
 
 
-def complete(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]:
-    if protocol_version in MODERN_PROTOCOL_VERSIONS:
-        return {"resultType": "complete", **result}
-    return dict(result)
-
-
 def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protocol_version: str) -> dict[str, Any]:
     """A result as `tools/call` returns it: content for the model, display for people, facts for programs."""
     if result.verbatim is not None:
@@ -59,12 +52,10 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
             # A line of ours after its content.
             note = {"type": "text", "text": encodable(result.note)}
             verbatim = {**verbatim, "content": [*verbatim.get("content", ()), note]}
-        return complete(verbatim, protocol_version)
+        return dict(verbatim)
     response = package(name, result)
     content = [_block(part, protocol_version) for part in response.parts]
     wire: dict[str, Any] = {"content": content}
-    if protocol_version in MODERN_PROTOCOL_VERSIONS:
-        wire["resultType"] = "complete"
     meta: dict[str, Any] = {}
     if response.error is not None:
         wire["isError"] = True

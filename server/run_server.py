@@ -52,7 +52,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
             def runs_command(tool: str) -> bool:
                 return (found := app.registry.find(tool)) is not None and found.kind is Kind.EXECUTE
 
-            await serve_stdio(app.server, settings.limits.request_bytes, runs_command)
+            await serve_stdio(app.table, settings.limits.request_bytes, runs_command)
 
         return anyio.run(_serve, report, transport, watchdog, lone_replica(), serve_client)
     tokens = read_tokens(settings.http.tokens, os.environ)
@@ -87,18 +87,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
         async def serve_network(app: App) -> None:
             app.start_upstreams()
-            pages = app.pool.logins.pages if app.pool.logins is not None else None
-            await serve_http(
-                app.server,
-                options,
-                listener,
-                stopping,
-                is_ready=lambda: app.pool.is_settled,
-                descriptors=descriptors,
-                pages=pages.routes if pages is not None else (),
-                metrics=app.metrics,
-                on_refusal=app.on_http_refusal,
-            )
+            await serve_http(app, options, listener, stopping, descriptors)
 
         return anyio.run(_serve, report, transport, watchdog, replica, serve_network, stop)
 

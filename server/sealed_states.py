@@ -1,8 +1,8 @@
 """States that travel to a client and back and cannot be forged: of a question, a relayed call, or where a task is.
 
-The SDK's cipher around claims of our own: the action, the client, a time limit, and a nonce that is spent where a state
-counts once. Nothing is kept for an open question, only which nonces were spent. Replicas that have the same keys open
-each other's states, and spend nonces in the store that they share.
+Sealed are claims: the action, the client, a time limit, and a nonce that is spent where a state counts once. Nothing is
+kept for an open question, only which nonces were spent. Replicas that have the same keys open each other's states, and
+spend nonces in the store that they share.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
-
 from server.store.replica import Replica
+from server.store.sealing import Sealer
 from server.stored_json import read_stored
 
 logger = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ class SealedStates:
         is_shared = bool(replica.seal_keys)
         self._seconds = seconds
         self._store = replica.store
-        self._codec = AESGCMRequestStateCodec(replica.keys_for(purpose))
+        self._codec = Sealer(replica.keys_for(purpose))
         self._clock = clock or (time.time if is_shared else time.monotonic)
         self._leeway = LEEWAY_SECONDS if is_shared else 0.0
         # No clock is asked about it, so that nothing counts again by a clock that is wrong.
@@ -92,7 +91,7 @@ class SealedStates:
     def _claims(self, state: str, fingerprint: str, client_key: str, level: int) -> _Claims | None:
         try:
             claims = read_stored(_Claims, self._codec.unseal(state))
-        except (InvalidRequestState, ValueError):
+        except ValueError:
             logger.log(level, "a client sent a state that this server did not seal")
             return None
         now = self._clock()

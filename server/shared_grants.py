@@ -15,11 +15,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 
-from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
-
 from server.client_request import principal_in
 from server.store.contract import ABSENT, StoreUnavailableError
 from server.store.replica import Replica
+from server.store.sealing import Sealer
 from server.stored_json import read_stored
 from tools.call.context import ClientState
 
@@ -49,7 +48,7 @@ class SharedGrants:
         self._store = replica.store
         self._seconds = idle_seconds
         self._servers = servers
-        self._codec = AESGCMRequestStateCodec(replica.keys_for("grants"))
+        self._codec = Sealer(replica.keys_for("grants"))
 
     async def take_up(self, client: ClientState) -> bool:
         """Let what was allowed at other replicas count here; whether there was anything. Nothing if it is not known."""
@@ -87,7 +86,7 @@ class SharedGrants:
             return [], ABSENT
         try:
             row = read_stored(_Row, self._codec.unseal(held.value))
-        except (InvalidRequestState, ValueError):
+        except ValueError:
             logger.warning("the store has a row of grants that was not sealed with our keys; it counts for nothing")
             return [], held.version
         # It may be an old one that somebody has put back, or that of another client.

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from server.file_uris import UriRefusedError, path_of_uri
-from server.sdk_seams import RequestContext
+from server.json_rpc import as_mapping
+from server.protocol.errors import MCPError
+from server.protocol.requests import RequestContext
 from server.settings.files import real_path
 from server.settings.models import WorkspaceSettings
 from tools.contract.errors import ExhaustedError
@@ -157,12 +154,6 @@ _NO_ROOT_USABLE = (
 )
 
 
-class _Listed(types.Result):
-    """The answer to `roots/list`; the SDK's model would drop all roots for one that is not `file://`."""
-
-    roots: list[dict[str, Any]]
-
-
 async def follow_roots(
     state: RootsState, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
 ) -> None:
@@ -191,23 +182,23 @@ async def ask_roots(state: RootsState, ctx: RequestContext, *, related: bool) ->
 
     `related` asks on the response stream of this request; over Streamable HTTP the only one sure to be open.
     """
-    capabilities = ctx.session.client_capabilities
-    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or capabilities is None or capabilities.roots is None:
+    if ctx.is_modern or (ctx.connection.capabilities or {}).get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
     changes = state.changes
-    metadata = ServerMessageMetadata(related_request_id=ctx.request_id) if related else None
+    way = ctx.outbound if related else ctx.connection.outbound
     try:
         with anyio.fail_after(ROOTS_WAIT_SECONDS):
-            listed = await ctx.session.send_request(types.ListRootsRequest(), _Listed, metadata=metadata)
+            answer: Any = (await way.request("roots/list", None)).get("roots")
+            listed = list(map(as_mapping, answer))
             # In a thread: it names what it likes, a file system too that does not answer.
-            folders = await THREADS.run(partial(_existing_folders, listed.roots[:MAX_ROOTS]))
-    except (TimeoutError, MCPError, ValidationError, ExhaustedError):
+            folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
+    except (TimeoutError, MCPError, TypeError, ExhaustedError):
         logger.warning("the client announced roots and did not list them; asked again at its next file call")
         return None
-    if len(folders) < len(listed.roots):
-        logger.warning("%d of the client's %d roots were left out", len(listed.roots) - len(folders), len(listed.roots))
-    roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed.roots and not folders else "")
+    if len(folders) < len(listed):
+        logger.warning("%d of the client's %d roots were left out", len(listed) - len(folders), len(listed))
+    roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed and not folders else "")
     if changes == state.changes:
         state.roots = roots
     return roots

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any, Literal, cast
 
 import anyio
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.consent.pending_questions import ASKED, PendingQuestions
-from server.json_rpc import as_mapping
-from server.sdk_seams import RequestContext, client_name, outbound_of
+from server.json_rpc import Json, as_mapping
+from server.protocol.errors import MCPError
+from server.protocol.requests import RequestContext
 from server.sealed_states import SealedStates
 from server.store.replica import Replica
 from tools.contract.confirmation import Answer, AskUserConfirmation, Channel, Decision, Pending, Question, Unavailable
@@ -51,15 +48,16 @@ class Confirmers:
         """Whether the person behind a request can be asked for more than a yes or no."""
         return self.style == "form" and _can_be_asked(ctx)
 
-    def input_required(self, question: Question, client_key: str, protocol_version: str) -> dict[str, Any]:
-        request = {
-            "method": "elicitation/create",
-            "params": {
-                "mode": "form",
-                "message": render_question(question),
-                "requestedSchema": form_schema(question, self.style, protocol_version),
-            },
+    def form(self, question: Question, protocol_version: str) -> Json:
+        """The parameters of a request that asks a question."""
+        return {
+            "mode": "form",
+            "message": render_question(question),
+            "requestedSchema": form_schema(question, self.style, protocol_version),
         }
+
+    def input_required(self, question: Question, client_key: str, protocol_version: str) -> dict[str, Any]:
+        request = {"method": "elicitation/create", "params": self.form(question, protocol_version)}
         return {
             "resultType": "input_required",
             "inputRequests": {QUESTION_KEY: request},
@@ -77,9 +75,11 @@ class AlreadyConsented:
 
 
 def _can_be_asked(ctx: RequestContext) -> bool:
-    capabilities = ctx.session.client_capabilities
-    elicitation = capabilities.elicitation if capabilities is not None else None
-    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+    elicitation = (ctx.connection.capabilities or {}).get("elicitation")
+    if elicitation is None:
+        return False
+    modes = as_mapping(elicitation)
+    return modes.get("form") is not None or modes.get("url") is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,8 @@ class ClientConfirmer:
         is_of_model = isinstance(question.details, AskUserConfirmation)
         if not _can_be_asked(ctx):
             if how.when_unavailable == "page" and not is_of_model:
-                asked = getattr(outbound_of(ctx.session), "person_is_asked", nullcontext)  # of our own wire alone
-                with asked():
-                    return await how.pending.ask(question, client_name(ctx), ctx.session.report_progress)
+                with ctx.outbound.person_is_asked():
+                    return await how.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
             # A dialog that allows a call answers no question.
             if how.when_unavailable == "client":
                 way_out = "This client has announced no form elicitation, and here its own dialog does not suffice."
@@ -110,30 +109,43 @@ class ClientConfirmer:
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":
             return _NO_FIELDS  # answers to questions of the model need fields
-        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if ctx.is_modern:
             # The question is the result of this request, and the answer comes with the next one.
             reply, state = _reply_in(ctx), as_mapping(ctx.params).get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
             if await how.states.open(state, question.fingerprint, self.client_key) is None:
                 return Pending()
-            result = types.ElicitResult.model_validate(reply, by_name=False)
-            return read_answer(question, result.action, result.content, style)
+            action, content = _read_reply(reply)
+            return read_answer(question, action, content, style)
         try:
             with anyio.fail_after(how.timeout_seconds), ASKED:
-                result = await ctx.session.elicit_form(
-                    render_question(question),
-                    form_schema(question, style, ctx.protocol_version),
-                    related_request_id=ctx.request_id,
-                )
+                asked = how.form(question, ctx.protocol_version)
+                action, content = _read_reply(await ctx.outbound.request("elicitation/create", asked))
         except TimeoutError:
             return Answer(Decision.DENY, Channel.TIMED_OUT)
         except MCPError as error:
-            logger.warning("the client answered a question with error %s", error.error.code)
-            return Answer(Decision.DENY, Channel.FAILED, reason=brief(f"{error.error.code}: {error.error.message}"))
-        except ValidationError:
+            logger.warning("the client answered a question with error %s", error.code)
+            return Answer(Decision.DENY, Channel.FAILED, reason=brief(f"{error.code}: {error.message}"))
+        except ValueError:
             return Answer(Decision.DENY, Channel.MALFORMED)
-        return read_answer(question, result.action, result.content, style)
+        return read_answer(question, action, content, style)
+
+
+_SCALARS = (str, int, float, NoneType)
+
+
+def _read_reply(reply: Any) -> tuple[str, Json | None]:
+    """What was done with a form, and what it was filled in with; `ValueError` where that fits no schema."""
+    fields = as_mapping(reply)
+    action, content = fields.get("action"), fields.get("content")
+    if action not in ("accept", "decline", "cancel") or not isinstance(content, dict | None):
+        raise ValueError("this is no answer to a form")
+    for value in as_mapping(content).values():
+        parts = cast("list[Any]", value) if isinstance(value, list) else [value]
+        if not all(isinstance(each, _SCALARS) for each in parts):
+            raise ValueError("a field of a form holds neither a text, a number, yes or no, nor a list of texts")
+    return action, cast("Json | None", content)
 
 
 def has_answer(ctx: RequestContext) -> bool:
@@ -148,13 +160,13 @@ def _reply_in(ctx: RequestContext) -> Any:
 def with_marked_answer(ctx: RequestContext, params: Mapping[str, Any]) -> RequestContext:
     """A request in which an answer to our question that fits no schema is marked as malformed, to reach its handler.
 
-    The SDK would refuse the whole request with a protocol error, which no model reads.
+    By the schema the whole request would be refused with a protocol error, which no model reads.
     """
     given = params["inputResponses"]
     responses = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}
     if QUESTION_KEY in responses:
         try:
-            types.ElicitResult.model_validate(responses[QUESTION_KEY], by_name=False)
-        except ValidationError:
+            _read_reply(responses[QUESTION_KEY])
+        except ValueError:
             responses[QUESTION_KEY] = {"action": "accept", "content": {NO_ANSWER: True}}
     return replace(ctx, params={**params, "inputResponses": responses})

@@ -8,27 +8,23 @@ Loading memories into a conversation is the client's part; as resources it gets 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
-
-import mcp_types as types
-from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.client_request import rights_of
 from server.clients import TooManyCallsError
 from server.consent.confirmers import ClientConfirmer, Confirmers
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
-from server.protocol_mapping import complete, contents_to_wire, encodable, prompt_to_wire
+from server.json_rpc import as_mapping
+from server.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError
+from server.protocol.requests import RequestContext, RequestTable
+from server.protocol.results import NEVER_CACHED
+from server.protocol_mapping import contents_to_wire, encodable, prompt_to_wire
 from server.requests.prompts import AT, AT_PROMPT, PATHS, read_at
 from server.requests.prompts import READER as MANY_READER
-from server.sdk_seams import RequestContext
-from server.upstreams.session.results import NEVER_CACHED
 from tools.call.consent import refuse
 from tools.call.context import ToolContext
 from tools.call.flow import Flow
@@ -41,11 +37,10 @@ from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemorySco
 from tools.permissions.verdict import Permission
 from tools.planning.todo_lists import TodoLists
 
-logger = logging.getLogger(__name__)
-
 RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
 """Runs one call that no client can name, under the rules that hold for it."""
 Wire = dict[str, Any]
+Handler = Callable[[RequestContext], Awaitable[Wire]]
 READER = "read_file"  # the tool whose rules hold for reading a resource
 
 TEMPLATE: Wire = {
@@ -93,82 +88,67 @@ class FileRequests:
     confirmers: Confirmers
     remembered: MemoryResources
 
-    def register(self, server: Server[Any]) -> None:
-        """Add the handlers for what the tools that are there make possible; the SDK announces what has one."""
+    def register(self, table: RequestTable) -> None:
+        """Add the handlers for what the tools that are there make possible."""
         names = {tool.name for tool in self.flow.registry.get_all_tools()}
         has_prompt, has_files = MANY_READER in names, READER in names
-        page = types.PaginatedRequestParams
-        add = server.add_request_handler
+        handlers: dict[str, Handler] = {}
         if has_prompt:
-            add("prompts/list", page, self._guarded(self._list_prompts))
-            add("prompts/get", types.GetPromptRequestParams, self._guarded(self._get_prompt))
+            handlers |= {"prompts/list": self._list_prompts, "prompts/get": self._get_prompt}
         if has_files:
-            add("resources/list", page, self._guarded(self._list_resources))
-            add("resources/templates/list", page, self._guarded(self._list_templates))
-            add("resources/read", types.ReadResourceRequestParams, self._guarded(self._read_resource))
+            handlers["resources/list"] = self._list_resources
+            handlers["resources/templates/list"] = self._list_templates
+            handlers["resources/read"] = self._read_resource
         if "list_directory" in names and (has_prompt or has_files):
-            add("completion/complete", types.CompleteRequestParams, self._guarded(self._complete))
+            handlers["completion/complete"] = self._complete
+        for method, handler in handlers.items():
+            table.add(method, partial(self._at_work, handler))
 
-    def _guarded(
-        self, handler: Callable[[RequestContext, Any], Awaitable[Wire]]
-    ) -> Callable[[RequestContext, Any], Any]:
-        """The handler with nothing of an unexpected exception told to the client; the SDK would tell its text."""
-
-        async def guarded(ctx: RequestContext, params: Any) -> Mapping[str, Any]:
-            try:
-                with self.at_work(ctx):
-                    return complete(await handler(ctx, params), ctx.protocol_version)
-            except MCPError:
-                raise
-            except TooManyCallsError as error:
-                raise MCPError(code=types.INVALID_REQUEST, message=error.message) from None
-            except Exception as error:
-                logger.exception("%s raised %s", ctx.method, type(error).__name__)
-                message = "The request failed because of an internal error; the server's log has the details."
-                raise MCPError(code=types.INTERNAL_ERROR, message=message) from None
-
-        return guarded
+    async def _at_work(self, handler: Handler, ctx: RequestContext) -> Mapping[str, Any]:
+        try:
+            with self.at_work(ctx):
+                return await handler(ctx)
+        except TooManyCallsError as error:
+            raise MCPError(INVALID_REQUEST, error.message) from None
 
     def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
         """The verdict on what the rules of a tool hold for, where that is not there at all for a client."""
         found = self.flow.registry.find(tool)
         return None if found is None else self.flow.policy.why_not_offered(found.traits, rights_of(ctx))
 
-    async def _list_prompts(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
-        del params
+    async def _list_prompts(self, ctx: RequestContext) -> Wire:
         return {"prompts": [] if self._why_not_offered(MANY_READER, ctx) else [AT_PROMPT], **NEVER_CACHED}
 
-    async def _get_prompt(self, ctx: RequestContext, params: types.GetPromptRequestParams) -> Wire:
-        if params.name != AT:
-            raise MCPError(code=types.INVALID_PARAMS, message="Unknown prompt. Use the exact names listed.")
+    async def _get_prompt(self, ctx: RequestContext) -> Wire:
+        params = ctx.params or {}
+        if params["name"] != AT:
+            raise MCPError(INVALID_PARAMS, "Unknown prompt. Use the exact names listed.")
         context = await self.context_of(ctx)
         confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
-        outcome = await read_at(params.arguments, context, lambda call: self.flow.run(call, context, confirmer))
+        outcome = await read_at(params.get("arguments"), context, lambda call: self.flow.run(call, context, confirmer))
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         read = len(outcome.facts["files"])
         description = f"Content of {read} {'file' if read == 1 else 'files'}"
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
-    async def _list_resources(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
+    async def _list_resources(self, ctx: RequestContext) -> Wire:
         """What is remembered. A workspace may hold a hundred thousand files; the template reaches each of them."""
-        del params
         is_open = self._why_not_offered(READER, ctx) is None
         resources = await self.remembered.listed(await self.context_of(ctx)) if is_open else []
         return {"resources": resources, **NEVER_CACHED}
 
-    async def _list_templates(self, ctx: RequestContext, params: types.PaginatedRequestParams) -> Wire:
-        del params
+    async def _list_templates(self, ctx: RequestContext) -> Wire:
         return {"resourceTemplates": [] if self._why_not_offered(READER, ctx) else [TEMPLATE], **NEVER_CACHED}
 
-    async def _read_resource(self, ctx: RequestContext, params: types.ReadResourceRequestParams) -> Wire:
-        uri, call = params.uri, None
+    async def _read_resource(self, ctx: RequestContext) -> Wire:
+        uri, call = str((ctx.params or {})["uri"]), None
         about = {"uri": encodable(uri[:MAX_URI_CHARS])}
         if not self.remembered.knows(uri):
             try:
                 call = FunctionCall(READER, {"absolute_path": path_of_uri(uri)})
             except UriRefusedError as error:
-                raise MCPError(code=types.INVALID_PARAMS, message=str(error), data=about) from None
+                raise MCPError(INVALID_PARAMS, str(error), data=about) from None
         context = await self.context_of(ctx)
         confirmer = ClientConfirmer(self.confirmers, ctx, context.client.key)
 
@@ -185,34 +165,35 @@ class FileRequests:
             return self.confirmers.input_required(outcome, context.client.key, ctx.protocol_version)
         if (failure := outcome.error) is not None:
             # A resource has no result that tells of a failure.
-            code = types.INVALID_PARAMS
+            code = INVALID_PARAMS
             if failure.code in _NOT_OF_THE_CLIENT:
-                code = types.INTERNAL_ERROR
-            elif failure.code in _NOT_FOUND and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                code = INTERNAL_ERROR
+            elif failure.code in _NOT_FOUND and not ctx.is_modern:
                 code = RESOURCE_NOT_FOUND
             data = {**about, "type": failure.code.value}
-            raise MCPError(code=code, message=encodable(failure.message), data=data)
+            raise MCPError(code, encodable(failure.message), data=data)
         return contents_to_wire(uri, outcome)
 
-    async def _complete(self, ctx: RequestContext, params: types.CompleteRequestParams) -> Wire:
+    async def _complete(self, ctx: RequestContext) -> Wire:
         from server.requests.completion import complete_line, complete_template  # noqa: PLC0415 - starting up does not need it
 
-        ref, name, value = params.ref, params.argument.name, params.argument.value
-        if isinstance(ref, types.PromptReference):
-            is_known, completer = (ref.name, name) == (AT, PATHS), complete_line
+        ref, argument = as_mapping((ctx.params or {})["ref"]), as_mapping((ctx.params or {})["argument"])
+        name, value = str(argument["name"]), str(argument["value"])
+        if ref["type"] == "ref/prompt":
+            is_known, completer = (ref["name"], name) == (AT, PATHS), complete_line
         else:
             # Some clients take the operator of the expression for a part of the variable's name.
-            is_known = ref.uri == FILE_TEMPLATE and name.removeprefix("+") == "path"
+            is_known = ref["uri"] == FILE_TEMPLATE and name.removeprefix("+") == "path"
             completer = complete_template
         if not is_known:
             message = f"Nothing to complete: known are '{PATHS}' of the prompt {AT} and 'path' of {FILE_TEMPLATE}."
-            raise MCPError(code=types.INVALID_PARAMS, message=message)
+            raise MCPError(INVALID_PARAMS, message)
         context = await self.context_of(ctx)
         try:
             _ = context.workspace.first_root
         except ToolError as error:
             data = {"type": error.code.value}
-            raise MCPError(code=types.INVALID_PARAMS, message=error.message, data=data) from None
+            raise MCPError(INVALID_PARAMS, error.message, data) from None
         nobody = _NobodyIsAsked()
         found = await completer(
             value, context.workspace.roots, lambda call: self._unpublished.run(call, context, nobody)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-
+from server.protocol.errors import INVALID_PARAMS, MCPError
 from server.protocol_mapping import encodable
 from tools.call.context import ToolContext
 from tools.call.flow import package
@@ -91,4 +89,4 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
 
 def _refusal(message: str, kind: str | None = None) -> MCPError:
     data = {"type": kind} if kind is not None else None
-    return MCPError(code=types.INVALID_PARAMS, message=encodable(message[:MAX_ERROR_CHARS]), data=data)
+    return MCPError(INVALID_PARAMS, encodable(message[:MAX_ERROR_CHARS]), data=data)

@@ -2,7 +2,7 @@
 
 `search_tools` finds tools, `describe_tool` tells all of one, `call_tool` calls it. The list of tools stays the same
 whatever is found, since the caches of models live on it. A call of `call_tool` becomes one of the tool that it names
-before anything else is done with it (`ToolRequests.answer_as_it_is`), so the rules, questions and limits of that tool
+before anything else is done with it (`ToolRequests.dispatch`), so the rules, questions and limits of that tool
 hold. A client that decides by its own dialog sees `call_tool`, published as what the worst of them may be: allowing it
 for good is like allowing all our tools for good, and what a dialog does not decide for the tool itself it does not
 decide in this way either (`tools.call.consent.accept` looks at that tool).
@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 import anyio
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
 
 from server.json_rpc import Json, as_mapping
-from server.sdk_seams import RequestContext, client_name
+from server.protocol.errors import INVALID_PARAMS, MCPError
+from server.protocol.requests import RequestContext
 from server.upstreams.catalog.apps import is_for_models
 from server.upstreams.catalog.names import MAX_NAME, SEARCH_NAMES
 from server.upstreams.catalog.tools import DiscoveredMCPTool
@@ -76,7 +75,9 @@ class ToolSearch:
         """Whether the client of a request searches for tools with us. Servers like this one get all of them."""
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
-        return self.mode == "on" or (not client_name(ctx).lower().startswith(SEARCHING_CLIENTS) and self._are_many())
+        return self.mode == "on" or (
+            not ctx.connection.client_name.lower().startswith(SEARCHING_CLIENTS) and self._are_many()
+        )
 
     def _are_many(self) -> bool:
         if self._is_large is None:
@@ -352,4 +353,4 @@ def _invalid(tool: str, reason: str) -> ToolError:
 
 
 def _refusal(message: str, **data: Any) -> MCPError:
-    return MCPError(code=types.INVALID_PARAMS, message=message, data=data or None)
+    return MCPError(INVALID_PARAMS, message, data or None)

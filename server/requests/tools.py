@@ -1,4 +1,4 @@
-"""`tools/list` and `tools/call`, past the SDK's models where they would drop parts, or do over what is done."""
+"""`tools/list` and `tools/call`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
-
-import mcp_types as types
-from mcp.server.context import CallNext
-from mcp.server.session import ServerSession
-from mcp.shared.exceptions import MCPError
-from mcp_types.methods import validate_client_request
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.activity import show_as
 from server.client_request import WELCOMES, Exchange, exchange_of, rights_of
@@ -25,9 +18,11 @@ from server.consent.confirmers import (
     with_marked_answer,
 )
 from server.json_rpc import ReadyList, as_mapping
+from server.protocol.errors import INVALID_PARAMS, MCPError
+from server.protocol.requests import CallNext, Connection, RequestContext
+from server.protocol.results import NEVER_CACHED
 from server.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.requests.tool_search import CALL, ToolSearch
-from server.sdk_seams import RequestContext, is_open
 from server.store.contract import StoreUnavailableError
 from server.tool_services import CustomTools
 from server.upstreams.call_relay import MOST_LOGINS, Relay
@@ -37,7 +32,7 @@ from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.connection import LOGIN_TOOL, Upstream
 from server.upstreams.pool import LIKE_SECONDS
 from server.upstreams.session.listing import TOOLS
-from server.upstreams.session.results import LINKS_SINCE, NEVER_CACHED, protocol_error, result_for_client
+from server.upstreams.session.results import protocol_error
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.call.base_tool import BaseTool
 from tools.call.flow import Flow
@@ -51,7 +46,6 @@ from tools.permissions.rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import DELEGATING
 
 MOST_NAMED = 5  # tools that an error proposes
-_USUAL = frozenset(("name", "arguments", "_meta"))  # parameters of most calls
 MOST_LISTINGS = 256  # lists that are kept: tokens may give many different things
 Kept = tuple[bool, bool, bool, Rights]  # which clients get a list: in plan mode, shown forms, searching, what they may
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
@@ -77,18 +71,15 @@ class ToolRequests:
     is_built_in: bool
     display: DisplayPlace
     published_uri: Callable[[Upstream, str], str]  # the URI by which clients know a resource of an upstream
-    listed: Callable[[], None]
     told: Callable[[Rights], str | None]  # what a client is told of all tools, which may do that
-    modes_changed: Callable[[Sequence[ServerSession]], Awaitable[None]]
+    modes_changed: Callable[[Sequence[Connection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
 
-    async def on_list(self, ctx: RequestContext, params: types.PaginatedRequestParams | None) -> Mapping[str, Any]:
-        del params
+    async def on_list(self, ctx: RequestContext) -> Mapping[str, Any]:
         client, meta = self.clients.of(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
         is_of_like = bool(chain_of(meta))
         await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None, is_live=is_of_like)
         await self.custom_tools.wait_for_first_list()
-        self.listed()
         # A client that cannot be told from others has no mode that it may leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         shows_forms, searches, rights = self.confirmers.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
@@ -136,21 +127,19 @@ class ToolRequests:
             tools = [tool for tool in tools if tool.name not in hidden]
         return [tool for tool in tools if self.flow.policy.why_not_offered(tool.traits, rights) is None]
 
-    async def answer_as_it_is(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """The first middleware: lists and calls go past the SDK's models, which drop what they do not know."""
+    async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        """A middleware: calls of tools of servers, and by way of `call_tool`; and what is told to whom."""
         if "inputResponses" in (ctx.params or {}):
             ctx = with_marked_answer(ctx, ctx.params or {})
-        method, params, version = ctx.method, ctx.params or {}, ctx.protocol_version
-        if method == "tools/list" and is_open(ctx) and isinstance(params.get("cursor"), str | None):
-            return result_for_client(method, dict(await self.on_list(ctx, None)), version)
+        method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
             welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}
             told = self.told(rights)
             return {**welcome, **({"instructions": told} if told else {})}  # null is nothing that clients read
-        is_call = method == "tools/call" and is_open(ctx)
+        is_call = method == "tools/call" and ctx.is_open
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:
-                return result_for_client(method, await self._search(ctx, params), version)
+                return await self._search(ctx, params)
             # From here on it is a call of the tool that it names, in each round of it.
             params = await self.search.unwrapped(params, rights_of(ctx))
             ctx = replace(ctx, params=params)
@@ -159,7 +148,7 @@ class ToolRequests:
             kinds = ((list, "an array"), (str, "a string"), (bool, "a boolean"))
             came = next((said for kind, said in kinds if isinstance(given, kind)), "a number")
             said = f'The arguments of a call have to be an object, such as {{"path": "src"}}, and {came} came.'
-            raise MCPError(code=types.INVALID_PARAMS, message=said)
+            raise MCPError(INVALID_PARAMS, said)
         if not is_call or not isinstance(name := params.get("name"), str):
             return await call_next(ctx)
         call = FunctionCall(name, params.get("arguments") or {})
@@ -168,19 +157,7 @@ class ToolRequests:
             owner = pool.by_alias.get(tool.alias)
         else:
             owner = pool.owner_of(name) if tool is None else None
-        if owner is not None:
-            return result_for_client(method, dict(await self._call_upstream(ctx, call, owner)), version)
-        # Older revisions lack some of what our results hold, and odd parameters are refused; the SDK knows.
-        is_plain = version >= LINKS_SINCE and params.keys() <= _USUAL
-        if is_plain:
-            try:
-                validate_client_request(method, version, params)
-            except (ValueError, KeyError):
-                is_plain = False
-        if not is_plain:
-            return await call_next(ctx)
-        result = await self._call(ctx, call)
-        return result_for_client(method, result, version) if version in MODERN_PROTOCOL_VERSIONS else result
+        return await (call_next(ctx) if owner is None else self._call_upstream(ctx, call, owner))
 
     async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:
         client, name = self.clients.of(ctx), params["name"]
@@ -286,12 +263,10 @@ class ToolRequests:
         done = ToolResult(f"The user is logged in to {owner.alias}, whose {count} tools are listed now.")
         return result_to_wire(call.name, done, self.display, ctx.protocol_version)
 
-    async def on_call(self, ctx: RequestContext, params: types.CallToolRequestParams) -> Mapping[str, Any]:
-        return await self._call(ctx, FunctionCall(params.name, params.arguments or {}))
-
-    async def _call(self, ctx: RequestContext, call: FunctionCall) -> dict[str, Any]:
+    async def on_call(self, ctx: RequestContext) -> dict[str, Any]:
         """A call of a tool of ours."""
-        name, client = call.name, self.clients.of(ctx)
+        params, client = ctx.params or {}, self.clients.of(ctx)
+        call = FunctionCall(name := params["name"], params.get("arguments") or {})
         mode = client.state.approval_mode
         try:
             with client:
@@ -318,11 +293,11 @@ class ToolRequests:
         except ToolError as error:
             outcome = ToolResult.failed(error)
         if client.state.approval_mode is not mode:
-            await self.modes_changed(list(client.sessions.values()))
+            await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
             return self.confirmers.input_required(outcome, client.state.key, ctx.protocol_version)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
 
 
 def _unknown(nearest: Sequence[str], message: str) -> MCPError:
-    return MCPError(code=types.INVALID_PARAMS, message=message, data={"nearest": list(nearest)})
+    return MCPError(INVALID_PARAMS, message, {"nearest": list(nearest)})

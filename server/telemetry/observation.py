@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mcp.server.context import CallNext
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
 from mcp_types.methods import SPEC_CLIENT_METHODS
-from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from server.json_rpc import Json, as_mapping
-from server.sdk_seams import RequestContext, connection_of
+from server.protocol.errors import MCPError
+from server.protocol.requests import CallNext, RequestContext
+from server.protocol.revisions import KNOWN_PROTOCOL_VERSIONS
 from server.settings.models import UpstreamSettings
 from server.telemetry.operation import OTHER, Operation, UpstreamEnd
 from server.upstreams.catalog.names import SEARCH_NAMES
@@ -66,12 +63,9 @@ class Observation:
             if ctx.method == "prompts/get" and isinstance(name, str):
                 operation.prompt = name  # by now it is clear that there is one
             elif ctx.method == "initialize" and telemetry is not None:
-                connection_of(ctx.session).exit_stack.callback(telemetry.time_session(ctx))
+                ctx.connection.at_end(telemetry.time_session(ctx))
         except MCPError as error:
-            operation.error = str(error.error.code)
-            raise
-        except ValidationError:
-            operation.error = str(INVALID_PARAMS)  # what its client is told
+            operation.error = str(error.code)
             raise
         except CancelledError:
             operation.error = "cancelled"

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from importlib import metadata
-from typing import Any, cast
+from typing import Any
 
 import anyio
 from opentelemetry import context as contexts
@@ -36,7 +36,7 @@ from opentelemetry.trace import set_span_in_context as with_span
 from starlette.requests import Request
 
 from server.json_rpc import Json, as_mapping
-from server.sdk_seams import RequestContext
+from server.protocol.requests import RequestContext
 from server.telemetry.operation import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation, UpstreamEnd
 from tools.contract.display import visible_line
 from tools.contract.threads import THREADS
@@ -230,8 +230,7 @@ def _carried(carrier: Mapping[str, Any]) -> Context | None:
 
 
 def _http_request(ctx: RequestContext) -> Request | None:
-    request = cast("object", ctx.request)
-    return cast("Request", request) if isinstance(request, Request) else None
+    return ctx.http_request
 
 
 def _name(operation: Operation) -> str:

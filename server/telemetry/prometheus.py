@@ -95,7 +95,7 @@ class Metrics:
             total = samples["coretools_mcp_questions_total"]
             total[:] = [each for each in total if each[0] != (event,)] + [((event,), returned + count)]
         samples["coretools_mcp_questions_open"] = [((), ASKED.open)]
-        samples["coretools_mcp_sessions"] = [((), sum(1 for _ in clients.sessions()))]
+        samples["coretools_mcp_sessions"] = [((), sum(1 for _ in clients.connections()))]
         samples["coretools_mcp_calls_at_work"] = [((), sum(client.calls for client in clients.all()))]
         for upstream in proxy.pool.upstreams:
             alias, now = upstream.alias, upstream.status.state.value

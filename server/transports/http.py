@@ -9,36 +9,29 @@ import logging
 import math
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
-from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import anyio
 import uvicorn
-from mcp.server.lowlevel import Server
-from mcp.server.sse import SseServerTransport
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.app import App
+from server.json_rpc import error_of
 from server.principals import principal_of
-from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
-from server.transports.http_requests import (
-    OPEN_REQUEST,
-    PostedRequests,
-    claim_ids,
-)
-from server.transports.http_sessions import MOST_SESSIONS, BoundedSessions, session_of
+from server.transports.gate import SEND_HEADER, Gate, metadata_routes
+from server.transports.http_options import HttpOptions
+from server.transports.posted import OPEN_REQUEST
 from server.transports.slow_clients import ClientConnection
-from server.transports.sse import SseSessions, named_session
-from server.transports.token_check import SEND_HEADER, for_known, metadata_routes, refusal_response
+from server.transports.sse import SseSessions
+from server.transports.streamable_http import MOST_SESSIONS, StreamableHttp
 from tools.permissions.rights import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
@@ -57,30 +50,17 @@ class WebServer(uvicorn.Server):
 
 
 async def serve_http(
-    server: Server[Any],
-    options: HttpOptions,
-    listener: socket.socket,
-    stopping: anyio.Event,
-    *,
-    is_ready: Callable[[], bool],
-    descriptors: int,
-    pages: Sequence[Route] = (),
-    metrics: Callable[[], Awaitable[str]] | None = None,
-    on_refusal: Callable[[int], None] = lambda _: None,
+    app: App, options: HttpOptions, listener: socket.socket, stopping: anyio.Event, descriptors: int
 ) -> None:
     """Serve until `stopping` is set; then go on for as long as a balancer may take to see it, and end in order.
 
-    Half of the `descriptors` that the system allows us are left for what requests need. `pages` are for people, who
-    show no token. `on_refusal` is told the status of each refusal.
+    Half of the `descriptors` that the system allows us are left for what requests need.
     """
     http = options.http
-    app = OpenRequests(
-        http_app(server, options, lambda: is_ready() and not stopping.is_set(), pages=pages, metrics=metrics),
-        stopping,
-        on_refusal,
-    )
+    web_app = WebApp(app, options, lambda: app.pool.is_settled and not stopping.is_set())
+    requests = OpenRequests(web_app, stopping, app.on_http_refusal)
     config = uvicorn.Config(
-        app,
+        requests,
         http=ClientConnection,
         ssl_certfile=http.tls_cert,
         ssl_keyfile=http.tls_key,
@@ -113,7 +93,7 @@ async def serve_http(
         await anyio.sleep(http.drain / 1000)
         web.should_exit = True
         await anyio.sleep(http.grace / 1000)
-        app.end()
+        requests.end()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stop)
@@ -171,105 +151,90 @@ class OpenRequests:
             await send({"type": "http.response.body"})
 
 
-def http_app(
-    server: Server[Any],
-    options: HttpOptions,
-    is_ready: Callable[[], bool],
-    most_sessions: int = MOST_SESSIONS,
-    pages: Sequence[Route] = (),
-    metrics: Callable[[], Awaitable[str]] | None = None,
-) -> Starlette:
-    """Both transports as one ASGI application, and whether it works, for whoever watches over it."""
+class WebApp(Starlette):
+    """Both transports as one application, and whether it works, for whoever watches over it.
 
-    async def healthz(_request: Request) -> JSONResponse:
-        return JSONResponse({"status": "ok"})
-
-    async def readyz(_request: Request) -> JSONResponse:
-        ready = is_ready()
-        return JSONResponse({"status": "ready" if ready else "starting or stopping"}, 200 if ready else 503)
-
-    async def leads_nowhere(request: Request, error: Exception) -> Response:
-        """What is answered where no route is, or none for this method."""
-        if options.with_streamable:
-            routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
-        else:
-            routes = "MCP clients connect to /sse (SSE); only --transport http serves /mcp (Streamable HTTP)"
-        more = f". There, {SEND_HEADER}" if options.tokens and options.issuer is None else ""
-        status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
-        path = quote(request.url.path[:100])
-        what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
-        return refusal_response(status, f"There is no {what} at '{path}': {routes}{more}.", headers)
-
-    # Host and Origin lists, stated for both transports: neither has safe defaults for every host.
-    http, names = options.http, dict.fromkeys((*LOOPBACK_NAMES, options.host_in_urls))
-    schemes = ("http", "https") if http.tls_cert else ("http",)
-    public = (urlsplit(http.public_url).netloc,) if http.public_url is not None else ()
-    security = TransportSecuritySettings(
-        # Without a port where it is the usual one.
-        allowed_hosts=[*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts],
-        allowed_origins=[*(f"{scheme}://{name}:*" for scheme in schemes for name in names), *http.allowed_origins],
-    )
-    server.middleware.insert(0, claim_ids)
-    sse = SseSessions(server, SseServerTransport("/messages/", security, options.max_body_bytes))
-    posted = PostedRequests(sse.post, named_session, security, options.max_body_bytes)
-    connected = for_known(sse, options)
-    routes: list[Route] = [
-        Route("/healthz", endpoint=healthz, methods=["GET"]),
-        Route("/readyz", endpoint=readyz, methods=["GET"]),
-        Route("/sse", endpoint=connected, methods=["GET"]),
-        Route("/messages", endpoint=for_known(posted, options)),
-        *(metadata_routes(options.issuer) if options.issuer is not None else ()),
-        *pages,
-    ]
-    if metrics is not None:
-
-        async def show_metrics(request: Request) -> Response:
-            # Pages of others, whose names lead here, read nothing.
-            refusal = await TransportSecurityMiddleware(security).validate_request(request, is_post=False)
-            if (principal := principal_of(request)) is not None and principal.rights != ALL_RIGHTS:
-                # They name servers and tools, of which it may be given some alone.
-                said = "Metrics are for a token of http.tokens without a workspace, a profile or rules of its own."
-                refusal = refusal or refusal_response(HTTPStatus.FORBIDDEN, said, None)
-            return refusal or Response(await metrics(), media_type="text/plain; version=0.0.4")
-
-        route = Route("/metrics", endpoint=show_metrics, methods=["GET"])
-        route.app = for_known(route.app, options)
-        routes.append(route)
-    answers = {404: leads_nowhere, 405: leads_nowhere}
-    if not options.with_streamable:
-        return _Application(routes=routes, exception_handlers=answers)
-    sessions = StreamableHTTPSessionManager(
-        server,
-        security_settings=security,
-        max_request_body_size=options.max_body_bytes,
-        session_idle_timeout=http.session_idle / 1000,
-        # Ours is the limit; each connection may be opening one more.
-        max_sessions=most_sessions + MOST_CONNECTIONS,
-    )
-    bounded = BoundedSessions(StreamableHTTPASGIApp(sessions), most_sessions, http.session_idle / 1000)
-    mcp = for_known(PostedRequests(bounded, session_of, security, options.max_body_bytes), options)
-    routes.append(Route("/mcp", endpoint=mcp))
-    return _Application(mcp, sessions, routes=routes, exception_handlers=answers)
-
-
-class _Application(Starlette):
-    """Starlette without its redirects, and with a short way to `/mcp`.
-
-    A slash at the end of a path is passed over instead: a redirect is not followed by all, leads to whatever host the
-    request names, and past a proxy's TLS. Finding the way to `/mcp` costs a thirtieth of a small call.
+    Starlette without its redirects, and with a short way to `/mcp`. A slash at the end of a path is passed over
+    instead: a redirect is not followed by all, leads to whatever host the request names, and past a proxy's TLS.
     """
 
     def __init__(
-        self, mcp: ASGIApp | None = None, sessions: StreamableHTTPSessionManager | None = None, **options: Any
+        self,
+        app: App,
+        options: HttpOptions,
+        is_ready: Callable[[], bool],
+        most_sessions: int = MOST_SESSIONS,
     ) -> None:
-        super().__init__(lifespan=None if sessions is None else lambda _: sessions.run(), **options)
+        self._app, self._options, self._is_ready = app, options, is_ready
+        idle_seconds = options.http.session_idle / 1000
+        self.mcp = StreamableHttp(
+            app.table, app.schema_with_headers, options.max_body_bytes, most_sessions, idle_seconds
+        )
+        sse = SseSessions(app.table, options.max_body_bytes)
+        self._gate = Gate(self.mcp, options) if options.with_streamable else None
+        routes: list[Route] = [
+            Route("/healthz", endpoint=self._healthz, methods=["GET"]),
+            Route("/readyz", endpoint=self._readyz, methods=["GET"]),
+            Route("/sse", endpoint=_Endpoint(Gate(sse.connect, options)), methods=["GET"]),
+            Route("/messages", endpoint=_Endpoint(Gate(sse.post, options))),
+            *(metadata_routes(options.issuer) if options.issuer is not None else ()),
+            *app.pages,
+        ]
+        if app.metrics is not None:
+            shown = Gate(request_response(self._metrics), options)
+            routes.append(Route("/metrics", endpoint=_Endpoint(shown), methods=["GET"]))
+        answers = {404: self._leads_nowhere, 405: self._leads_nowhere}
+        super().__init__(routes=routes, exception_handlers=answers, lifespan=self._lifespan)
         self.router.redirect_slashes = False
-        self._mcp = mcp
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            await self.mcp.sessions.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].endswith("/"):
             scope["path"] = scope["path"].rstrip("/") or "/"
-        if self._mcp is not None and scope["type"] == "http" and scope["path"] == "/mcp":
-            await self._mcp(scope, receive, send)
+        if self._gate is not None and scope["type"] == "http" and scope["path"] == "/mcp":
+            await self._gate(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
+
+    async def _healthz(self, _request: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    async def _readyz(self, _request: Request) -> JSONResponse:
+        ready = self._is_ready()
+        return JSONResponse({"status": "ready" if ready else "starting or stopping"}, 200 if ready else 503)
+
+    async def _metrics(self, request: Request) -> Response:
+        principal = principal_of(request)
+        if self._app.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
+            # They name servers and tools, of which it may be given some alone.
+            said = "Metrics are for a token of http.tokens without a workspace, a profile or rules of its own."
+            return JSONResponse(error_of(None, said), HTTPStatus.FORBIDDEN)
+        return Response(await self._app.metrics(), media_type="text/plain; version=0.0.4")
+
+    async def _leads_nowhere(self, request: Request, error: Exception) -> Response:
+        """What is answered where no route is, or none for this method."""
+        if self._options.with_streamable:
+            routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
+        else:
+            routes = "MCP clients connect to /sse (SSE); only --transport http serves /mcp (Streamable HTTP)"
+        more = f". There, {SEND_HEADER}" if self._options.tokens and self._options.issuer is None else ""
+        status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
+        path = quote(request.url.path[:100])
+        what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
+        return JSONResponse(error_of(None, f"There is no {what} at '{path}': {routes}{more}."), status, headers)
+
+
+class _Endpoint:
+    """An ASGI application as an endpoint: Starlette takes a function for one that is given a request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)

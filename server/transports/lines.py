@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
-
-import mcp_types as types
+from typing import Protocol
 
 from server.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unreadable
+from server.protocol.errors import PARSE_ERROR
 
 INBOX_MESSAGES = 256  # messages that wait to be taken before reading pauses
 KEPT_OF_OVERSIZED = 4096  # bytes kept of each end of an oversized line, to find the id that has to be told
@@ -119,6 +119,23 @@ class Backpressure:
 STDIO_BACKPRESSURE = Backpressure()  # of this process's client over stdio; those over the network never fill it
 
 
+class Outgoing(Protocol):
+    """Takes messages for a client."""
+
+    size: int  # bytes that wait to be read
+    backpressure: Backpressure
+
+    def put(self, line: bytes) -> None: ...
+
+    def put_answer(self, line: bytes) -> None:
+        """Put the answer to a request, the last message that belongs to it."""
+        ...
+
+    def leave_unanswered(self, identity: RequestId) -> None:
+        """A request gets no answer, since its client wants none any more."""
+        ...
+
+
 class OutgoingLines:
     """Lines that wait to be written, in the pieces in which they came: what is large is not copied."""
 
@@ -145,6 +162,11 @@ class OutgoingLines:
         if self.size > OUTGOING_BYTES:
             self.backpressure.is_full = True
         self._on_data()
+
+    put_answer = put
+
+    def leave_unanswered(self, identity: RequestId) -> None:
+        """Nothing tells of it on this wire."""
 
     def next_pieces(self) -> Sequence[bytes | memoryview]:
         return self._pieces if len(self._pieces) <= MOST_PIECES else tuple(islice(self._pieces, MOST_PIECES))
@@ -210,7 +232,7 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         message = "This is not valid JSON in UTF-8, or it is nested too deeply, or has a number of too many digits."
         may_answer = b'"result"' in line or b'"error"' in line  # then its id is one of ours
         identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
-        return error_of(identity, message, types.PARSE_ERROR)
+        return error_of(identity, message, PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:
         return error_of(None, NOT_A_MESSAGE) if is_post else None
     return error_of(None if isinstance(unreadable.identity, float) else unreadable.identity, NOT_A_MESSAGE)

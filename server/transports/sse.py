@@ -1,152 +1,147 @@
 """The older transport of MCP over HTTP: the server's messages by SSE at `/sse`, the client's posted to `/messages/`.
 
-A session is one run of the server, with a bounded number of unread answers: requests come on other connections than the
-answers go, so that a client that reads nothing could go on asking, and each answer would be held.
+Requests come on other connections than the answers go, so a client that reads nothing could go on asking, and each
+answer would be held: what is posted is taken in only while few messages are unread.
 """
 
 from __future__ import annotations
 
-import logging
-import re
-from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+import asyncio
+import uuid
+from http import HTTPStatus
+from urllib.parse import parse_qs, quote
 
 import anyio
-import mcp_types as types
-from mcp.server.lowlevel import Server
-from mcp.server.sse import SseServerTransport
-from mcp.shared.message import SessionMessage
-from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.requests import Request as HttpRequest
+from starlette.types import Receive, Scope, Send
 
-from server.json_rpc import error_of
-from server.principals import Principal
-from server.sdk_seams import WriteStream, sse_session
-from server.transports.http_requests import (
-    CLAIM,
-    OPEN_REQUEST,
-    SERVER_ENDS,
-    SESSION_EXPIRED,
-    RequestClaim,
-    as_event,
+from server.json_rpc import ID_IS_TAKEN, Request, error_of
+from server.principals import Principal, principal_of
+from server.protocol.requests import RequestTable
+from server.transports.dispatcher import Conversation, Dispatcher
+from server.transports.event_stream import ClientWatch, EventStream, send_events
+from server.transports.posted import OPEN_REQUEST, SERVER_ENDS, read_posted, refuse, refuse_json
+
+MOST_UNREAD = 64  # messages of a session that wait to be read, before no more is taken in from its client
+SESSION_EXPIRED = (
+    "The token of this connection has expired, so it ends, and this is not answered; what was at work for it was "
+    "cancelled. Connect again with a new one."
 )
 
-logger = logging.getLogger(__name__)
 
-MOST_UNREAD = 64  # messages of a session that wait to be taken by its connection, before no more is taken in from it
-_ENDPOINT = re.compile(rb"session_id=([0-9a-f]{32})")
+class _Session:
+    """A client with a stream, for as long as that lasts."""
 
+    def __init__(self, table: RequestTable, principal: Principal | None, request: anyio.CancelScope | None) -> None:
+        self._principal, self._request = principal, request
+        self.events = EventStream()
+        self.dispatcher = Dispatcher(self.events, on_room=self._on_room)
+        self.conversation = Conversation(table, self.dispatcher)
+        self._room = asyncio.Event()
+        self.events.on_read = self._on_read
 
-class SseSessions:
-    """Opens sessions, and takes in what their clients post."""
-
-    def __init__(self, server: Server[Any], transport: SseServerTransport) -> None:
-        self._server = server
-        self._transport = transport
-        self._unread: dict[str, _Unread] = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        session, unread = "", _Unread(scope.get("user"), scope.get(OPEN_REQUEST))
-
-        async def watched(message: Message) -> None:
-            # The SDK tells the session's id to the client alone.
-            nonlocal session
-            if not session and (found := _ENDPOINT.search(message.get("body", b""))):
-                session = found[1].decode()
-                self._unread[session] = unread
-            await send(message)
-
-        try:
-            async with self._transport.connect_sse(scope, receive, watched) as (read_stream, write_stream):
-                options = self._server.create_initialization_options()
-                unread.stream = write_stream
-                await self._server.run(read_stream, unread, options)
-        except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):
-                why = SESSION_EXPIRED if unread.is_expired else SERVER_ENDS
-                for claim in unread.owed:
-                    event = as_event(error_of(claim.request.id, why, types.CONNECTION_CLOSED))
-                    await send({"type": "http.response.body", "body": event, "more_body": True})
-            raise
-        except ValueError:
-            # The request was refused and answered (Host or Origin); the SDK reports that by this exception too.
-            logger.info("an SSE connection was refused")
-        finally:
-            self._unread.pop(session, None)
-
-    async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take in a message, as soon as its client has read enough of what is there for it."""
-        unread, claim = self._unread.get(named_session(scope) or ""), scope.get(CLAIM)
-        if unread is not None:
-            unread.last_with(scope.get("user"))
-            await unread.owe(claim)
-        # The session may end when its message was accepted already; the SDK reports that in this way.
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._transport.handle_post_message(scope, receive, send)
-        if unread is not None and claim is not None and not claim.is_accepted and claim in unread.owed:
-            unread.owed.remove(claim)  # it was refused, by the answer to its own request
-
-
-def named_session(scope: Scope) -> str | None:
-    try:
-        return sse_session(Request(scope).query_params.get("session_id"))
-    except ValueError:
-        return None
-
-
-class _Unread:
-    """The way out of a session: messages that wait there to be taken by its connection, and answers that it is owed."""
-
-    stream: WriteStream[SessionMessage]
-
-    def __init__(self, user: Principal | None, request: anyio.CancelScope | None) -> None:
-        self._user, self._request = user, request
-        self.owed: list[RequestClaim] = []  # requests without an answer
-        self._count = 0
-        self._fewer = anyio.Event()
+    @property
+    def owner(self) -> object:
+        return None if self._principal is None else self._principal.owner
 
     @property
     def is_expired(self) -> bool:
         """Whether all tokens have expired that were shown for it."""
         return self._request is not None and self._request.deadline <= anyio.current_time()
 
-    def last_with(self, user: Principal | None) -> None:
+    def last_with(self, principal: Principal | None) -> None:
         """Let the session last as long as the token that its client shows now."""
-        name = None if self._user is None else self._user.display_name
-        if user is not None and user.display_name == name and self._request is not None:
-            self._request.deadline = max(self._request.deadline, anyio.current_time() + user.seconds_left)
+        if principal is not None and self._request is not None:
+            self._request.deadline = max(self._request.deadline, anyio.current_time() + principal.seconds_left)
 
-    async def owe(self, claim: RequestClaim | None) -> None:
-        """Take a request in, as soon as its client has read enough of what is there for it."""
-        while self._count >= MOST_UNREAD:
-            await self._fewer.wait()
-        # One that was cancelled by its client has no answer.
-        self.owed = [other for other in self.owed if not other.is_done]
-        if claim is not None:
-            self.owed.append(claim)
+    def _on_read(self) -> None:
+        self.dispatcher.go_on()
+        self._room.set()
 
-    async def send(self, item: SessionMessage) -> None:
-        self._count += 1
+    def _on_room(self) -> None:
+        self._room.set()
+
+    def end(self) -> None:
+        self.events.end()
+        self._room.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait until its client has read enough of what is there for it."""
+        while not self.events.is_ended and (self.events.unread >= MOST_UNREAD or self.dispatcher.is_full):
+            self._room.clear()
+            await self._room.wait()
+
+
+class SseSessions:
+    """The endpoints `/sse`, which opens a session, and `/messages`, where its client posts."""
+
+    def __init__(self, table: RequestTable, max_bytes: int) -> None:
+        self._table = table
+        self._max_bytes = max_bytes
+        self._sessions: dict[str, _Session] = {}
+
+    async def connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        principal = principal_of(HttpRequest(scope))
+        name, session = uuid.uuid4().hex, _Session(self._table, principal, scope.get(OPEN_REQUEST))
+        self._sessions[name] = session
+        dispatcher, conversation = session.dispatcher, session.conversation
+        dispatcher.start(conversation.on_request, conversation.on_notify)
+        path = quote(scope.get("root_path", "").rstrip("/") + "/messages/")
+        endpoint = f"event: endpoint\r\ndata: {path}?session_id={name}\r\n\r\n".encode()
         try:
-            await self.stream.send(item)
+            with ClientWatch(receive, session.events) as watch:
+                await send_events(session.events, watch, send, first=endpoint)
+        except anyio.get_cancelled_exc_class():
+            why = SESSION_EXPIRED if session.is_expired else SERVER_ENDS
+            with anyio.CancelScope(shield=True):
+                await dispatcher.aclose(why)
+                events = b"".join(session.events.as_event(line, 0) for line in session.events.take())
+                await send({"type": "http.response.body", "body": events, "more_body": True})
+            raise
         finally:
-            # Ended sessions too: who waits to be taken in is told then that there is no session.
-            self._count -= 1
-            if self._count < MOST_UNREAD:
-                self._fewer.set()
-                self._fewer = anyio.Event()
-        message = item.message
-        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            self.owed = [claim for claim in self.owed if claim.request.id != message.id]
+            del self._sessions[name]
+            session.end()
+            with anyio.CancelScope(shield=True):
+                await dispatcher.aclose()
+            conversation.connection.close()
 
-    async def aclose(self) -> None:
-        await self.stream.aclose()
+    async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take in a message, as soon as its client has read enough of what is there for it."""
+        if scope["method"] != "POST":
+            told = f"There is no {scope['method']} at '/messages'."
+            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
+            return
+        http_request = HttpRequest(scope, receive)
+        principal, name = principal_of(http_request), named_session(scope)
+        session = self._sessions.get(name or "")
+        posted = await read_posted(scope, receive, send, self._max_bytes)
+        if posted is None:
+            return
+        owner = None if principal is None else principal.owner
+        if name is None or session is None or session.owner != owner:
+            told = "There is no such session here: it has ended, or was never opened. Open another one at /sse."
+            await refuse(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, told, send)
+            return
+        session.last_with(principal)
+        await session.wait_for_room()
+        message, body = posted
+        if isinstance(message, Request) and session.dispatcher.has_open(message.id):
+            await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
+            return
+        if session.events.is_ended:
+            told = "The session has ended, and nothing was done. Open another one at /sse."
+            await refuse(HTTPStatus.NOT_FOUND, told, send)
+            return
+        session.dispatcher.receive(message, body, None, http_request)
+        headers = [(b"content-length", b"8")]
+        await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})
+        await send({"type": "http.response.body", "body": b"Accepted"})
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self.stream.__aexit__(exc_type, exc_val, exc_tb)
+def named_session(scope: Scope) -> str | None:
+    """The session that a request names, in whichever way its id is written."""
+    named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
+    try:
+        return uuid.UUID(hex=named).hex
+    except ValueError:
+        return None

@@ -19,12 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.shared.inbound import mcp_param_headers
 
 from server.client_request import Exchange, NotAskedError
 from server.json_rpc import Json
+from server.protocol.errors import INVALID_PARAMS
 from server.sealed_states import SealedStates
 from server.store.replica import Replica
 from server.upstreams.catalog.resources import with_links
@@ -90,7 +89,7 @@ _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
 STATE_MARK = "relay."  # states of rounds with an upstream begin so, which tells them from those of our own questions
 
 STALE: Json = {
-    "code": types.INVALID_PARAMS,
+    "code": INVALID_PARAMS,
     "message": (
         "The requestState is not valid: it is forged, too old, used already, belongs to another request, or what it "
         "belongs to has changed since. Send the request again without it."
@@ -275,7 +274,7 @@ class Relay:
             "tools/call",
             _own_params(exchange, named),
             upstream.entry.timeout / 1000,
-            mcp_param_headers(repeated, arguments) if (repeated := tool.repeated) else None,
+            tool.repeated_headers(arguments),
             f"{upstream.reach} {tool.version}",
         )
         try:

@@ -24,12 +24,13 @@ from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Ki
 from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
 from server.upstreams.session.upstream_subscriptions import ChangeStream
-from server.upstreams.wire.http import NeedsAuthenticationError, UnreachableError
 from server.upstreams.wire.peer import (
     Challenge,
     ConnectionLostError,
+    NeedsAuthenticationError,
     Observer,
     ProgramEnd,
+    UnreachableError,
     UnusableAnswerError,
     UpstreamError,
 )

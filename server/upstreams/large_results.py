@@ -20,8 +20,8 @@ from pydantic_core import to_json
 
 from server.client_request import Exchange
 from server.json_rpc import Json, as_mapping
+from server.protocol.results import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.catalog.tools import DiscoveredMCPTool
-from server.upstreams.session.results import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.limits import Limits

@@ -1,7 +1,6 @@
 """What the servers behind us offer besides tools: resources, prompts, completion, log levels.
 
-A middleware. What it answers goes out as it is, so that nothing that the SDK's models do not know is lost; what is
-ours, and what nobody behind us has, goes on to our own handlers.
+A middleware: what is ours, and what nobody behind us has, goes on to our own handlers.
 """
 
 from __future__ import annotations
@@ -17,18 +16,16 @@ from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
 import anyio
-import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.server.context import CallNext
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from server.announcements import ListenBus, ListKind
 from server.client_request import LEVELS, WELCOMES, Exchange, exchange_of, rights_of
 from server.json_rpc import Json, as_mapping
-from server.sdk_seams import RequestContext, is_open
+from server.protocol.errors import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from server.protocol.headers import decode_header
+from server.protocol.requests import CallNext, RequestContext
+from server.protocol.results import NEVER_CACHED
+from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.settings import SettingsReport
 from server.settings.models import UpstreamSettings
 from server.store.contract import StoreUnavailableError
@@ -44,7 +41,7 @@ from server.upstreams.lock_file import read_lock
 from server.upstreams.pool import LoginOptions, UpstreamPool, bounded_gather
 from server.upstreams.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.session.listing import PROMPTS, RESOURCES, SKILLS, TEMPLATES, IsThisServerError, Kind, read_list
-from server.upstreams.session.results import NEVER_CACHED, protocol_error, protocol_error_for, result_for_client
+from server.upstreams.session.results import protocol_error, protocol_error_for
 from server.upstreams.session.session import UpstreamSession
 from server.upstreams.session.visible_texts import prompt_with_visible_texts
 from server.upstreams.stored_lists import StoredLists
@@ -267,17 +264,17 @@ class Proxy:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
         if method in WELCOMES and self.pool.upstreams:
-            # For the handshake era the SDK's models know of no extensions; and which come later cannot be told later.
+            # Which come later cannot be told later.
             welcome = as_mapping(await call_next(ctx))
             extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
             if method == "server/discover" and self._may_have_tasks:
                 extensions[TASKS] = RELAYED_EXTENSIONS[TASKS].announced
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
-        if method not in _METHODS or not self.pool.upstreams or not is_open(ctx):
+        if method not in _METHODS or not self.pool.upstreams or not ctx.is_open:
             return await call_next(ctx)
-        if method in _HANDSHAKE_METHODS and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if method in _HANDSHAKE_METHODS and ctx.is_modern:
             return await call_next(ctx)
-        if method in _TASK_METHODS and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        if method in _TASK_METHODS and not ctx.is_modern:
             return await call_next(ctx)
         self._dependencies.before(ctx)
         if method in _TASK_METHODS:
@@ -293,11 +290,11 @@ class Proxy:
                     report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
                     text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
                     contents = [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]
-                    return result_for_client(method, {"contents": contents}, ctx.protocol_version)
+                    return {"contents": contents}
                 if isinstance(uri, str) and uri.startswith(RESULTS_URI):
                     contents = await self._dependencies.large_results.read(uri, self._dependencies.key_of(ctx))
                     if contents is not None:
-                        return result_for_client(method, contents, ctx.protocol_version)
+                        return contents
                 route = await self._sought(partial(self._route, ctx), uri)
                 if route is None:
                     return await self._or_not_found(ctx, call_next, uri)
@@ -326,7 +323,7 @@ class Proxy:
             case "logging/setLevel":
                 level = as_mapping(ctx.params).get("level")
                 if level not in LEVELS:
-                    raise MCPError(types.INVALID_PARAMS, f"The level has to be one of {', '.join(LEVELS)}.")
+                    raise MCPError(INVALID_PARAMS, f"The level has to be one of {', '.join(LEVELS)}.")
                 if self._tasks is not None:
                     await self.relay.set_level(str(level), await self._exchange(ctx), self._tasks)
                 return {}
@@ -351,18 +348,17 @@ class Proxy:
                 async with self.relay.tasks.listen(names, ctx, exchange) as telling:
                     return await call_next(telling)
         ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # the upstream's stream has ended
-        return result_for_client(ctx.method, ended, ctx.protocol_version)
+        return ended
 
     async def _task(self, ctx: RequestContext) -> Json:
-        exchange, headers = await self._exchange(ctx), getattr(ctx.request, "headers", None)
-        name = exchange.params.get("taskId")
-        # The SDK compares this header for other methods only.
-        if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != name:
-            raise MCPError(types.HEADER_MISMATCH, "The Mcp-Name header is not the taskId of the request.")
+        exchange = await self._exchange(ctx)
+        # Of requests of the specification's core the transport compares it.
+        name, request = exchange.params.get("taskId"), ctx.http_request
+        if request is not None and decode_header(request.headers.get("mcp-name")) != name:
+            raise MCPError(HEADER_MISMATCH, "The Mcp-Name header is not the taskId of the request.")
         if not knows_tasks(exchange):
             raise protocol_error(TASKS_REQUIRED)
-        result = await self.relay.tasks.request(ctx.method, exchange)
-        return result_for_client(ctx.method, result, ctx.protocol_version)
+        return await self.relay.tasks.request(ctx.method, exchange)
 
     @property
     def _may_have_tasks(self) -> bool:
@@ -377,7 +373,7 @@ class Proxy:
         try:
             return await self.relay.resumed(ctx.method, exchange_of(ctx, self._dependencies.key_of(ctx)))
         except StoreUnavailableError as error:
-            raise MCPError(types.INTERNAL_ERROR, error.message, {"type": error.code.value}) from None
+            raise MCPError(INTERNAL_ERROR, error.message, {"type": error.code.value}) from None
 
     async def _list(self, ctx: RequestContext, call_next: CallNext) -> Json:
         match ctx.method:
@@ -403,11 +399,10 @@ class Proxy:
         try:
             ours = as_mapping(await call_next(ctx)).get(kind.field, [])
         except MCPError as error:
-            if error.error.code != types.METHOD_NOT_FOUND:
+            if error.code != METHOD_NOT_FOUND:
                 raise
         meta = as_mapping(as_mapping(ctx.params).get("_meta"))
-        listing = {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
-        return result_for_client(ctx.method, listing, ctx.protocol_version)
+        return {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
 
     async def _list_skills(self, ctx: RequestContext) -> Json:
         """The skills of all upstreams, asked for now, since nobody tells that they have changed; and none of the files.
@@ -438,8 +433,7 @@ class Proxy:
             if self._is_open(upstream.alias, ctx)
         ]
         meta = as_mapping(as_mapping(ctx.params).get("_meta"))
-        listing = {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
-        return result_for_client(ctx.method, listing, ctx.protocol_version)
+        return {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
 
     def _is_able(self, upstream: Upstream, method: str) -> bool:
         """Whether an upstream serves skills, or lists folders; one that is away is asked, which tells why it is."""
@@ -454,12 +448,12 @@ class Proxy:
             try:
                 return await call_next(ctx)
             except MCPError as error:
-                if error.error.code != types.METHOD_NOT_FOUND or not isinstance(uri, str):
+                if error.code != METHOD_NOT_FOUND or not isinstance(uri, str):
                     raise
         message = (
             "No server has a resource with this URI; resources/list and resources/templates/list show what there is."
         )
-        raise MCPError(code=types.INVALID_PARAMS, message=message, data={"uri": uri})
+        raise MCPError(INVALID_PARAMS, message, {"uri": uri})
 
     async def _bring(self, ctx: RequestContext, upstream: Upstream, named: Json) -> Json:
         self._check_open(upstream, ctx)
@@ -468,7 +462,7 @@ class Proxy:
         if ctx.method == "skills/get":
             skill = self.routes.published_skill(upstream, as_mapping(result.get("skill")))
             result = {**result, "skill": with_origin(skill, upstream.alias)}
-        return result_for_client(ctx.method, result, ctx.protocol_version)
+        return result
 
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
         """A client of the handshake era watches a resource from now on, or no longer."""
@@ -485,7 +479,7 @@ class Proxy:
             else:
                 self.watching.unsubscribe(route, exchange)
         except TooManyWatchedError:
-            raise MCPError(types.INVALID_PARAMS, "Too many resources are watched; unsubscribe from one.") from None
+            raise MCPError(INVALID_PARAMS, "Too many resources are watched; unsubscribe from one.") from None
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
         return {}
@@ -505,7 +499,7 @@ class Proxy:
                 if (route := self._route(ctx, uri)) is not None:
                     yield route
             except MCPError as error:
-                logger.info("a client cannot listen to a resource: %s", visible_line(error.error.message))
+                logger.info("a client cannot listen to a resource: %s", visible_line(error.message))
 
     def _route(self, ctx: RequestContext, uri: Any) -> Route | None:
         """Where a resource of an upstream is; an error if several may mean something by it, or it is switched off.
@@ -527,7 +521,7 @@ class Proxy:
                 "More than one server could own this URI, so none was asked. "
                 f"Name the one that you mean: {' or '.join(visible_line(name) for name in names)}."
             )
-            raise MCPError(types.INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
+            raise MCPError(INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
         """Whose prompt it is, and what it is called there."""
@@ -546,7 +540,7 @@ class Proxy:
             lists = [upstream.offer.of(kind) for kind in kinds] if upstream is not None else []
             is_listed = any(item[kind.key] == name for kind, items in zip(kinds, lists, strict=False) for item in items)
             if denied == alias or is_listed:
-                raise MCPError(types.INVALID_PARAMS, f"{why} Go on without it; the operator can change the rule.")
+                raise MCPError(INVALID_PARAMS, f"{why} Go on without it; the operator can change the rule.")
 
     def _is_open(self, alias: str, ctx: RequestContext) -> bool:
         """Whether the client of a request may have what an upstream has that is open to others."""
@@ -556,7 +550,7 @@ class Proxy:
     def _check_open(self, upstream: Upstream, ctx: RequestContext) -> None:
         if not self._is_open(upstream.alias, ctx):
             why = self._dependencies.why_denied(upstream.alias, rights_of(ctx))
-            raise MCPError(types.INVALID_PARAMS, f"{why} Go on without it, or tell the user.")
+            raise MCPError(INVALID_PARAMS, f"{why} Go on without it, or tell the user.")
 
     @property
     def denied(self) -> Mapping[str, str]:

@@ -9,9 +9,8 @@ from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp.shared.subscriptions import ResourceUpdated
 
-from server.announcements import TELL_SECONDS, ListenBus
+from server.announcements import TELL_SECONDS, Change, ListenBus
 from server.client_request import Exchange
 from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.resources import Route
@@ -129,7 +128,7 @@ class Watching:
         async def tell(watch: Watch) -> None:
             # By the name under which each watches it. One of 2026-07-28 hears of changes by its stream.
             if watch.exchange.is_modern:
-                await self._bus.publish_to(watch.exchange, ResourceUpdated(watch.name))
+                self._bus.publish_to(watch.exchange, Change("resource", watch.name))
             else:
                 await watch.exchange.notify("notifications/resources/updated", {"uri": watch.name})
 

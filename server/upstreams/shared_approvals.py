@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 import anyio
-from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
-from mcp.shared.subscriptions import ServerEvent, ToolsListChanged
 
+from server.announcements import Change
 from server.json_rpc import Json
 from server.settings.files import LOCK_NAME
 from server.store.contract import ABSENT, StoreUnavailableError
 from server.store.replica import Replica
+from server.store.sealing import Sealer
 from server.upstreams.lock_file import COMMAND, Lock, lock_text, parse_lock, with_approved
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.threads import THREADS
@@ -50,9 +50,9 @@ class SharedApprovals:
         self._turns = anyio.Lock()
         self._news = anyio.Event()
 
-    def on_change(self, event: ServerEvent) -> None:
+    def on_change(self, change: Change) -> None:
         """An approval changes the list of tools where it is given, of which all replicas hear."""
-        if isinstance(event, ToolsListChanged):
+        if change.kind == "tools":
             self._news.set()
 
     async def follow(self) -> None:
@@ -130,7 +130,7 @@ class SharedApprovals:
             return {}, version
         try:
             return await THREADS.run(lambda: parse_lock(self._codec(digest).unseal(held.value))), version
-        except (InvalidRequestState, ValueError):
+        except ValueError:
             logger.warning("the store has a row of approvals that was not sealed with our keys; it counts for nothing")
             return {}, version
 
@@ -145,8 +145,8 @@ class SharedApprovals:
             ) from None
         return await self._store.put(_name(digest), sealed, LIFE_SECONDS, if_version=over)
 
-    def _codec(self, digest: str) -> AESGCMRequestStateCodec:
-        return AESGCMRequestStateCodec(self._replica.keys_for(f"approvals {digest}"))
+    def _codec(self, digest: str) -> Sealer:
+        return Sealer(self._replica.keys_for(f"approvals {digest}"))
 
 
 def _digest_of(file: Lock | None) -> str:

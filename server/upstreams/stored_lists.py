@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
-
 from server.json_rpc import Json, as_mapping
+from server.protocol.results import our_name
+from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from server.settings import UpstreamSettings
 from server.settings.load import working_folder
 from server.stored_json import read_stored
-from server.upstreams.session.era import Era, our_name
+from server.upstreams.session.era import Era
 from server.upstreams.session.listing import KINDS
 from server.upstreams.wire.own_meta import chain_of, remove_own_keys
 from tools.contract.errors import ExhaustedError

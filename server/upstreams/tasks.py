@@ -10,20 +10,24 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import anyio
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from server.client_request import Exchange
 from server.json_rpc import Json, as_mapping
-from server.sdk_seams import RequestContext
+from server.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    MCPError,
+)
+from server.protocol.requests import RequestContext
+from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.sealed_states import SealedStates
 from server.store.replica import Replica
 from server.upstreams.catalog.resources import with_links
@@ -36,9 +40,6 @@ from server.upstreams.session.session import ACKNOWLEDGED, UpstreamSession
 from server.upstreams.wire.peer import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.permissions.rights import Rights
-
-if TYPE_CHECKING:
-    from mcp.server.session import ServerSession
 
 USUAL_POLL_SECONDS = 1.0  # between two polls when a task names no interval (ours)
 LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task names (ours)
@@ -58,7 +59,7 @@ _OF_ONE_STATE = frozenset({"inputRequests", "requestState", "result", "error"})
 _PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # a task that says another one of these is at work
 
 NO_SUCH_TASK: Json = {
-    "code": types.INVALID_PARAMS,
+    "code": INVALID_PARAMS,
     "message": (
         "There is no such task here: it is unknown or too old, or the server that worked on it was started anew or is "
         "not used any more. Call the tool again if its work is still wanted."
@@ -70,7 +71,7 @@ NO_SUCH_TASK: Json = {
 def at_other_replica(name: str) -> MCPError:
     """What a client is told of what waits in another replica, which its next request may reach."""
     return MCPError(
-        types.INTERNAL_ERROR,
+        INTERNAL_ERROR,
         f"The replica '{name}' of this server holds this call, and the request has reached another one. Nothing was "
         "done. Send it again; if the answer is the same, that replica is gone: call the tool anew.",
         {"type": ToolErrorType.WRONG_REPLICA.value},
@@ -78,7 +79,7 @@ def at_other_replica(name: str) -> MCPError:
 
 
 TASKS_REQUIRED: Json = {
-    "code": types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+    "code": MISSING_REQUIRED_CLIENT_CAPABILITY,
     "message": f"Only a client that declares the extension {TASKS} can ask for tasks.",
     "data": {"requiredCapabilities": {"extensions": {TASKS: {}}}},
 }
@@ -91,7 +92,7 @@ def knows_tasks(exchange: Exchange) -> bool:
 def requires_tasks(error: UpstreamError) -> bool:
     """Whether an upstream refuses a call since it would be answered with a task."""
     wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
-    return error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
+    return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
 
 
 def as_task_client(exchange: Exchange) -> Exchange:
@@ -235,7 +236,7 @@ class FollowedTask:
         try:
             return await self.session.request(method, params, seconds or self.patience, self.exchange)
         except UpstreamError as error:
-            if error.code != types.INVALID_PARAMS:
+            if error.code != INVALID_PARAMS:
                 raise
             raise UnusableAnswerError("it no longer knows the task it created") from None
 
@@ -303,7 +304,7 @@ class Tasks:
             try:
                 answer = await route.session.request(method, own, seconds, exchange)
             except UpstreamError as error:
-                if error.code != types.INVALID_PARAMS:
+                if error.code != INVALID_PARAMS:
                     raise
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
@@ -356,7 +357,7 @@ class Tasks:
             case "failed":
                 error = as_mapping(task.get("error"))
                 is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
-                shown["error"] = error if is_error else {"code": types.INTERNAL_ERROR, "message": "it says no reason"}
+                shown["error"] = error if is_error else {"code": INTERNAL_ERROR, "message": "it says no reason"}
                 self._questions.pop(key, None)
             case "cancelled":
                 self._questions.pop(key, None)
@@ -398,7 +399,7 @@ class Tasks:
                     group.start_soon(stream.listen, session, routes, ready)
                     beginning.start_soon(ready.wait)
             try:
-                yield replace(ctx, session=cast("ServerSession", stream))
+                yield replace(ctx, outbound=stream)
             except Exception as error:  # noqa: BLE001 - raised again as it is, not in a group
                 failure = error
             group.cancel_scope.cancel()
@@ -414,7 +415,7 @@ def _extend_session(session: UpstreamSession, task: Json) -> None:
 
 
 class _TaskStream:
-    """A stream of a client that tells of tasks; takes the place of the session in which the stream is acknowledged."""
+    """A stream of a client that tells of tasks; takes the place of its way to the client."""
 
     def __init__(
         self,
@@ -481,13 +482,15 @@ class _TaskStream:
         if honored:
             self._scope.cancel()
 
-    async def send_notification(
-        self, notification: types.ServerNotification, related_request_id: types.RequestId | None = None
-    ) -> None:
-        """What the SDK's handler of streams says; of its own it would not name the tasks."""
-        if isinstance(notification, types.SubscriptionsAcknowledgedNotification) and self._names:
-            given = notification.params.notifications.model_dump(by_alias=True, exclude_none=True)
-            told = types.SubscriptionFilter.model_validate({**given, "taskIds": self._names})
-            notification.params.notifications = told
-        await self._ctx.session.send_notification(notification, related_request_id)
+    async def notify(self, method: str, params: Json | None) -> None:
+        """Tell the client what its stream tells; where that is acknowledged, the tasks are named too."""
+        if method == ACKNOWLEDGED and params is not None and self._names:
+            params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self._names}}
+        await self._ctx.outbound.notify(method, params)
         self._acknowledged.set()
+
+    async def request(self, method: str, params: Json | None) -> Json:
+        return await self._ctx.outbound.request(method, params)
+
+    def person_is_asked(self) -> AbstractContextManager[None]:
+        return self._ctx.outbound.person_is_asked()

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from mcp.shared.inbound import x_mcp_header_map
-
 from server.json_rpc import as_mapping
 from server.settings.files import LOCK_NAME
 from server.upstreams.catalog.names import full_name, rule_name
@@ -219,10 +217,22 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         """The upstream's own schema; only texts for people may have marks for what is not seen."""
         return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
 
+    def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """The HTTP headers in which a call repeats some of its arguments, if the tool wants that."""
+        if not self.repeated:
+            return None
+        from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools want it
+
+        return mcp_param_headers(self.repeated, arguments)
+
     @cached_property
     def repeated(self) -> Mapping[tuple[str, ...], str]:
         """Arguments that it wants in HTTP headers too (`x-mcp-header`, 2026-07-28); looked for at the first call."""
-        wanted = x_mcp_header_map(as_mapping(self.definition.get("inputSchema")))
+        if "x-mcp-header" not in json.dumps(schema := as_mapping(self.definition.get("inputSchema"))):
+            return {}
+        from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools want it
+
+        wanted = x_mcp_header_map(schema)
         fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
         if len(fit) < len(wanted):
             logger.warning(

@@ -17,10 +17,10 @@ from functools import partial
 from typing import TypeVar
 
 import anyio
-from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
 from server.store.contract import ABSENT, StoreUnavailableError, Versioned
 from server.store.replica import Replica
+from server.store.sealing import Sealer
 from server.stored_json import read_stored
 from server.upstreams.login.login_store import LoginsUnavailableError, Release
 from server.upstreams.login.token_store import StoredLogin, TokenStoreError, key_of
@@ -52,7 +52,7 @@ class SharedLogins:
     def __init__(self, replica: Replica) -> None:
         keys = replica.keys_for("logins")
         self._replica, self._store = replica, replica.store
-        self._codec, self._first_codec = AESGCMRequestStateCodec(keys), AESGCMRequestStateCodec(keys[:1])
+        self._codec, self._first_codec = Sealer(keys), Sealer(keys[:1])
         self._looks: dict[str, tuple[float, str | None]] = {}  # when, and the version then; `None` of a store away
         self._unsaved: dict[str, StoredLogin] = {}  # what is not known to have been written
         self._unreleased: dict[str, str] = {}  # versions of locks that are ours, and of no use any more
@@ -212,7 +212,7 @@ class SharedLogins:
         try:
             if held is not None:
                 self._first_codec.unseal(held.value)
-        except InvalidRequestState:
+        except ValueError:
             return True
         return False
 
@@ -222,7 +222,7 @@ class SharedLogins:
     def _opened(self, key: str, held: Versioned) -> StoredLogin:
         try:
             login = read_stored(StoredLogin, self._codec.unseal(held.value))
-        except (InvalidRequestState, ValueError):
+        except ValueError:
             login = None
         # What stands under the key of another login was put there by somebody else.
         if login is None or key_of(login.resource, login.principal) != key:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import metadata
 from typing import Any, Literal, cast
 
 import anyio
-import mcp_types as types
-from mcp.shared.inbound import encode_header_value
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from server.json_rpc import Json, as_mapping
+from server.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
+from server.protocol.headers import encode_header
+from server.protocol.results import our_name
+from server.protocol.revisions import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LOG_LEVEL_META_KEY,
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
 from server.upstreams.extensions import with_relayed_extensions
 from server.upstreams.wire.peer import Peer, RelayError, UnusableAnswerError, UpstreamError
 
@@ -81,15 +88,6 @@ class Era:
         return found is not None and found is not False
 
 
-OUR_TITLE = "Core tools"
-
-
-@cache
-def our_name() -> Json:
-    """How we introduce ourselves; the version is read from the disk."""
-    return {"name": "coretools-mcp", "version": metadata.version("coretools-mcp")}
-
-
 async def greet(peer: Peer, wanted: Wanted, announced: Json, meta: Json) -> Era:
     """Find out what an upstream speaks, and introduce ourselves; `meta` goes into `_meta` of the greeting.
 
@@ -147,7 +145,7 @@ async def _discover(peer: Peer, version: str, announced: Json, meta: Json) -> Er
     mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
     if not mutual:
         raise IncompatibleError
-    info = as_mapping(as_mapping(result.get("_meta")).get(types.SERVER_INFO_META_KEY))
+    info = as_mapping(as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY))
     announces, instructions = as_mapping(result.get("capabilities")), _text(result.get("instructions"))
     return Era(mutual[-1], announces, info, instructions, is_modern=True)
 
@@ -189,7 +187,7 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
         headers["mcp-method"] = method
         name = params.get(_NAME_BEARING.get(method, ""))
         if isinstance(name, str):
-            headers["mcp-name"] = encode_header_value(name)
+            headers["mcp-name"] = encode_header(name)
     return headers
 
 
@@ -201,7 +199,7 @@ def _mutual(error: RelayError) -> str | None:
 
 
 def _supported(error: RelayError) -> list[Any]:
-    if not isinstance(error, UpstreamError) or error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+    if not isinstance(error, UpstreamError) or error.code != UNSUPPORTED_PROTOCOL_VERSION:
         return []
     supported = as_mapping(error.error.get("data")).get("supported")
     return cast("list[Any]", supported) if isinstance(supported, list) else []

@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
-from mcp_types.methods import validate_server_result
 from pydantic_core import to_json
 
 from server.json_rpc import Json, as_mapping
@@ -134,6 +133,8 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
     is_cut = False
     cursor: str | None = None
     seen: set[str] = set()
+    from mcp_types.methods import validate_server_result  # noqa: PLC0415 - with the first list of an upstream
+
     for _ in range(MAX_PAGES):
         params: Json = {"_meta": OF_THIS_SERVER, **({"cursor": cursor} if cursor is not None else {})}
         page = await session.request(kind.method, params)

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-from mcp_types import SERVER_INFO_META_KEY
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
 from server.client_request import is_web_address
 from server.json_rpc import Json, as_mapping
-from server.upstreams.session.era import OUR_TITLE, our_name
+from server.protocol.errors import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, MCPError
 from server.upstreams.session.questions import labelled
 from server.upstreams.wire.peer import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.errors import ToolError, ToolErrorType
-
-NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
-"""Lists may change at any time, and depend on what the operator configured."""
-
-LINKS_SINCE = "2025-06-18"  # the revision since which a result may have links to resources
-
-_CACHEABLE = frozenset({"resources/read", "resources/directory/read", "skills/get"})
-
-_OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
-"""What results of the handshake era do not have."""
 
 
 class NoAnswerError(RelayError):
@@ -47,22 +32,6 @@ class BusyError(RelayError):
         self.most = most
 
 
-def result_for_client(method: str, result: Json, version: str) -> Json:
-    """A result of an upstream in the shape of the client's revision; nothing of it is lost."""
-    is_modern = version in MODERN_PROTOCOL_VERSIONS
-    if not (is_modern or "_meta" in result or _OF_2026 & result.keys()):
-        return result
-    meta = {key: value for key, value in as_mapping(result.get("_meta")).items() if key != SERVER_INFO_META_KEY}
-    if not is_modern:
-        kept = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
-        return {**kept, "_meta": meta} if meta else kept
-    meta[SERVER_INFO_META_KEY] = our_name() | {"title": OUR_TITLE}
-    base: Json = {"resultType": "complete"}
-    if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
-        base |= NEVER_CACHED
-    return {**base, **result, "_meta": meta}
-
-
 def is_result_of_call(result: Json) -> bool:
     """Whether clients can read the result of a tool: they take none without content, whatever else is in it."""
     if result.get("resultType", "complete") != "complete":
@@ -75,8 +44,8 @@ def is_result_of_call(result: Json) -> bool:
 def protocol_error(error: Json, alias: str = "") -> MCPError:
     """An error as an upstream, or we, have told it; addresses in it that a person is to open as in a question."""
     code, message, data = error.get("code"), error.get("message"), error.get("data")
-    code = code if isinstance(code, int) else types.INTERNAL_ERROR
-    if code == types.URL_ELICITATION_REQUIRED:
+    code = code if isinstance(code, int) else INTERNAL_ERROR
+    if code == URL_ELICITATION_REQUIRED:
         asked = as_mapping(data).get("elicitations")
         links = map(as_mapping, cast("list[Any]", asked) if isinstance(asked, list) else [])
         open_to = [labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))]
@@ -89,7 +58,7 @@ def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str)
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
     told = tool_error_for(error, alias, "the request")
-    return MCPError(types.INTERNAL_ERROR, told.message, {"type": told.code.value})
+    return MCPError(INTERNAL_ERROR, told.message, {"type": told.code.value})
 
 
 def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:

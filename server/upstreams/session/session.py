@@ -10,11 +10,11 @@ from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
-from mcp_types import LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
 from server.client_request import Exchange
 from server.json_rpc import Json, RequestId, as_mapping
+from server.protocol.errors import METHOD_NOT_FOUND
+from server.protocol.revisions import LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY
 from server.upstreams.session.era import ENVELOPE_KEYS, Era, envelope, greet, headers_of
 from server.upstreams.session.questions import QUESTIONS, BoundedTasks, MessageLimit, Questions, SessionOptions
 from server.upstreams.session.upstream_subscriptions import ResourceSubscriptions

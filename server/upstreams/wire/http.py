@@ -24,6 +24,7 @@ import mcp_types as types
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
+from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from server.json_rpc import (
@@ -38,9 +39,19 @@ from server.json_rpc import (
     of_sdk,
     read_message,
 )
-from server.sdk_seams import ReadStream, WriteStream
+from server.protocol.errors import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR
 from server.transports.lines import STDIO_BACKPRESSURE
-from server.upstreams.wire.peer import MESSAGE_BYTES, Challenge, Credentials, Inbox, LoginError, messages_in, unusable
+from server.upstreams.wire.peer import (
+    MESSAGE_BYTES,
+    Challenge,
+    Credentials,
+    Inbox,
+    LoginError,
+    NeedsAuthenticationError,
+    UnreachableError,
+    messages_in,
+    unusable,
+)
 from tools.contract.threads import lend_threads
 
 logger = logging.getLogger(__name__)
@@ -64,12 +75,12 @@ _REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":\d+,"method":')
 """How the SDK begins a request; what begins otherwise is looked at as a whole."""
 
 _SDK_ERRORS: tuple[tuple[int, str, str], ...] = (
-    (types.PARSE_ERROR, "Failed to parse ", "what it sent is not a JSON-RPC message, or broke off, or is too long"),
-    (types.INVALID_REQUEST, "Unexpected content type: ", "what it sent is neither JSON nor a stream of events"),
-    (types.INVALID_REQUEST, "Redirect to ", "it wants the request to be sent to another address"),
-    (types.INVALID_REQUEST, "server answered a request with 202", "it took the request without answering it"),
-    (types.CONNECTION_CLOSED, "SSE stream ended", "it ended its answer before it was whole"),
-    (types.CONNECTION_CLOSED, "SSE stream failed", "what it sent is too long, or not a stream of events"),
+    (PARSE_ERROR, "Failed to parse ", "what it sent is not a JSON-RPC message, or broke off, or is too long"),
+    (INVALID_REQUEST, "Unexpected content type: ", "what it sent is neither JSON nor a stream of events"),
+    (INVALID_REQUEST, "Redirect to ", "it wants the request to be sent to another address"),
+    (INVALID_REQUEST, "server answered a request with 202", "it took the request without answering it"),
+    (CONNECTION_CLOSED, "SSE stream ended", "it ended its answer before it was whole"),
+    (CONNECTION_CLOSED, "SSE stream failed", "what it sent is too long, or not a stream of events"),
 )
 """Errors that the SDK makes up in place of answers, with texts of exceptions in some, and what they mean."""
 
@@ -80,18 +91,6 @@ _SDK_MODELS: Mapping[type[Message], type[types.JSONRPCMessage]] = {
     Response: types.JSONRPCResponse,
     Failure: types.JSONRPCError,
 }
-
-
-class NeedsAuthenticationError(Exception):
-    """The server answered 401 or 403."""
-
-    def __init__(self, challenge: Challenge) -> None:
-        super().__init__("the server lets nobody in")
-        self.challenge = challenge
-
-
-class UnreachableError(Exception):
-    """There is nobody at the address, or no way to it."""
 
 
 class NoEndpointError(Exception):

@@ -18,7 +18,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import anyio
-import mcp_types as types
 from pydantic_core import from_json, to_json
 
 from server.json_rpc import (
@@ -33,6 +32,7 @@ from server.json_rpc import (
     read_message,
     read_unreadable,
 )
+from server.protocol.errors import INTERNAL_ERROR
 from server.transports.lines import KEPT_OF_OVERSIZED, certain_id
 from server.upstreams.wire.own_meta import remove_own_keys
 
@@ -72,7 +72,7 @@ class UpstreamError(RelayError):
     @property
     def code(self) -> int:
         code = self.error.get("code")
-        return code if isinstance(code, int) else types.INTERNAL_ERROR
+        return code if isinstance(code, int) else INTERNAL_ERROR
 
 
 _PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')  # RFC 9110, 11.2
@@ -102,6 +102,18 @@ class Challenge:
     def wants_scopes(self) -> bool:
         """Whether the token is a good one that lacks scopes (RFC 6750, 3.1)."""
         return self.status == HTTPStatus.FORBIDDEN and self.parameter("error") == "insufficient_scope"
+
+
+class NeedsAuthenticationError(Exception):
+    """The server answered 401 or 403."""
+
+    def __init__(self, challenge: Challenge) -> None:
+        super().__init__("the server lets nobody in")
+        self.challenge = challenge
+
+
+class UnreachableError(Exception):
+    """There is nobody at the address, or no way to it."""
 
 
 class LoginError(Exception):
@@ -151,7 +163,7 @@ _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # nobody else can 
 def unusable(identity: RequestId, why: str, challenge: Challenge | None = None) -> Failure:
     """What a transport gives in place of an answer that it could not take, with the reason in words of ours."""
     said = None if challenge is None else [challenge.status, *challenge.schemes]
-    return Failure(identity, {"code": types.INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
+    return Failure(identity, {"code": INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
 
 
 def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:

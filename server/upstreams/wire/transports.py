@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from server.settings import UpstreamSettings
 from server.settings.upstream_entries import ABOVE_VARIABLE, servers_above
-from server.upstreams.wire.http import sdk_streams, sse_streams, streamable_streams
 from server.upstreams.wire.peer import Credentials, MessageReader, MessageWriter, ProgramEnd
 
 if TYPE_CHECKING:
@@ -46,6 +45,10 @@ def transports_to(
 
     How a program ends is told by `on_end`; a remote server is shown the token of the `login`.
     """
+    if entry.transport == "stdio":
+        return [Transport("stdio", lambda _: _child(alias, entry, starter, on_end))]
+    from server.upstreams.wire.http import sse_streams, streamable_streams  # noqa: PLC0415 - a start needs no SDK
+
     url, headers = entry.endpoint or "", entry.headers
     http = Transport("http", lambda on_doubt: streamable_streams(url, headers, on_doubt, login))
     sse = Transport("sse", lambda on_doubt: sse_streams(url, headers, on_doubt, login))
@@ -54,10 +57,8 @@ def transports_to(
             return [http]
         case "sse":
             return [sse]
-        case "detect":
-            return [http, sse]
         case _:
-            return [Transport("stdio", lambda _: _child(alias, entry, starter, on_end))]
+            return [http, sse]
 
 
 def _child(
@@ -70,6 +71,8 @@ def _child(
     if sys.platform == "win32":
         # There is no broker.
         from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415
+
+        from server.upstreams.wire.http import sdk_streams  # noqa: PLC0415
 
         parameters = StdioServerParameters(
             command=entry.command or "",

@@ -1,8 +1,4 @@
-"""JSON-RPC on a wire of our own, as the SDK's server wants it: a task for each request, and nothing between.
-
-The SDK's dispatcher stands on streams, with a hop of the event loop for each message in each direction; for a small
-call that is most of the time. What a request may do, and what its answer is, stays the SDK's.
-"""
+"""JSON-RPC with one client, whatever its messages travel by: a task for each request, and nothing between."""
 
 from __future__ import annotations
 
@@ -10,21 +6,12 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import mcp_types as types
-from mcp.shared.dispatcher import CallOptions, OnNotify, OnRequest, coerce_request_id
-from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp.shared.jsonrpc_dispatcher import (
-    cancelled_request_id_from_params,
-    handler_exception_to_error_data,
-    progress_token_from_params,
-)
-from mcp.shared.transport_context import TransportContext
 
 from server.json_rpc import (
     ID_IS_TAKEN,
@@ -36,11 +23,32 @@ from server.json_rpc import (
     Request,
     RequestId,
     Response,
+    as_mapping,
+    comparable_id,
     encoded,
     error_of,
     read_message,
 )
-from server.transports.lines import OUTGOING_BYTES, UNREAD_BYTES, OutgoingLines
+from server.protocol.errors import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    MCPError,
+)
+from server.protocol.requests import (
+    NO_WAY,
+    Connection,
+    RequestContext,
+    RequestTable,
+    has_envelope,
+    opened_by,
+)
+from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
+from server.transports.lines import OUTGOING_BYTES, UNREAD_BYTES, Outgoing
+
+if TYPE_CHECKING:
+    from starlette.requests import Request as HttpRequest
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +62,12 @@ TOGETHER_SECONDS = 0.05  # how long the next ones wait for those that began toge
 WORK_BYTES = 8 << 20  # bytes of requests that are at work at once, where there is more than one
 WAITING_BYTES = 8 << 20  # bytes of messages that wait for their turn before no more is read
 LINE_BYTES = 256  # what a line that waits costs besides its own bytes
+MOST_EARLY = 8  # notifications before the first request that are kept for it (the SDK's number)
 MOST_HELD = 256  # messages that wait for an answer to the handshake before no more is read
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Never wait for others: their answers are small, and tell whether anybody is there."""
 INLINE = frozenset({"initialize"})
 """The messages after such a request wait until it is answered: some clients do not wait for that."""
-BOTH_WAYS = TransportContext(kind="stdio", can_send_request=True)
-ONE_WAY = TransportContext(kind="stdio", can_send_request=False)
 TOO_MANY = (
     "This was not done: too many requests wait already, and a question to you is open. Answer it, wait for answers, "
     "and send this again."
@@ -73,41 +80,23 @@ INPUT_ENDED = (
 
 
 @dataclass(eq=False)
-class _Incoming:
-    """One message of the client until it is answered: the SDK's `DispatchContext`."""
+class Incoming:
+    """One message of the client until it is answered, and the way back to the client for as long."""
 
-    message_metadata = None
-    dispatcher: WireDispatcher
+    dispatcher: Dispatcher
+    outgoing: Outgoing  # takes its answer, and what belongs to it
+    http_request: HttpRequest | None = None  # that it came with
     request_id: RequestId | None = None
     key: RequestId = ""  # as ids are compared: a number and its text are the same
     method: str = ""
     tool: object = None  # the name of the tool that it calls, as it came
     line: bytes = b""  # kept while it waits for its turn
     size: int = 0
-    token: types.ProgressToken | None = None
     scope: anyio.CancelScope | None = None  # ends the work on it, once that has begun
     task: asyncio.Task[None] | None = None  # does the work
     round: int = 0  # with which others it began
     is_cancelled: bool = False  # it gets no answer, since the client wants none or was told an error in its place
     is_done: bool = False  # nothing more is sent for it
-    _cancel_requested: anyio.Event | None = None
-
-    @property
-    def transport(self) -> TransportContext:
-        return BOTH_WAYS if self.can_send_request else ONE_WAY
-
-    @property
-    def can_send_request(self) -> bool:
-        return self.dispatcher.may_ask and not self.is_done
-
-    @property
-    def cancel_requested(self) -> anyio.Event:
-        """Set when the client wants no answer any more."""
-        if self._cancel_requested is None:
-            self._cancel_requested = anyio.Event()
-            if self.is_cancelled:
-                self._cancel_requested.set()
-        return self._cancel_requested
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
@@ -122,35 +111,24 @@ class _Incoming:
     def cancel(self) -> None:
         """End the work on it, or never begin it."""
         self.is_cancelled = True
-        if self._cancel_requested is not None:
-            self._cancel_requested.set()
         if self.scope is not None:
             self.scope.cancel()
 
-    async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> Json:
-        if not self.can_send_request:
-            raise NoBackChannelError(method)
-        return await self.dispatcher.send_raw_request(method, params, opts)
+    async def request(self, method: str, params: Json | None) -> Json:
+        if self.is_done:
+            raise MCPError(INVALID_REQUEST, f"The client cannot be asked '{method}' after the answer to its request.")
+        return await self.dispatcher.ask(self.outgoing, method, params)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+    async def notify(self, method: str, params: Json | None) -> None:
         if not self.is_done:
-            await self.dispatcher.notify(method, params, opts)
-
-    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the request is, where it wants to know."""
-        if self.token is None:
-            return
-        params: Json = {"progressToken": self.token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        await self.notify("notifications/progress", params)
+            await self.dispatcher.tell(self.outgoing, method, params)
 
 
-class WireDispatcher:
+OnRequest = Callable[[Incoming, Request], Awaitable[Json]]
+OnNotify = Callable[[Incoming, Notification], Awaitable[None]]
+
+
+class Dispatcher:
     """Sorts what comes from a client, sends what goes to it, and knows what is open on both sides.
 
     What a client that reads nothing costs is bounded: so many requests are at work at once, few begin together, few
@@ -159,15 +137,16 @@ class WireDispatcher:
     answer may come behind any number of requests; those that would be too many are refused then.
     """
 
-    def __init__(self, outgoing: OutgoingLines, on_room: Callable[[], None]) -> None:
+    def __init__(self, outgoing: Outgoing, on_room: Callable[[], None], *, is_bounded: bool = True) -> None:
         self.may_ask = True  # whether requests may be sent to the client in this revision
         self._outgoing = outgoing
+        self._is_bounded = is_bounded  # else what brings the messages bounds how much is at work
         self._on_room = on_room  # called when more may be read
-        self.owed: dict[RequestId, _Incoming] = {}  # requests without an answer, by their ids as ids are compared
+        self.owed: dict[RequestId, Incoming] = {}  # requests without an answer, by their ids as ids are compared
         # Messages behind one that is inline, and the bytes of each.
-        self._held: deque[tuple[Message, _Incoming | None, int]] = deque()
+        self._held: deque[tuple[Message, Incoming | None, int]] = deque()
         self._is_held = True
-        self.waiting: OrderedDict[_Incoming, None] = OrderedDict()  # requests that wait for their turn, as they came
+        self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # requests that wait for their turn, as they came
         self._waiting_bytes = 0
         self._at_work = 0
         self._begun = 0  # requests at work that began together
@@ -176,9 +155,10 @@ class WireDispatcher:
         self._work_bytes = 0
         self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # questions to the client that are open
         self.asked_elsewhere = 0  # questions to a person that are open and do not go through the client
-        self._running: set[_Incoming] = set()  # messages whose tasks are not at their end
+        self._running: set[Incoming] = set()  # messages whose tasks are not at their end
         self._next_id = 0
         self._answered = asyncio.Event()
+        self._why_ended = CLOSED
         self._is_ended = False
         self._ended = asyncio.Event()
         self._on_request: OnRequest | None = None
@@ -201,19 +181,34 @@ class WireDispatcher:
         """More may be read now than before."""
         self._on_room()
 
-    def receive(self, message: Message, line: bytes) -> None:
-        """Take in a message, and the line that it came in."""
-        incoming = None
+    def has_open(self, identity: RequestId) -> bool:
+        """Whether a request of this id has no answer yet."""
+        return comparable_id(identity) in self.owed
+
+    def receive(
+        self,
+        message: Message,
+        line: bytes,
+        outgoing: Outgoing | None = None,
+        http_request: HttpRequest | None = None,
+    ) -> None:
+        """Take in a message, and the line that it came in.
+
+        `outgoing` takes its answer, where that goes by another way than what belongs to no request.
+        """
+        incoming, outgoing = None, outgoing or self._outgoing
         if isinstance(message, Request):
-            key = coerce_request_id(message.id)
+            key = comparable_id(message.id)
             tool = message.params.get("name") if message.params is not None and message.method == "tools/call" else None
-            incoming = _Incoming(self, message.id, key, message.method, tool, line, len(line))
+            incoming = Incoming(self, outgoing, http_request, message.id, key, message.method, tool, line, len(line))
             if self.owed.setdefault(incoming.key, incoming) is not incoming:
-                self.refuse(error_of(message.id, ID_IS_TAKEN))
+                self.refuse(error_of(message.id, ID_IS_TAKEN), outgoing)
                 return
-        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
-            identity = cancelled_request_id_from_params(message.params)
-            cancelled = self.owed.get(coerce_request_id(identity)) if identity is not None else None
+        elif isinstance(message, Notification):
+            incoming = Incoming(self, outgoing, http_request)
+        if isinstance(message, Notification) and message.method == "notifications/cancelled":
+            identity: Any = as_mapping(message.params).get("requestId")
+            cancelled = self.owed.get(comparable_id(identity)) if type(identity) in (int, str) else None
             if cancelled is not None and cancelled.method not in INLINE:
                 self._cancel(cancelled)
         if self._is_held:
@@ -222,16 +217,16 @@ class WireDispatcher:
         else:
             self._take(message, incoming)
 
-    def refuse(self, error: Json) -> None:
+    def refuse(self, error: Json, outgoing: Outgoing | None = None) -> None:
         """Answer what was not taken in with an error."""
         # Not by the encoder of answers: an id may hold half a character.
-        self._outgoing.put(json.dumps(error).encode())
+        (outgoing or self._outgoing).put_answer(json.dumps(error).encode())
 
     def fail_question(self, identity: AnyId | None) -> None:
         """Have a question of ours fail, if one with this id is open, since what answers it is not an answer."""
         asked = None if identity is None or isinstance(identity, float) else self._asked.get(identity)
         if asked is not None and not asked.done():
-            asked.set_exception(MCPError(types.INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
+            asked.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
     def go_on(self) -> None:
         """Begin requests that wait, as far as they may be at work; called when something is done, or has been read."""
@@ -249,7 +244,7 @@ class WireDispatcher:
         """
         for asked in self._asked.values():
             if not asked.done():
-                asked.set_exception(MCPError(types.CONNECTION_CLOSED, "The client closed its end."))
+                asked.set_exception(MCPError(CONNECTION_CLOSED, "The client closed its end."))
         loop = asyncio.get_running_loop()
         ended = loop.time()
         while self.owed and is_read():
@@ -259,7 +254,7 @@ class WireDispatcher:
             passed = loop.time() - ended
             for incoming in tuple(self.owed.values()):
                 if incoming.request_id is not None and passed >= seconds_for(incoming.tool):
-                    self.refuse(error_of(incoming.request_id, INPUT_ENDED, types.CONNECTION_CLOSED))
+                    self.refuse(error_of(incoming.request_id, INPUT_ENDED, CONNECTION_CLOSED), incoming.outgoing)
                     self._cancel(incoming)
         self.end()
 
@@ -271,70 +266,83 @@ class WireDispatcher:
 
     async def run(self, on_request: OnRequest, on_notify: OnNotify) -> None:
         """Work on what comes in, until nothing more comes; what is still at work then is cancelled."""
-        self._on_request, self._on_notify = on_request, on_notify
+        self.start(on_request, on_notify)
         try:
-            self._release()
             await self._ended.wait()
         finally:
-            self._ended.set()
-            self._is_ended = True
-            for asked in self._asked.values():
-                if not asked.done():
-                    asked.set_exception(MCPError(types.CONNECTION_CLOSED, CLOSED))
-            self.waiting.clear()
-            for incoming in tuple(self.owed.values()):
-                if incoming.scope is not None:
-                    incoming.scope.cancel()
-            with anyio.move_on_after(ENDING_SECONDS, shield=True):
-                if tasks := [incoming.task for incoming in self._running if incoming.task is not None]:
-                    await asyncio.wait(tasks)
+            await self.aclose()
 
-    async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> Json:
-        """Ask the client, and wait for its answer; `MCPError` where that is an error, or does not come in time."""
+    def start(self, on_request: OnRequest, on_notify: OnNotify) -> None:
+        """Begin to work on what comes in."""
+        self._on_request, self._on_notify = on_request, on_notify
+        self._release()
+
+    async def aclose(self, why: str = CLOSED) -> None:
+        """End the run, and what is at work; its clients are told why."""
+        self._why_ended = why
+        self._ended.set()
+        self._is_ended = True
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(MCPError(CONNECTION_CLOSED, CLOSED))
+        self.waiting.clear()
+        for incoming in tuple(self.owed.values()):
+            if incoming.scope is not None:
+                incoming.scope.cancel()
+            else:
+                self.refuse(error_of(incoming.request_id, why, CONNECTION_CLOSED), incoming.outgoing)
+        with anyio.move_on_after(ENDING_SECONDS, shield=True):
+            if tasks := [incoming.task for incoming in self._running if incoming.task is not None]:
+                await asyncio.wait(tasks)
+
+    async def request(self, method: str, params: Json | None) -> Json:
+        """Ask the client outside of its requests."""
+        return await self.ask(self._outgoing, method, params)
+
+    async def notify(self, method: str, params: Json | None) -> None:
+        """Tell the client something outside of its requests."""
+        await self.tell(self._outgoing, method, params)
+
+    async def ask(self, outgoing: Outgoing, method: str, params: Json | None) -> Json:
+        """Ask the client, and wait for its answer; `MCPError` where that is an error, or the client is gone."""
+        if not self.may_ask:
+            raise MCPError(INVALID_REQUEST, f"A client of this revision cannot be asked '{method}'.")
         # Before it is sent: one that is cancelled meanwhile leaves nothing behind.
-        await self._outgoing.backpressure.wait()
+        await outgoing.backpressure.wait()
         if self._ended.is_set():
-            raise MCPError(types.CONNECTION_CLOSED, CLOSED)
+            raise MCPError(CONNECTION_CLOSED, CLOSED)
         self._next_id += 1
         identity = self._next_id
         message: Json = {"jsonrpc": "2.0", "id": identity, "method": method}
         if params:
             message["params"] = dict(params)
         asked = self._asked[identity] = asyncio.get_running_loop().create_future()
-        self._outgoing.put(encoded(message))
+        outgoing.put(encoded(message))
         self._on_room()
-        reason = "nobody waits for it any more"
         try:
-            with anyio.fail_after((opts or {}).get("timeout")):
-                return await asked
-        except TimeoutError:
-            reason = "it took too long"
-            raise MCPError(types.REQUEST_TIMEOUT, f"Request {method!r} timed out") from None
+            return await asked
         finally:
             del self._asked[identity]
             if not asked.done() or asked.cancelled():
-                cancelled = {"requestId": identity, "reason": reason}
-                self._outgoing.put(
-                    encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
-                )
+                cancelled = {"requestId": identity, "reason": "nobody waits for it any more"}
+                outgoing.put(encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}))
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+    async def tell(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
         """Tell the client something; once it is gone that is dropped."""
-        del opts
         if self._ended.is_set():
             return
         message: Json = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = dict(params)
-        self._outgoing.put(encoded(message))
-        await self._outgoing.backpressure.wait()
+        outgoing.put(encoded(message))
+        await outgoing.backpressure.wait()
 
-    def _cancel(self, incoming: _Incoming) -> None:
+    def _cancel(self, incoming: Incoming) -> None:
         """End the work on a request without an answer; its id is free at once."""
         del self.owed[incoming.key]
         incoming.cancel()
+        if incoming.request_id is not None:
+            incoming.outgoing.leave_unanswered(incoming.request_id)
         if incoming in self.waiting:
             del self.waiting[incoming]
             self._waiting_bytes -= LINE_BYTES + incoming.size
@@ -352,7 +360,7 @@ class WireDispatcher:
         if self._is_ended:
             self._ended.set()
 
-    def _take(self, message: Message, incoming: _Incoming | None) -> None:
+    def _take(self, message: Message, incoming: Incoming | None) -> None:
         """Begin with a message, or let it wait."""
         match message:
             case Request():
@@ -362,16 +370,16 @@ class WireDispatcher:
                     self._begin(message, incoming)
                 elif self._waiting_bytes > WAITING_BYTES and self._is_person_asked:
                     del self.owed[incoming.key]
-                    self.refuse(error_of(message.id, TOO_MANY, types.INTERNAL_ERROR))
+                    self.refuse(error_of(message.id, TOO_MANY, INTERNAL_ERROR), incoming.outgoing)
                 else:
                     self.waiting[incoming] = None
                     self._waiting_bytes += LINE_BYTES + incoming.size
-            case Notification(method, params):
-                heard = _Incoming(self)
-                heard.task = asyncio.get_running_loop().create_task(self._hear(heard, method, params))
-                self._running.add(heard)
+            case Notification():
+                if incoming is not None:
+                    incoming.task = asyncio.get_running_loop().create_task(self._hear(incoming, message))
+                    self._running.add(incoming)
             case Response() | Failure():
-                asked = self._asked.get(coerce_request_id(message.id)) if message.id is not None else None
+                asked = self._asked.get(comparable_id(message.id)) if message.id is not None else None
                 if asked is None or asked.done():
                     return
                 if isinstance(message, Response):
@@ -382,14 +390,15 @@ class WireDispatcher:
 
     def _may_begin(self, size: int) -> bool:
         """Whether one more request may be at work."""
+        if not self._is_bounded:
+            return True
         if self._outgoing.size > OUTGOING_BYTES or not self._at_work:
             return self._outgoing.size <= OUTGOING_BYTES
         most = FEW_AT_WORK if self._outgoing.size > UNREAD_BYTES else MOST_AT_WORK
         return self._begun < FEW_AT_WORK and self._at_work < most and self._work_bytes + size <= WORK_BYTES
 
-    def _begin(self, request: Request, incoming: _Incoming) -> None:
+    def _begin(self, request: Request, incoming: Incoming) -> None:
         incoming.line = b""
-        incoming.token = progress_token_from_params(request.params)
         incoming.scope = scope = anyio.CancelScope()
         incoming.round = self._round
         self._at_work += 1
@@ -411,21 +420,20 @@ class WireDispatcher:
         self.go_on()
         self._on_room()
 
-    async def _work(self, request: Request, incoming: _Incoming, scope: anyio.CancelScope) -> None:
+    async def _work(self, request: Request, incoming: Incoming, scope: anyio.CancelScope) -> None:
         """Work on one request, and answer it, unless the client has cancelled it."""
         answer: Json = {"jsonrpc": "2.0", "id": request.id}
         try:
             try:
                 with scope:
                     if self._on_request is not None:
-                        answer["result"] = await self._on_request(incoming, request.method, request.params)
+                        answer["result"] = await self._on_request(incoming, request)
+            except MCPError as error:
+                answer["error"] = error.to_json()
             except Exception as error:
                 # Texts of exceptions of ours stay here.
-                told = handler_exception_to_error_data(error)
-                if told is None:
-                    logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
-                    told = types.ErrorData(code=types.INTERNAL_ERROR, message="Internal server error")
-                answer["error"] = told.model_dump(mode="json", exclude_unset=True)
+                logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
+                answer["error"] = {"code": INTERNAL_ERROR, "message": "Internal server error"}
             finally:
                 incoming.is_done = True
                 if self.owed.get(incoming.key) is incoming:
@@ -434,9 +442,9 @@ class WireDispatcher:
                     self._release()
             if not incoming.is_cancelled:
                 if scope.cancelled_caught:
-                    answer["error"] = {"code": types.CONNECTION_CLOSED, "message": CLOSED}
+                    answer["error"] = {"code": CONNECTION_CLOSED, "message": self._why_ended}
                 self._answered.set()
-                self._outgoing.put(encoded(answer))
+                incoming.outgoing.put_answer(encoded(answer))
         finally:
             self._running.discard(incoming)
             self._at_work -= 1
@@ -446,11 +454,60 @@ class WireDispatcher:
                 self.go_on()
                 self._on_room()
 
-    async def _hear(self, notification: _Incoming, method: str, params: Mapping[str, Any] | None) -> None:
+    async def _hear(self, incoming: Incoming, notification: Notification) -> None:
         try:
             if self._on_notify is not None:
-                await self._on_notify(notification, method, params)
+                await self._on_notify(incoming, notification)
         except Exception:
-            logger.exception("a handler of %r raised", method)
+            logger.exception("a handler of %r raised", notification.method)
         finally:
-            self._running.discard(notification)
+            self._running.discard(incoming)
+
+
+class Conversation:
+    """The client, whose first request says how it speaks."""
+
+    def __init__(self, table: RequestTable, dispatcher: Dispatcher, *, is_modern: bool | None = None) -> None:
+        self.connection = Connection(dispatcher)
+        self._table = table
+        self._dispatcher = dispatcher
+        self._is_modern = is_modern  # `None` until that is known
+        self._early: list[tuple[Incoming, Notification]] = []
+
+    async def on_request(self, incoming: Incoming, request: Request) -> Json:
+        _, method, params = request
+        is_enveloped = method != "initialize" and has_envelope(params)
+        if self._is_modern is None:
+            self._is_modern = is_enveloped
+            self._dispatcher.may_ask = not is_enveloped
+            early, self._early = self._early, []
+            for notification in early:
+                await self.on_notify(*notification)
+        connection = self.connection
+        if self._is_modern:
+            if method == "initialize":
+                raise _no_handshake(params)
+            connection = opened_by(params, NO_WAY)
+        elif is_enveloped:
+            message = "This connection was opened with the handshake, so requests of 2026-07-28 are not taken on it."
+            raise MCPError(INVALID_REQUEST, message)
+        ctx = RequestContext(method, params, request.id, connection, incoming, incoming.http_request)
+        return await self._table.answer(ctx)
+
+    async def on_notify(self, incoming: Incoming, notification: Notification) -> None:
+        if self._is_modern is None:
+            if len(self._early) < MOST_EARLY:
+                self._early.append((incoming, notification))
+        elif not self._is_modern:  # in 2026-07-28 there are none but what the dispatcher knows
+            method, params = notification
+            ctx = RequestContext(method, params, None, self.connection, incoming, incoming.http_request)
+            await self._table.take_notification(ctx)
+
+
+def _no_handshake(params: Json | None) -> MCPError:
+    asked = as_mapping(params).get("protocolVersion")
+    data: Json = {"supported": list(MODERN_PROTOCOL_VERSIONS)} | (
+        {"requested": asked} if isinstance(asked, str) else {}
+    )
+    message = "This connection speaks 2026-07-28, which has no initialize."
+    return MCPError(UNSUPPORTED_PROTOCOL_VERSION, message, data)

@@ -1,0 +1,45 @@
+"""Errors of JSON-RPC and of the protocol, as they are raised here and told to clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+CONNECTION_CLOSED = -32000
+REQUEST_TIMEOUT = -32001
+HEADER_MISMATCH = -32020
+MISSING_REQUIRED_CLIENT_CAPABILITY = -32021
+UNSUPPORTED_PROTOCOL_VERSION = -32022
+URL_ELICITATION_REQUIRED = -32042
+
+
+class MCPError(Exception):
+    """An error that is answered to a request, or was the answer to one of ours.
+
+    Args:
+        code: What it is, for programs.
+        message: What it is, for whoever reads the answer.
+        data: More about it, as JSON; not sent where it is `None`.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(code, message, data)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return self.message
+
+    def to_json(self) -> dict[str, Any]:
+        error = {"code": self.code, "message": self.message}
+        return error if self.data is None else {**error, "data": self.data}
+
+
+def invalid_params() -> MCPError:
+    """What a client is told whose parameters do not fit the schema of its request."""
+    return MCPError(INVALID_PARAMS, "Invalid request parameters", "")

@@ -1,0 +1,27 @@
+"""Values that HTTP headers repeat (2026-07-28): as they are, or in base64 where a header cannot hold them."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+_PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+
+
+def encode_header(value: str) -> str:
+    if _PLAIN.fullmatch(value) and not _ENCODED.fullmatch(value):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def decode_header(header: str | None) -> str | None:
+    """The value; `None` where there is none, or it is encoded in another way than `encode_header` does it."""
+    encoded = _ENCODED.fullmatch(header or "")
+    if header is None or encoded is None:
+        return header
+    try:
+        value = base64.b64decode(encoded[1], validate=True)
+        return value.decode() if base64.b64encode(value).decode() == encoded[1] else None
+    except ValueError:
+        return None

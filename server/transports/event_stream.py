@@ -1,0 +1,197 @@
+"""Server-sent events (the HTML standard): one stream of messages to a client, and how it goes out over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Self
+
+from starlette.types import Message, Receive, Send
+
+from server.json_rpc import RequestId, error_of
+from server.transports.lines import OUTGOING_BYTES, Backpressure
+
+PING_SECONDS = 15.0  # after which a silent stream says something, so that nobody on the way takes it for dead
+KEPT_BYTES = 256 << 10  # of events that were sent, for a client that lost its connection and goes on (ours)
+REQUEST_CANCELLED = -32800  # what the official SDKs answer to a request of the handshake era that its client cancelled
+EVENT_STREAM = b"text/event-stream"
+_HEADERS = [
+    (b"content-type", EVENT_STREAM),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
+_PING = b": ping\r\n\r\n"
+
+
+class EventStream:
+    """Messages to a client in their order, until they are read, and the latest of them for a while after that.
+
+    Args:
+        name: In the ids of events, by which a client goes on; empty where it cannot.
+        is_read: Whether somebody reads, or will in a moment. Where nobody does, only the latest messages are kept.
+    """
+
+    def __init__(self, name: str = "", *, is_read: bool = True) -> None:
+        self.name = name
+        self.is_read = is_read
+        self.size = 0  # bytes of messages that nobody has read
+        self.backpressure = Backpressure()
+        self.is_ended = False  # whether no more messages come
+        self.last = 0  # how many messages there were
+        self.read = 0  # how many of them were read
+        self._kept: deque[bytes] = deque()  # the latest messages
+        self._kept_bytes = 0
+        self.on_read: Callable[[], None] = lambda: None  # called when messages were read
+        self._waiter: asyncio.Future[bool] | None = None
+
+    @property
+    def unread(self) -> int:
+        """How many messages were not read yet."""
+        return self.last - self.read
+
+    def put(self, line: bytes) -> None:
+        if self.is_ended or not line:
+            return
+        self._kept.append(line)
+        self._kept_bytes += len(line)
+        self.size += len(line)
+        self.last += 1
+        if self.is_read:
+            self.backpressure.is_full = self.size > OUTGOING_BYTES
+        self._drop()
+        self.wake()
+
+    def put_answer(self, line: bytes) -> None:
+        self.put(line)
+        self.end()
+
+    def leave_unanswered(self, identity: RequestId) -> None:
+        self.put_answer(json.dumps(error_of(identity, "Request cancelled", REQUEST_CANCELLED)).encode())
+
+    def end(self) -> None:
+        """No more messages come."""
+        self.is_ended = True
+        self.backpressure.free()
+        self.wake()
+
+    def take(self) -> list[bytes]:
+        """The messages that were not read yet, which count as read from now on."""
+        count = min(self.unread, len(self._kept))
+        lines = list(self._kept)[len(self._kept) - count :]
+        self.read, self.size = self.last, 0
+        self.backpressure.free()
+        self._drop()
+        if lines:
+            self.on_read()
+        return lines
+
+    def rewind(self, number: int) -> None:
+        """Go on after the message of this number, as far as it is kept."""
+        self.read = max(min(number, self.last), self.last - len(self._kept))
+        self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
+
+    def _drop(self) -> None:
+        # What nobody has read is dropped too where nobody reads, but for an answer.
+        least = self.unread if self.is_read else int(self.is_ended and self.read < self.last)
+        while len(self._kept) > least and (self._kept_bytes > KEPT_BYTES or not self.name):
+            dropped = len(self._kept.popleft())
+            self._kept_bytes -= dropped
+            if self.last - len(self._kept) > self.read:
+                self.size -= dropped
+                self.read = self.last - len(self._kept)
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there are messages, or no more come; whether that came in time."""
+        if self.last > self.read or self.is_ended:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        late = loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(False))
+        try:
+            return await waiter
+        finally:
+            late.cancel()
+            self._waiter = None
+
+    def as_event(self, line: bytes, number: int) -> bytes:
+        identity = b"id: %b/%d\r\n" % (self.name.encode(), number) if self.name else b""
+        return b"event: message\r\n%bdata: %b\r\n\r\n" % (identity, line)
+
+
+class ClientWatch:
+    """Looks whether the client of a request has left, and wakes who waits for its stream then."""
+
+    def __init__(self, receive: Receive, stream: EventStream) -> None:
+        self.has_left = False
+        self._receive = receive
+        self._stream = stream
+        self._watching: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._watching = asyncio.create_task(self._watch())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.has_left = True
+        self._stream.wake()
+
+
+async def send_events(
+    stream: EventStream,
+    watch: ClientWatch,
+    send: Send,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    first: bytes = b"",
+) -> bool:
+    """Send a stream until its end; whether its client was there until then.
+
+    Args:
+        stream: What is sent.
+        watch: Tells whether the client has left.
+        send: Takes the response.
+        headers: Of the response, besides those of every stream.
+        first: An event that comes before the messages.
+    """
+    stream.is_read = True
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
+        if first:
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+        while not watch.has_left:
+            number = stream.read
+            events = [stream.as_event(line, number + step) for step, line in enumerate(stream.take(), start=1)]
+            if events:
+                await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
+            elif stream.is_ended:
+                await send({"type": "http.response.body"})
+                return True
+            elif not await stream.wait(PING_SECONDS):
+                await send({"type": "http.response.body", "body": _PING, "more_body": True})
+        return False
+    finally:
+        stream.is_read = False
+        stream.backpressure.free()
+
+
+async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    length = b"%d" % len(body)
+    start: Message = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [(b"content-type", b"application/json"), (b"content-length", length), *headers],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

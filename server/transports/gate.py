@@ -1,0 +1,112 @@
+"""Who is let in over HTTP: those who ask for this host, from an allowed page if from one, and show a token."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route, request_response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from server.principals import PRINCIPAL, Principal, TokenRefusedError
+from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
+from server.transports.posted import OPEN_REQUEST, refuse
+
+if TYPE_CHECKING:
+    from server.transports.issuer import Issuer
+
+logger = logging.getLogger(__name__)
+
+SEND_HEADER = (
+    "send the header 'Authorization: Bearer TOKEN' with a token of this server; there is no login (OAuth) here"
+)
+
+
+class Gate:
+    """An application for those who may use it; all others are refused with 401, 403, 421 or 503."""
+
+    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
+        self._app = app
+        self._tokens, self._issuer, self._is_closed = options.tokens, options.issuer, options.is_closed
+        http, names = options.http, dict.fromkeys((*LOOPBACK_NAMES, options.host_in_urls))
+        schemes = ("http", "https") if http.tls_cert else ("http",)
+        public = (urlsplit(http.public_url).netloc,) if http.public_url is not None else ()
+        # Without a port where it is the usual one.
+        self._hosts = [*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts]
+        self._origins = [*(f"{scheme}://{name}:*" for scheme in schemes for name in names), *http.allowed_origins]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        shown: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            shown.setdefault(name, []).append(value.decode("latin-1"))
+        # A page of others whose name leads here is no client (DNS rebinding).
+        if not _is_among(shown.get(b"host", [""])[0], self._hosts):
+            told = "This server does not answer under the name of the header Host; http.allowedHosts names more."
+            await refuse(HTTPStatus.MISDIRECTED_REQUEST, told, send)
+            return
+        if (origin := shown.get(b"origin", [""])[0]) and not _is_among(origin, self._origins):
+            told = "Pages of this Origin may not use this server; http.allowedOrigins names those that may."
+            await refuse(HTTPStatus.FORBIDDEN, told, send)
+            return
+        if self._is_closed:
+            try:
+                principal = scope[PRINCIPAL] = await self._whose(shown.get(b"authorization", []))
+            except TokenRefusedError as refused:
+                await self._refuse(refused, send)
+                return
+            if scope["method"] == "GET" and OPEN_REQUEST in scope:
+                # A stream, which ends with its token: the client opens another one. What was asked for goes on.
+                scope[OPEN_REQUEST].deadline = anyio.current_time() + principal.seconds_left
+        await self._app(scope, receive, send)
+
+    async def _whose(self, shown: list[str]) -> Principal:
+        # Of two a proxy before us may have looked at the other one.
+        token = shown[0][7:] if len(shown) == 1 and shown[0][:7].lower() == "bearer " else None
+        if token and (principal := self._tokens.principal_of(token)) is not None:
+            return principal
+        if self._issuer is None:
+            sentence = "A token is needed" if token is None else "The token is not known here"
+            raise TokenRefusedError(f"{sentence}: {SEND_HEADER}.")
+        if token:
+            return await self._issuer.principal_of(token)
+        settings = self._issuer.settings
+        asked = f"A token of {settings.issuer} is needed: log in there."
+        raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))
+
+    async def _refuse(self, refused: TokenRefusedError, send: Send) -> None:
+        # Some clients show this header and not the body.
+        told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
+        place = self._issuer.metadata_url if self._issuer is not None else ""
+        told |= {"scope": refused.scope, "resource_metadata": place}
+        challenge = "Bearer " + ", ".join(f'{name}="{text}"' for name, text in told.items() if text)
+        is_away = refused.status == HTTPStatus.SERVICE_UNAVAILABLE
+        headers = {"retry-after": "10"} if is_away else {"www-authenticate": challenge}
+        await refuse(refused.status, str(refused), send, headers)
+
+
+def _is_among(value: str, allowed: list[str]) -> bool:
+    """Whether a host or an origin is allowed, by a pattern that ends in `:*` with any port."""
+    if value in allowed or any(each.endswith(":*") and value.startswith(each[:-1]) for each in allowed):
+        return True
+    logger.warning("a request was refused for its Host or Origin: %.100s", ascii(value))
+    return False
+
+
+def metadata_routes(issuer: Issuer) -> list[Route]:
+    """What clients read before they have a token (RFC 9728): at the place for our address, and at the usual one."""
+
+    async def metadata(_request: Request) -> JSONResponse:
+        return JSONResponse(issuer.metadata, headers={"cache-control": "public, max-age=3600"})
+
+    # As the SDK does: clients that are web pages read it too.
+    readable = CORSMiddleware(
+        request_response(metadata), allow_origins=["*"], allow_methods=["GET"], allow_headers=["*"]
+    )
+    places = dict.fromkeys((issuer.metadata_path, "/.well-known/oauth-protected-resource"))
+    return [Route(place, endpoint=readable, methods=["GET", "OPTIONS"]) for place in places]

@@ -1,0 +1,58 @@
+"""What clients post over HTTP: read as a whole, and refused where it is no message."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from starlette.types import Receive, Scope, Send
+
+from server.json_rpc import Json, Message, error_of, read_message
+from server.transports.event_stream import send_json
+from server.transports.lines import refusal_of_unreadable
+
+OPEN_REQUEST = "coretools-mcp.open-request"  # where a request carries the scope that ends it
+SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
+
+
+async def read_posted(scope: Scope, receive: Receive, send: Send, max_bytes: int) -> tuple[Message, bytes] | None:
+    """The message that was posted, and its bytes; `None` where the request was refused, or is gone."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    kind = next((value for name, value in headers if name == b"content-type"), b"")
+    if not kind.lower().startswith(b"application/json"):
+        await refuse(HTTPStatus.BAD_REQUEST, "The header Content-Type has to be application/json.", send)
+        return None
+    declared = next((value for name, value in headers if name == b"content-length"), b"0")
+    pieces: list[bytes] = []
+    size = int(declared) if declared.isdigit() else 0
+    while size <= max_bytes:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        pieces.append(message.get("body", b""))
+        if message.get("more_body", False):
+            size = max(size, sum(map(len, pieces)))
+            continue
+        body = b"".join(pieces)
+        if len(body) > max_bytes:
+            break
+        try:
+            return read_message(body, is_of_client=True), body
+        except ValueError:
+            await refuse_json(refusal_of_unreadable(body, is_post=True) or error_of(None, ""), send)
+            return None
+    told = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
+    await refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told, send)
+    return None
+
+
+async def refuse_json(error: Json, send: Send, status: int = HTTPStatus.BAD_REQUEST) -> None:
+    # Not by the encoder of answers: an id may hold half a character.
+    await send_json(json.dumps(error).encode(), status, send)
+
+
+async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str] | None = None) -> None:
+    """Refuse a request of HTTP with a sentence, as an error of JSON-RPC."""
+    body = json.dumps(error_of(None, sentence)).encode()
+    given = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
+    await send_json(body, status, send, given)

@@ -1,0 +1,534 @@
+"""Streamable HTTP, at `/mcp`: in sessions for clients of the handshake era, request by request for 2026-07-28.
+
+A request is answered as JSON where it is done before anything else is said, else by a stream of events. A client that
+loses a stream of a session goes on by `Last-Event-ID`; what it has asked for goes on meanwhile. In 2026-07-28 leaving
+means that the answer is not wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import anyio
+from starlette.requests import Request as HttpRequest
+from starlette.types import Message, Receive, Scope, Send
+
+from server.json_rpc import ID_IS_TAKEN, Json, Notification, Request, RequestId, as_mapping, encoded, error_of
+from server.principals import principal_of
+from server.protocol.errors import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    MCPError,
+)
+from server.protocol.headers import decode_header
+from server.protocol.requests import NO_WAY, Connection, RequestContext, RequestTable, opened_by, unsupported
+from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
+from server.transports.dispatcher import Conversation, Dispatcher
+from server.transports.event_stream import EVENT_STREAM, ClientWatch, EventStream, send_events, send_json
+from server.transports.posted import SERVER_ENDS, read_posted, refuse, refuse_json
+
+logger = logging.getLogger(__name__)
+
+MOST_SESSIONS = 1_000
+"""Sessions kept, and beyond them only those that are not silent: when too many are open, one that is silent ends.
+Clients often leave without a word, so whoever opens enough sessions would keep all others out. A client whose session
+was ended gets 404 and opens a new one, as the protocol wants. What one costs is in docs/scale.md."""
+MOST_LOST = 16  # streams of one session whose connection was lost, and that are kept until somebody goes on (ours)
+STREAM_SECONDS = 1.0  # after which a request that is at work is answered by a stream: its client sees that it is taken
+SESSION_HEADER = b"mcp-session-id"
+REVISION_HEADER = b"mcp-protocol-version"
+METHOD_HEADER = b"mcp-method"
+NAME_HEADER = b"mcp-name"
+EVENT_HEADER = b"last-event-id"
+PRIMED_SINCE = "2025-11-25"  # the revision since which a stream begins with an event that has only an id
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The parameter that the header `Mcp-Name` repeats."""
+_STATUS = {
+    PARSE_ERROR: HTTPStatus.BAD_REQUEST,
+    INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
+    INVALID_PARAMS: HTTPStatus.BAD_REQUEST,
+    HEADER_MISMATCH: HTTPStatus.BAD_REQUEST,
+    MISSING_REQUIRED_CLIENT_CAPABILITY: HTTPStatus.BAD_REQUEST,
+    UNSUPPORTED_PROTOCOL_VERSION: HTTPStatus.BAD_REQUEST,
+    METHOD_NOT_FOUND: HTTPStatus.NOT_FOUND,
+}
+"""The status of an answer of 2026-07-28 that is an error; of all others it is 200."""
+SESSION_ENDED = "The session was ended before this was answered; what was at work for it was cancelled."
+NO_SUCH_SESSION = (
+    "There is no such session here, and nothing was done: it has ended, or the server that it was opened at was "
+    "started anew. Send initialize without the header Mcp-Session-Id to open another one, and ask there."
+)
+NO_SESSION = (
+    "This request names no session: send initialize first, and the header Mcp-Session-Id of its answer with every "
+    "request after that."
+)
+
+
+def header_of(headers: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:
+    return next((value.decode("latin-1") for name, value in headers if name == header), None)
+
+
+def is_of_handshake_era(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    revision = header_of(headers, REVISION_HEADER)
+    return revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+class Session:
+    """A client of the handshake era between its requests."""
+
+    def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
+        self.id = uuid.uuid4().hex
+        self.owner = owner  # the person or program whose token opened it
+        self.principal = principal  # who has it, among those whose sessions are counted
+        self.requests = 0  # and streams of it that are open
+        self.silent_since = time.monotonic()
+        self.events = EventStream("0", is_read=False)  # what belongs to no request
+        self.lost: OrderedDict[str, EventStream] = OrderedDict()  # streams of requests whose connection was lost
+        self.dispatcher = Dispatcher(self.events, on_room=lambda: None, is_bounded=False)
+        self.conversation = Conversation(table, self.dispatcher, is_modern=False)
+        self.dispatcher.start(self.conversation.on_request, self.conversation.on_notify)
+        self._streams = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its client has introduced itself."""
+        return self.conversation.connection.is_open
+
+    def new_stream(self) -> EventStream:
+        self._streams += 1
+        return EventStream(str(self._streams))
+
+    def keep(self, stream: EventStream) -> None:
+        """Keep a stream whose connection was lost."""
+        self.lost[stream.name] = stream
+        while len(self.lost) > MOST_LOST:
+            self.lost.popitem(last=False)
+
+    def find_stream(self, event_id: str) -> EventStream | None:
+        """The stream to go on with after an event, where nobody reads it."""
+        name, _, number = event_id.partition("/")
+        stream = self.events if name == self.events.name else self.lost.pop(name, None)
+        if stream is not None and not stream.is_read:
+            stream.rewind(int(number) if number.isdecimal() and number.isascii() else 0)
+        return stream
+
+    async def aclose(self) -> None:
+        await self.dispatcher.aclose(SESSION_ENDED)
+        self.events.end()
+        self.conversation.connection.close()
+
+
+@dataclass(slots=True)
+class _PrincipalSessions:
+    """The sessions of one principal, or of all clients where there are no tokens; the longest silent ones first."""
+
+    silent: OrderedDict[str, Session] = field(default_factory=OrderedDict[str, Session])
+    busy: dict[str, Session] = field(default_factory=dict[str, Session])
+
+    @property
+    def count(self) -> int:
+        return len(self.silent) + len(self.busy)
+
+
+class Sessions:
+    """All sessions, of which one more can always be opened."""
+
+    def __init__(self, table: RequestTable, most: int, idle_seconds: float) -> None:
+        self._table = table
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._sessions: dict[str, Session] = {}
+        self._principals: dict[str, _PrincipalSessions] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._look: asyncio.TimerHandle | None = None
+        self._has_warned = False
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, name: str, owner: object) -> Session | None:
+        session = self._sessions.get(name)
+        return session if session is not None and session.owner == owner else None
+
+    def open(self, owner: object, principal: str) -> Session:
+        """A new session, which is busy until it is released."""
+        session = Session(self._table, owner, principal)
+        self._sessions[session.id] = session
+        self.take(session)
+        self._end_surplus()
+        if self._look is None:
+            self._look_later(self._idle_seconds)
+        return session
+
+    def take(self, session: Session) -> None:
+        """A request of a session is at work, or a stream of it open."""
+        session.requests += 1
+        of_principal = self._principals.setdefault(session.principal, _PrincipalSessions())
+        of_principal.silent.pop(session.id, None)
+        of_principal.busy[session.id] = session
+
+    def release(self, session: Session) -> None:
+        """The request is done, or the stream at its end."""
+        session.requests -= 1
+        if session.requests or session.id not in self._sessions:
+            return
+        of_principal = self._principals[session.principal]
+        del of_principal.busy[session.id]
+        session.silent_since = time.monotonic()
+        of_principal.silent[session.id] = session
+
+    def end(self, session: Session) -> None:
+        """End a session at once; what is at work for it may take a moment to clean up."""
+        if self._sessions.pop(session.id, None) is None:
+            return
+        of_principal = self._principals[session.principal]
+        of_principal.silent.pop(session.id, None)
+        of_principal.busy.pop(session.id, None)
+        if not of_principal.count:
+            del self._principals[session.principal]
+        task = asyncio.create_task(session.aclose())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def aclose(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+        for session in tuple(self._sessions.values()):
+            self.end(session)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _end_surplus(self) -> None:
+        """End silent sessions until there are no more than may be kept."""
+        while len(self._sessions) > self._most:
+            # Whoever has most loses one, so that nobody loses theirs because of somebody else's many.
+            with_silent = [each for each in self._principals.values() if each.silent]
+            if not with_silent:
+                return
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning(
+                    "%d sessions are open: for each new one, the one that is silent longest ends", self._most
+                )
+            self.end(next(iter(max(with_silent, key=lambda each: each.count).silent.values())))
+
+    def _look_later(self, seconds: float) -> None:
+        self._look = asyncio.get_running_loop().call_later(max(seconds, 0.01), self._end_idle)
+
+    def _end_idle(self) -> None:
+        self._look = None
+        now = time.monotonic()
+        oldest = now
+        for of_principal in tuple(self._principals.values()):
+            while of_principal.silent:
+                session = next(iter(of_principal.silent.values()))
+                if session.silent_since > now - self._idle_seconds:
+                    oldest = min(oldest, session.silent_since)
+                    break
+                self.end(session)
+        if self._sessions:
+            self._look_later(oldest + self._idle_seconds - now)
+
+
+@dataclass(eq=False, slots=True)
+class _LoneRequest:
+    """A request of 2026-07-28, whose client can be told of it as long as it is open, and never be asked."""
+
+    stream: EventStream
+
+    async def request(self, method: str, params: Json | None) -> Json:
+        return await NO_WAY.request(method, params)
+
+    async def notify(self, method: str, params: Json | None) -> None:
+        message: Json = {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
+        self.stream.put(encoded(message))
+        await self.stream.backpressure.wait()
+
+    def person_is_asked(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class StreamableHttp:
+    """The endpoint.
+
+    Args:
+        table: Who answers requests.
+        schema_of: The schema of a tool, where it wants arguments in headers too; it may wait for the tool to be known.
+        max_bytes: A longer body is refused.
+        most_sessions: See `MOST_SESSIONS`.
+        idle_seconds: After so long without a request or a stream a session ends.
+    """
+
+    def __init__(
+        self,
+        table: RequestTable,
+        schema_of: Callable[[str], Awaitable[Mapping[str, Any] | None]],
+        max_bytes: int,
+        most_sessions: int,
+        idle_seconds: float,
+    ) -> None:
+        self._table = table
+        self._schema_of = schema_of
+        self._max_bytes = max_bytes
+        self.sessions = Sessions(table, most_sessions, idle_seconds)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method, headers = scope["method"], scope["headers"]
+        if not is_of_handshake_era(headers):
+            if method == "POST":
+                await self._post_alone(scope, receive, send)
+            else:
+                told = f"2026-07-28 knows no {method} here."
+                await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
+        elif method == "POST":
+            await self._post(scope, receive, send)
+        elif method in ("GET", "DELETE"):
+            session = await self._session(scope, send)
+            if session is None:
+                return
+            if method == "GET":
+                await self._listen(session, scope, receive, send)
+            else:
+                self.sessions.end(session)
+                await send_json(b"null", HTTPStatus.OK, send)
+        else:
+            told = f"There is no {method} here."
+            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
+
+    async def _session(self, scope: Scope, send: Send) -> Session | None:
+        """The session that a request names; where there is none, the request is refused."""
+        name = header_of(scope["headers"], SESSION_HEADER)
+        if not name:
+            await refuse(HTTPStatus.BAD_REQUEST, NO_SESSION, send)
+            return None
+        principal = principal_of(HttpRequest(scope))
+        session = self.sessions.find(name, None if principal is None else principal.owner)
+        if session is None:
+            await refuse(HTTPStatus.NOT_FOUND, NO_SUCH_SESSION, send)
+        return session
+
+    async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A message of a session, or one that opens a session."""
+        posted = await read_posted(scope, receive, send, self._max_bytes)
+        if posted is None or not await _accepts(scope, send, needs_json=True):
+            return
+        message, body = posted
+        http_request = HttpRequest(scope, receive)
+        is_opening = isinstance(message, Request) and message.method == "initialize"
+        if is_opening and header_of(scope["headers"], SESSION_HEADER) is None:
+            principal = principal_of(http_request)
+            owner, whose = (None, "") if principal is None else (principal.owner, principal.display_name)
+            session = self.sessions.open(owner, whose)
+        else:
+            found = await self._session(scope, send)
+            if found is None:
+                return
+            session = found
+            self.sessions.take(session)
+        try:
+            if not isinstance(message, Request):
+                session.dispatcher.receive(message, body, None, http_request)
+                await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": []})
+                await send({"type": "http.response.body"})
+            elif session.dispatcher.has_open(message.id):
+                await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
+            else:
+                stream = session.new_stream()
+                session.dispatcher.receive(message, body, stream, http_request)
+                await self._respond(session, message.id, stream, receive, send)
+        finally:
+            if not session.is_open:  # it was not opened
+                self.sessions.end(session)
+            self.sessions.release(session)
+
+    async def _respond(
+        self, session: Session, identity: RequestId, stream: EventStream, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request of a session."""
+        async with _answered(identity, stream, send) as guarded:
+            await stream.wait(STREAM_SECONDS)
+            headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
+            if stream.is_ended and stream.last == 1:
+                await send_json(stream.take()[0], HTTPStatus.OK, guarded, headers)
+                return
+            first = b""
+            if session.conversation.connection.protocol_version >= PRIMED_SINCE:
+                first = b"id: %b/0\r\ndata: \r\n\r\n" % stream.name.encode()
+            with ClientWatch(receive, stream) as watch:
+                if not await send_events(stream, watch, guarded, headers, first):
+                    session.keep(stream)
+
+    async def _listen(self, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
+        """A stream of what belongs to no request; or one that was lost, where a client goes on with that."""
+        if not await _accepts(scope, send, needs_json=False):
+            return
+        stream = session.events
+        if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
+            if (found := session.find_stream(last_event)) is None:
+                told = "The stream of this Last-Event-ID is not kept any more. Open another one without that header."
+                await refuse(HTTPStatus.NOT_FOUND, told, send)
+                return
+            stream = found
+        elif not stream.is_read:
+            stream.rewind(stream.last)
+        if stream is session.events and stream.is_read:
+            told = "A stream of this session is open already, and one is the most."
+            await refuse(HTTPStatus.CONFLICT, told, send)
+            return
+        self.sessions.take(session)
+        try:
+            headers = [(SESSION_HEADER, session.id.encode())]
+            with ClientWatch(receive, stream) as watch:
+                if not await send_events(stream, watch, send, headers) and stream is not session.events:
+                    session.keep(stream)
+        finally:
+            self.sessions.release(session)
+
+    async def _post_alone(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request of 2026-07-28."""
+        posted = await read_posted(scope, receive, send, self._max_bytes)
+        if posted is None or not await _accepts(scope, send, needs_json=True):
+            return
+        message, _ = posted
+        version = header_of(scope["headers"], REVISION_HEADER)
+        if isinstance(message, Notification):
+            # There is none that a client could send here, and nobody reads an error.
+            if version in MODERN_PROTOCOL_VERSIONS:
+                await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": []})
+                await send({"type": "http.response.body"})
+                return
+            error = unsupported(version or "").to_json()
+            await refuse_json({"jsonrpc": "2.0", "id": None, "error": error}, send)
+            return
+        if not isinstance(message, Request):
+            told = "The body has to be one request, or one notification: nothing is asked of clients of 2026-07-28."
+            await refuse(HTTPStatus.BAD_REQUEST, told, send)
+            return
+        stream, at_work = EventStream(), anyio.CancelScope()
+        work = asyncio.create_task(self._work(message, HttpRequest(scope, receive), stream, at_work))
+        try:
+            async with _answered(message.id, stream, send) as guarded:
+                with ClientWatch(receive, stream) as watch:
+                    await stream.wait(STREAM_SECONDS)
+                    if stream.is_ended and stream.last == 1:
+                        await send_json(stream.take()[0], await work, guarded)
+                    elif not watch.has_left:
+                        await send_events(stream, watch, guarded)
+        finally:
+            if not work.done():
+                at_work.cancel()
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([work])
+
+    async def _work(
+        self, request: Request, http_request: HttpRequest, stream: EventStream, scope: anyio.CancelScope
+    ) -> int:
+        """Work on a request; the status of its answer, where that is no stream."""
+        connection = None
+        answer: Json = {"jsonrpc": "2.0", "id": request.id}
+        with scope:
+            try:
+                connection = await self._opened(request, http_request)
+                way = _LoneRequest(stream)
+                ctx = RequestContext(request.method, request.params, request.id, connection, way, http_request)
+                answer["result"] = await self._table.answer(ctx)
+            except MCPError as error:
+                answer["error"] = error.to_json()
+            except Exception as error:
+                # Texts of exceptions of ours stay here.
+                logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
+                answer["error"] = {"code": INTERNAL_ERROR, "message": "Internal server error"}
+            finally:
+                if connection is not None:
+                    connection.close()
+        stream.put_answer(encoded(answer)) if not scope.cancelled_caught else stream.end()
+        return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
+
+    async def _opened(self, request: Request, http_request: HttpRequest) -> Connection:
+        """Who a request is from; `MCPError` where its headers say something else than it does itself."""
+        headers, params = http_request.scope["headers"], request.params or {}
+        for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
+            if sum(1 for each, _ in headers if each == name) > 1:
+                raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} is there more than once.")
+        meta = as_mapping(params.get("_meta"))
+        connection = None
+        if PROTOCOL_VERSION_META_KEY not in meta:
+            connection = opened_by(params, NO_WAY)  # it tells what is missing
+        said = {REVISION_HEADER: meta.get(PROTOCOL_VERSION_META_KEY), METHOD_HEADER: request.method}
+        for name, value in said.items():
+            if header_of(headers, name) != value:
+                raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} is not what the request says itself.")
+        value = params.get(_NAMED_BY.get(request.method, ""))
+        if value is not None and decode_header(header_of(headers, NAME_HEADER)) != value:
+            raise MCPError(HEADER_MISMATCH, "The header mcp-name is not what the request says itself.")
+        connection = connection or opened_by(params, NO_WAY)
+        await self._check_repeated(request, http_request)
+        return connection
+
+    async def _check_repeated(self, request: Request, http_request: HttpRequest) -> None:
+        """Raise `MCPError` where a tool wants arguments in headers too, and these are not what the call says."""
+        params = request.params or {}
+        name, arguments = params.get("name"), params.get("arguments")
+        if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
+            return
+        if (schema := await self._schema_of(name)) is None:
+            return
+        from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few want it
+
+        refusal = validate_mcp_param_headers(schema, as_mapping(arguments), http_request.headers)
+        if isinstance(refusal, InboundLadderRejection):
+            raise MCPError(refusal.code, refusal.message, refusal.data)
+
+
+@asynccontextmanager
+async def _answered(identity: RequestId, stream: EventStream, send: Send) -> AsyncGenerator[Send]:
+    """Sends for a request, which is answered with an error where the server ends before."""
+    status, is_stream, has_end = 0, False, False
+
+    async def guarded(message: Message) -> None:
+        nonlocal status, is_stream, has_end
+        if message["type"] == "http.response.start":
+            status, is_stream = message["status"], (b"content-type", EVENT_STREAM) in message["headers"]
+        else:
+            has_end = not message.get("more_body", False)
+        await send(message)
+
+    try:
+        yield guarded
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True):
+            body = json.dumps(error_of(identity, SERVER_ENDS, CONNECTION_CLOSED)).encode()
+            if not status:
+                await send_json(body, HTTPStatus.SERVICE_UNAVAILABLE, send)
+            elif is_stream and not has_end:
+                await send({"type": "http.response.body", "body": stream.as_event(body, stream.last + 1)})
+        raise
+
+
+async def _accepts(scope: Scope, send: Send, *, needs_json: bool) -> bool:
+    """Whether a client takes streams of events, and JSON where that is needed; else its request is refused."""
+    accept = header_of(scope["headers"], b"accept") or ""
+    kinds = {kind.partition(";")[0].strip().lower() for kind in accept.split(",")}
+    takes_json = not needs_json or bool(kinds & {"*/*", "application/*", "application/json"})
+    if takes_json and kinds & {"*/*", "text/*", "text/event-stream"}:
+        return True
+    wanted = "application/json and text/event-stream" if needs_json else "text/event-stream"
+    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The header Accept has to name {wanted}.", send)
+    return False
