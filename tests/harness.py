@@ -16,7 +16,6 @@ import anyio
 import anyio.abc
 import mcp_types as types
 from mcp.client import Client
-from mcp.client._memory import InMemoryTransport
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -26,6 +25,7 @@ from mcp.shared.message import SessionMessage
 from server.app import App
 from server.settings import load_settings
 from tests.fork_server import forked
+from tests.in_process import in_process
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = ROOT / "coretools_mcp.py"
@@ -236,8 +236,8 @@ async def in_memory(
     app = App(load_settings([str(config)] if config else [], overrides, own_state()), "stdio")
     async with app.running():
         if revision in HANDSHAKES:
-            async with speaking(revision, InMemoryTransport(app.server), **callbacks) as client:
+            async with speaking(revision, in_process(app), **callbacks) as client:
                 yield client
             return
-        async with Client(app.server, mode=revision, cache=None, **callbacks) as client:
+        async with Client(in_process(app), mode=revision, cache=None, **callbacks) as client:
             yield client

@@ -158,7 +158,6 @@ class Dispatcher:
         self._running: set[Incoming] = set()  # messages whose tasks are not at their end
         self._next_id = 0
         self._answered = asyncio.Event()
-        self._why_ended = CLOSED
         self._is_ended = False
         self._ended = asyncio.Event()
         self._on_request: OnRequest | None = None
@@ -277,20 +276,21 @@ class Dispatcher:
         self._on_request, self._on_notify = on_request, on_notify
         self._release()
 
-    async def aclose(self, why: str = CLOSED) -> None:
-        """End the run, and what is at work; its clients are told why."""
-        self._why_ended = why
+    def give_up(self, why: str = CLOSED) -> None:
+        """End the run: what is owed is answered with the reason, and what is at work is cancelled."""
         self._ended.set()
         self._is_ended = True
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(MCPError(CONNECTION_CLOSED, CLOSED))
-        self.waiting.clear()
         for incoming in tuple(self.owed.values()):
-            if incoming.scope is not None:
-                incoming.scope.cancel()
-            else:
-                self.refuse(error_of(incoming.request_id, why, CONNECTION_CLOSED), incoming.outgoing)
+            self.refuse(error_of(incoming.request_id, why, CONNECTION_CLOSED), incoming.outgoing)
+            self._cancel(incoming)
+
+    async def aclose(self, why: str = CLOSED) -> None:
+        """End the run as `give_up` does, and wait until nothing is at work any more."""
+        self.give_up(why)
+        self._on_request = self._on_notify = None  # what holds it by these could not be freed otherwise
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
             if tasks := [incoming.task for incoming in self._running if incoming.task is not None]:
                 await asyncio.wait(tasks)
@@ -441,8 +441,6 @@ class Dispatcher:
                 if request.method in INLINE:
                     self._release()
             if not incoming.is_cancelled:
-                if scope.cancelled_caught:
-                    answer["error"] = {"code": CONNECTION_CLOSED, "message": self._why_ended}
                 self._answered.set()
                 incoming.outgoing.put_answer(encoded(answer))
         finally:

@@ -66,10 +66,9 @@ class EventStream:
 
     def put_answer(self, line: bytes) -> None:
         self.put(line)
-        self.end()
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        self.put_answer(json.dumps(error_of(identity, "Request cancelled", REQUEST_CANCELLED)).encode())
+        """Nothing tells of it on this stream."""
 
     def end(self) -> None:
         """No more messages come."""
@@ -123,6 +122,17 @@ class EventStream:
     def as_event(self, line: bytes, number: int) -> bytes:
         identity = b"id: %b/%d\r\n" % (self.name.encode(), number) if self.name else b""
         return b"event: message\r\n%bdata: %b\r\n\r\n" % (identity, line)
+
+
+class RequestStream(EventStream):
+    """The stream of one request, which ends with its answer."""
+
+    def put_answer(self, line: bytes) -> None:
+        self.put(line)
+        self.end()
+
+    def leave_unanswered(self, identity: RequestId) -> None:
+        self.put_answer(json.dumps(error_of(identity, "Request cancelled", REQUEST_CANCELLED)).encode())
 
 
 class ClientWatch:

@@ -93,8 +93,9 @@ class SseSessions:
                 await send_events(session.events, watch, send, first=endpoint)
         except anyio.get_cancelled_exc_class():
             why = SESSION_EXPIRED if session.is_expired else SERVER_ENDS
+            session.events.is_read = True
+            dispatcher.give_up(why)
             with anyio.CancelScope(shield=True):
-                await dispatcher.aclose(why)
                 events = b"".join(session.events.as_event(line, 0) for line in session.events.take())
                 await send({"type": "http.response.body", "body": events, "more_body": True})
             raise

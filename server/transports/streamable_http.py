@@ -41,7 +41,7 @@ from server.protocol.headers import decode_header
 from server.protocol.requests import NO_WAY, Connection, RequestContext, RequestTable, opened_by, unsupported
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
 from server.transports.dispatcher import Conversation, Dispatcher
-from server.transports.event_stream import EVENT_STREAM, ClientWatch, EventStream, send_events, send_json
+from server.transports.event_stream import EVENT_STREAM, ClientWatch, EventStream, RequestStream, send_events, send_json
 from server.transports.posted import SERVER_ENDS, read_posted, refuse, refuse_json
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class Session:
 
     def new_stream(self) -> EventStream:
         self._streams += 1
-        return EventStream(str(self._streams))
+        return RequestStream(str(self._streams))
 
     def keep(self, stream: EventStream) -> None:
         """Keep a stream whose connection was lost."""
@@ -421,7 +421,7 @@ class StreamableHttp:
             told = "The body has to be one request, or one notification: nothing is asked of clients of 2026-07-28."
             await refuse(HTTPStatus.BAD_REQUEST, told, send)
             return
-        stream, at_work = EventStream(), anyio.CancelScope()
+        stream, at_work = RequestStream(), anyio.CancelScope()
         work = asyncio.create_task(self._work(message, HttpRequest(scope, receive), stream, at_work))
         try:
             async with _answered(message.id, stream, send) as guarded:

@@ -9,7 +9,7 @@ import pytest
 
 from bench.scale import ROWS
 from server.transports.http import MOST_CONNECTIONS
-from server.transports.http_sessions import MOST_SESSIONS
+from server.transports.streamable_http import MOST_SESSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")

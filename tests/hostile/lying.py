@@ -22,6 +22,7 @@ from server.settings import load_settings
 from server.upstreams.connection import Upstream
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, PEERS, listening, own_state, stdio_upstream
+from tests.in_process import in_process
 from tests.waiting import CEILING
 
 LIAR = str(PEERS / "lying_upstream.py")
@@ -168,6 +169,6 @@ async def beside_all(
     with anyio.fail_after(CEILING):
         async with (
             app.running(),
-            Client(app.server, mode=mode, cache=None, message_handler=on_message, **callbacks) as client,
+            Client(in_process(app), mode=mode, cache=None, message_handler=on_message, **callbacks) as client,
         ):
             yield Scene(app, client, heard)

@@ -16,6 +16,7 @@ from server.app import App
 from server.consent.confirmers import QUESTION_KEY
 from server.settings import load_settings
 from tests.harness import HANDSHAKE, MODERN, own_state, write_config
+from tests.in_process import in_process
 from tests.interaction.raw_clients import http_server, introduced, reach
 
 pytestmark = pytest.mark.anyio
@@ -70,7 +71,7 @@ async def asking(
     """A client of a server that has the tool."""
     config = write_config(folder, settings or {})
     app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state()), "stdio")
-    async with app.running(), Client(app.server, mode=mode, cache=None, **callbacks) as client:
+    async with app.running(), Client(in_process(app), mode=mode, cache=None, **callbacks) as client:
         yield client
 
 

@@ -19,6 +19,7 @@ from server.app import App
 from server.settings import load_settings
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tests.harness import HANDSHAKE, own_state, stdio_upstream, write_config
+from tests.in_process import in_process
 from tests.waiting import CEILING
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.discovered_tools import DiscoveredTool
@@ -86,7 +87,7 @@ async def served(root: Path, config: Path) -> Served:
     with anyio.fail_after(CEILING):
         async with (
             app.running(),
-            Client(app.server, mode=HANDSHAKE, cache=None, elicitation_callback=accept) as client,
+            Client(in_process(app), mode=HANDSHAKE, cache=None, elicitation_callback=accept) as client,
         ):
             listed = (await client.list_tools()).tools
             results = [

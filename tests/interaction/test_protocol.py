@@ -15,6 +15,7 @@ from pydantic import FileUrl
 from server.app import App
 from server.settings import load_settings
 from tests.harness import HANDSHAKE, HANDSHAKES, TRANSPORTS, connected, own_state, stdio_upstream, write_config
+from tests.in_process import in_process
 from tests.interaction.serving import CHEAP_ROUTES, HANDSHAKE_ROUTES, Connect, by_route
 
 pytestmark = pytest.mark.anyio
@@ -160,7 +161,7 @@ async def test_an_upstream_gets_only_the_usual_variables_and_its_own(
     config = write_config(tmp_path, {"mcpServers": {"demo": entry}})
     report = load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state())
     app = App(report, "stdio")
-    async with app.running(), Client(app.server, mode=HANDSHAKE) as client:
+    async with app.running(), Client(in_process(app), mode=HANDSHAKE) as client:
         names = text_of(await client.call_tool("demo__environment", {})).split()
     assert {"OWN", "WANTED", "PATH"} <= set(names)
     assert "A_SECRET_OF_OURS" not in names

@@ -13,6 +13,7 @@ from mcp.client import Client
 
 from server.settings import load_settings
 from tests.harness import HANDSHAKE, stdio_upstream, write_config
+from tests.in_process import in_process
 from tests.interaction.relay.clients import CEILING, app_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.not_used")]
@@ -42,7 +43,7 @@ async def test_a_call_says_which_setting_leaves_its_server_out(
 ) -> None:
     app = app_of(write_config(tmp_path, settings))
     with anyio.fail_after(CEILING):
-        async with app.running(), Client(app.server, mode=HANDSHAKE, cache=None) as client:
+        async with app.running(), Client(in_process(app), mode=HANDSHAKE, cache=None) as client:
             said = await told(client, "idle__echo")
             assert "The server idle is not used here" in said
             assert setting in said
@@ -54,7 +55,7 @@ async def test_a_server_that_is_switched_off_while_we_run_says_so_too(tmp_path: 
     with anyio.fail_after(CEILING):
         async with (
             app.running(),
-            Client(app.server, mode=HANDSHAKE, cache=None) as client,
+            Client(in_process(app), mode=HANDSHAKE, cache=None) as client,
             anyio.create_task_group() as tasks,
         ):
             assert not (await client.call_tool("used__echo", {"text": "x"})).is_error

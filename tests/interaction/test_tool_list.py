@@ -218,8 +218,8 @@ async def test_the_instructions_follow_the_settings_and_reach_the_client(root: P
         assert f"The workspace: {root}." in (client.instructions or "")
     app = App(load_settings([], {}, {}), "stdio")
     async with app.running():
-        assert "web_search" not in (app.server.instructions or "")
+        assert "web_search" not in (app.table.instructions or "")
         report = load_settings([], SEARXNG, {})
         async with anyio.create_task_group() as tasks:
             await app.live.apply(report, tasks)
-        assert "web_search" in (app.server.instructions or "")
+        assert "web_search" in (app.table.instructions or "")

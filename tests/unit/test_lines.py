@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.json_rpc import Notification, Request
+from server.transports.dispatcher import Dispatcher
 from server.transports.lines import (
     LARGE_LINE,
     LARGE_PIECE,
@@ -21,7 +22,6 @@ from server.transports.lines import (
     refusal_of_oversized,
     refusal_of_unreadable,
 )
-from server.transports.request_dispatcher import WireDispatcher
 from tests.examples import examples
 
 
@@ -129,7 +129,7 @@ def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | Non
 async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or_its_text(
     asked: int | str, cancelled: int | str
 ) -> None:
-    dispatcher = WireDispatcher(OutgoingLines(lambda: None, Backpressure()), on_room=lambda: None)
+    dispatcher = Dispatcher(OutgoingLines(lambda: None, Backpressure()), on_room=lambda: None)
     dispatcher.receive(Request(asked, "tools/call", {}), b"")
     assert dispatcher.owed
     dispatcher.receive(Notification("notifications/cancelled", {"requestId": cancelled}), b"")
@@ -140,7 +140,7 @@ async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or
 @pytest.mark.anyio
 async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
-    dispatcher = WireDispatcher(outgoing, on_room=lambda: None)
+    dispatcher = Dispatcher(outgoing, on_room=lambda: None)
 
     async def answer(*_: object) -> dict[str, object]:
         await dispatcher.notify("x", {"a": "\ud800"})

@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import TaskGroup
 
 from server.client_request import Exchange
-from server.sdk_seams import Outbound
+from server.protocol.requests import Outbound
 from server.settings import UpstreamSettings
 from server.settings.models import OAuthSettings
 from server.store.replica import lone_replica

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from server.json_rpc import Response
+from server.transports.dispatcher import Dispatcher
 from server.transports.lines import OUTGOING_BYTES, Backpressure, OutgoingLines
-from server.transports.request_dispatcher import WireDispatcher
 from server.upstreams.session.questions import QuestionWaits
 from server.upstreams.wire import peer as peers
 from server.upstreams.wire.peer import (
@@ -202,7 +202,7 @@ async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_eve
 @pytest.mark.requirement("stdio.slow_reader.questions")
 async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothing_when_it_is_taken_back() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
-    dispatcher = WireDispatcher(outgoing, on_room=lambda: None)
+    dispatcher = Dispatcher(outgoing, on_room=lambda: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(dispatcher.run, nobody, nobody)
         await dispatcher.notify("notifications/message", {"data": "x"})
@@ -210,9 +210,9 @@ async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothin
         full = outgoing.size
         for _ in range(10):
             with anyio.move_on_after(0.01):
-                await dispatcher.send_raw_request("elicitation/create", {"message": "x" * MB})
+                await dispatcher.request("elicitation/create", {"message": "x" * MB})
         assert outgoing.size == full
-        tasks.start_soon(dispatcher.send_raw_request, "elicitation/create", {"message": "who?"})
+        tasks.start_soon(dispatcher.request, "elicitation/create", {"message": "who?"})
         await anyio.wait_all_tasks_blocked()
         outgoing.written(full)
         await anyio.wait_all_tasks_blocked()

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from server.app import App
-from server.sdk_seams import RequestContext
+from server.protocol.requests import RequestContext
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from tests.harness import MODERN
 from tests.interaction.network.test_sessions import ACCEPT, Served, served
@@ -78,7 +78,7 @@ async def test_a_call_makes_no_list_of_tools(root: Path) -> None:
 
     async with served(root) as server:
         publish(server.app, REPEATED)
-        server.app.server.middleware.insert(0, noting)
+        server.app.table.middleware.insert(0, noting)
         for _ in range(3):
             assert (await run(server, "north")).status_code == 200
-    assert methods == ["tools/list", "tools/call", "tools/call", "tools/call"]
+    assert methods == ["tools/call", "tools/call", "tools/call"]

@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 import uvicorn
 
 from server.app import App
+from server.protocol.requests import RequestTable
 from server.settings import load_settings
 from server.settings.models import HttpSettings, IssuerSettings
 from server.transports.credentials import Tokens
-from server.transports.http import http_app
+from server.transports.http import WebApp
 from server.transports.http_options import HttpOptions, open_socket
-from server.transports.http_sessions import ENDED_AT_ONCE, BoundedSessions
 from server.transports.issuer import Issuer
 from server.transports.slow_clients import ClientConnection
+from server.transports.streamable_http import Session, Sessions
 from tests.interaction.network.test_access_tokens import RESOURCE, signed
 from tests.scripted_issuer import scripted_issuer
 from tests.waiting import CEILING, until
@@ -76,7 +78,7 @@ class Served:
     @property
     def kept(self) -> int:
         """How many sessions there are that could be notified."""
-        return len(list(self.app.clients.sessions()))
+        return len(list(self.app.clients.connections()))
 
 
 def as_bearer(token: str) -> dict[str, str]:
@@ -92,7 +94,7 @@ async def served(
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "network")
     http = HttpSettings.model_construct(port=0, session_idle=idle_seconds * 1000)
     options = HttpOptions(http, 1 << 20, Tokens(TOKENS if with_tokens else {}), issuer=issuer)
-    web = http_app(app.server, options, lambda: True, most_sessions=MOST)
+    web = WebApp(app, options, lambda: True, most_sessions=MOST)
     with open_socket(options) as listener:
         config = uvicorn.Config(web, http=ClientConnection, log_config=None, lifespan="on", ws="none")
         server = uvicorn.Server(config)
@@ -216,31 +218,6 @@ async def test_silent_sessions_expire_and_nothing_is_left_of_them(root: Path) ->
         assert [await server.status(session) for session in sessions] == [404] * MOST
 
 
-class Opening:
-    """Answers each request with a session of its own."""
-
-    def __init__(self) -> None:
-        self.methods: list[str] = []
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        del receive
-        self.methods.append(scope["method"])
-        headers = [(b"mcp-session-id", str(len(self.methods)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
-
-
-@pytest.mark.requirement("network.sessions")
-@pytest.mark.parametrize(("idle_seconds", "ended"), [(0, 0), (600, 3)], ids=["expired", "not expired"])
-async def test_sessions_that_have_expired_by_themselves_do_not_count(idle_seconds: float, ended: int) -> None:
-    opening = Opening()
-    web: Any = BoundedSessions(opening, MOST, idle_seconds)
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://localhost") as http:
-        for _ in range(MOST + 3):
-            await http.post("/mcp")
-    assert opening.methods.count("DELETE") == ended
-
-
 @pytest.mark.requirement("network.sessions")
 async def test_a_person_with_two_programs_has_no_more_sessions_than_one_with_one(root: Path) -> None:
     with scripted_issuer() as company:
@@ -262,24 +239,20 @@ async def test_a_person_with_two_programs_has_no_more_sessions_than_one_with_one
                 assert await server.status(session, two) == 404
 
 
-class Circle:
-    """Holds itself, as what an ended session leaves does."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
 @pytest.mark.requirement("network.sessions")
 async def test_what_ended_sessions_leave_does_not_gather() -> None:
-    opening = Opening()
-    web: Any = BoundedSessions(opening, MOST, 600)
-    left = weakref.ref(Circle())
+    sessions = Sessions(RequestTable(dict), MOST, 600)
+    left: list[weakref.ref[Session]] = []
     gc.disable()
     try:
-        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://localhost") as http:
-            for _ in range(MOST + ENDED_AT_ONCE):
-                await http.post("/mcp")
-        assert left() is None
+        for _ in range(MOST):
+            session = sessions.open(None, "")
+            left.append(weakref.ref(session))
+            sessions.release(session)
+        del session
+        await sessions.aclose()
+        await anyio.lowlevel.checkpoint()
+        assert [each() for each in left] == [None] * MOST
     finally:
         gc.enable()
 

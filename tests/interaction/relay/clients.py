@@ -15,7 +15,6 @@ from typing import Any, Literal
 import anyio
 import httpx2
 import mcp_types as types
-from mcp.client._memory import InMemoryTransport
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -26,6 +25,7 @@ from server.settings import load_settings
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import PEERS, own_state, server_arguments, write_config
+from tests.in_process import in_process
 from tests.waiting import CEILING
 
 Json = dict[str, Any]
@@ -359,7 +359,7 @@ async def proxied(
             yield client
         return
     app = app_of(config)
-    async with app.running(), client_on(InMemoryTransport(app.server), era, capabilities, answer) as client:
+    async with app.running(), client_on(in_process(app), era, capabilities, answer) as client:
         yield client
 
 

@@ -65,7 +65,7 @@ async def network(
             app.start_upstreams()
 
             async def serve() -> None:
-                await serve_http(app.server, options, listener, stopping, is_ready=lambda: True, descriptors=1_000)
+                await serve_http(app, options, listener, stopping, descriptors=1_000)
 
             tasks.start_soon(serve)
             yield Network(app, f"http://127.0.0.1:{listener.getsockname()[1]}")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp.client._memory import InMemoryTransport
 
 from server.settings import load_settings
 from tests.harness import write_config
+from tests.in_process import in_process
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, app_of, client_on, having, listing, proxied
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rules import read_rules
@@ -74,7 +74,7 @@ async def test_a_server_that_is_denied_later_is_gone_and_comes_back(tmp_path: Pa
     everything = {"shut__greet", "shut://a", "shut://in/{x}"}
     async with (
         app.running(),
-        client_on(InMemoryTransport(app.server), "handshake") as client,
+        client_on(in_process(app), "handshake") as client,
         anyio.create_task_group() as tasks,
     ):
         assert await lists(client) == everything
@@ -93,7 +93,7 @@ async def test_what_a_removed_server_had_is_listed_no_longer(tmp_path: Path) -> 
     app = app_of(config := write_config(tmp_path, written))
     async with (
         app.running(),
-        client_on(InMemoryTransport(app.server), "handshake") as client,
+        client_on(in_process(app), "handshake") as client,
         anyio.create_task_group() as tasks,
     ):
         assert await lists(client)

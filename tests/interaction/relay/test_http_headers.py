@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 
 import pytest
-from mcp.client._memory import InMemoryTransport
 
 from server.upstreams.wire.peer import Challenge
 from tests.harness import write_config
+from tests.in_process import in_process
 from tests.interaction.relay.clients import Json, app_of, client_on, proxied, scripted_over_http
 from tests.interaction.relay.eras import by_era
 
@@ -66,7 +66,7 @@ async def test_how_a_server_says_that_it_wants_a_login_is_kept_and_shown_to_nobo
     with scripted_over_http("up", "modern", locked=locked) as entry:
         config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
         app = app_of(config)
-        wire = InMemoryTransport(app.server)
+        wire = in_process(app)
         async with app.running(), client_on(wire, "modern", {"elicitation": {"form": {}}}) as client:
             await client.listed("tools")
             upstream = app.pool.by_alias["up"]
@@ -86,6 +86,6 @@ async def test_nothing_is_kept_of_a_login_once_the_server_lets_us_in(tmp_path: P
     with scripted_over_http("up", "modern", answers={"tools/list": tools}) as entry:
         config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
         app = app_of(config)
-        async with app.running(), client_on(InMemoryTransport(app.server), "modern") as client:
+        async with app.running(), client_on(in_process(app), "modern") as client:
             await client.listed("tools")
             assert app.pool.by_alias["up"].status.challenge is None

@@ -12,11 +12,11 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp.client._memory import InMemoryTransport
 
 from server.app import App
 from server.upstreams.wire.own_meta import CHAIN_KEY
 from tests.harness import write_config
+from tests.in_process import in_process
 from tests.interaction.relay.changing import Person
 from tests.interaction.relay.clients import (
     Answer,
@@ -92,7 +92,7 @@ async def serving(
     entries = {each.alias: each.entry for each in servers}
     written: Json = {"tools": {"builtIn": False}, "mcpServers": entries, **(settings or {})}
     app = app_of(write_config(folder, in_its_way(written)))
-    async with app.running(), client_on(InMemoryTransport(app.server), era, answer=answer) as client:
+    async with app.running(), client_on(in_process(app), era, answer=answer) as client:
         yield app, client
 
 

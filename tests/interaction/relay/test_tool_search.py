@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.client._memory import InMemoryTransport
 
 from server.requests.tool_search import LARGE_CHARS
 from tests.harness import write_config
+from tests.in_process import in_process
 from tests.interaction.relay.clients import (
     AnswerError,
     Json,
@@ -139,11 +139,11 @@ async def test_auto_searches_in_large_lists_for_clients_that_keep_no_tools_back_
     many = [tool(f"do_{number}", "x" * 900) for number in range(LARGE_CHARS // 1000 + 1)]
     config = write_config(tmp_path, {"tools": {"builtIn": False}, "mcpServers": {"shop": shop(*many)}})
     app = app_of(config)
-    async with app.running(), client_on(InMemoryTransport(app.server), era, name="other") as client:
+    async with app.running(), client_on(in_process(app), era, name="other") as client:
         assert set(await client.listed("tools")) == OURS
     for name in ("claude-code", "codex-mcp-client", "qwen-cli-mcp-client-x", "github-copilot-developer", "ECA"):
         app = app_of(config)
-        async with app.running(), client_on(InMemoryTransport(app.server), era, name=name) as client:
+        async with app.running(), client_on(in_process(app), era, name=name) as client:
             assert len(await client.listed("tools")) == len(many), name
     async with proxied(tmp_path, {"shop": shop(*many[:10])}, era) as client:
         assert len(await client.listed("tools")) == 10

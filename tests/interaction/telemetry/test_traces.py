@@ -17,7 +17,6 @@ from typing import Any
 import httpx2
 import pytest
 from mcp.client import Client
-from mcp.client._memory import InMemoryTransport
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -35,6 +34,7 @@ from server.telemetry.open_telemetry import Telemetry
 from server.telemetry.operation import BUCKETS, MOST_NAMES, OTHER, Names, Operation
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, PEERS, own_state, server_arguments, speaking, stdio_upstream, write_config
+from tests.in_process import in_process
 from tests.interaction.raw_clients import http_server
 from tests.waiting import CEILING, until
 
@@ -199,10 +199,10 @@ async def traced(
     app = App(report, "stdio", Observation(telemetry=told.telemetry))
     async with app.running():
         if revision == MODERN:
-            async with Client(app.server, mode=MODERN, cache=None, **callbacks) as client:
+            async with Client(in_process(app), mode=MODERN, cache=None, **callbacks) as client:
                 yield client, told
         else:
-            async with speaking(revision, InMemoryTransport(app.server), **callbacks) as client:
+            async with speaking(revision, in_process(app), **callbacks) as client:
                 yield client, told
     await told.telemetry.aclose()
 
@@ -272,7 +272,7 @@ async def test_the_four_histograms_of_the_conventions_are_recorded(root: Path, t
     config = write_config(tmp_path, {"mcpServers": {"up": stdio_upstream(trust=True)}})
     report = load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state())
     app = App(report, "stdio", Observation(telemetry=told.telemetry))
-    async with app.running(), speaking(HANDSHAKE, InMemoryTransport(app.server)) as client:
+    async with app.running(), speaking(HANDSHAKE, in_process(app)) as client:
         await client.list_tools()
         await client.call_tool("up__echo", {"text": "x"})
     for side in ("server", "client"):

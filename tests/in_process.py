@@ -1,0 +1,61 @@
+"""A real client of the SDK in one process with the whole server, without a wire between them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+from mcp.client._transport import TransportStreams
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from server.app import App
+from server.json_rpc import RequestId, read_message
+from server.transports.dispatcher import Conversation, Dispatcher
+from server.transports.lines import Backpressure
+
+
+class _Outgoing:
+    """Takes what the server says, for a client that reads at once."""
+
+    size = 0
+
+    def __init__(self) -> None:
+        self.backpressure = Backpressure()
+        self.streams = anyio.create_memory_object_stream[SessionMessage | Exception](10_000)
+
+    def put(self, line: bytes) -> None:
+        if line:
+            self.streams[0].send_nowait(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+
+    put_answer = put
+
+    def leave_unanswered(self, identity: RequestId) -> None:
+        del identity
+
+
+@asynccontextmanager
+async def in_process(app: App) -> AsyncGenerator[TransportStreams]:
+    """The streams of a client of an application that runs."""
+    outgoing = _Outgoing()
+    said, heard = anyio.create_memory_object_stream[SessionMessage](0)
+    dispatcher = Dispatcher(outgoing, on_room=lambda: None)
+    conversation = Conversation(app.table, dispatcher)
+
+    async def take() -> None:
+        async for item in heard:
+            line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+            dispatcher.receive(read_message(line, is_of_client=True), line)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(dispatcher.run, conversation.on_request, conversation.on_notify)
+        tasks.start_soon(take)
+        try:
+            yield outgoing.streams[1], said
+        finally:
+            dispatcher.end()
+            for stream in (heard, said, *outgoing.streams):
+                stream.close()
+            tasks.cancel_scope.cancel()
+    conversation.connection.close()

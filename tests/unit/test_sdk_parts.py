@@ -1,0 +1,40 @@
+"""What is used of the SDK beside its public interface stands in one place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+INNER_PARTS = {"server/upstreams/wire/http.py": {"mcp.shared._httpx_utils", "mcp.shared._stream_protocols"}}
+"""Which module uses which inner module of the SDK, and which attributes that it keeps to itself."""
+
+INNER_MODULES = ("mcp.server.connection", "mcp.server.runner", "mcp.shared.jsonrpc_dispatcher")
+
+
+def inner_parts(tree: ast.Module) -> Iterator[str]:
+    """The inner parts of the SDK that a module uses."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("mcp."):
+            if node.module in INNER_MODULES or "._" in node.module:
+                yield node.module
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr.startswith("_")
+            and ast.unparse(node.value).endswith("session")
+        ):
+            yield node.attr
+
+
+@pytest.mark.requirement("sdk.seams")
+def test_inner_parts_of_the_sdk_are_used_in_the_known_places_only() -> None:
+    used = {
+        path.relative_to(ROOT).as_posix(): found
+        for path in (ROOT / "server").rglob("*.py")
+        if (found := set(inner_parts(ast.parse(path.read_text(encoding="utf-8")))))
+    }
+    assert used == INNER_PARTS
