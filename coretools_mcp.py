@@ -23,12 +23,26 @@ def main() -> int:
         sys.path[:] = _trusted(sys.path, home)
         for name in PACKAGES:
             _load_package(name, home)
+        if sys.argv[1:] in (["--version"], ["-V"], ["version"]):
+            try:
+                _tell_version()
+            except OSError:
+                pass  # the whole command line says what is wrong with the output
+            else:
+                return 0
         from server.cli import main as run
 
         return run()
     except KeyboardInterrupt:
         sys.stderr.write("\rcoretools-mcp: interrupted\n")
         return 130
+
+
+def _tell_version() -> None:
+    from server import VERSION
+
+    sys.stdout.write(f"coretools-mcp {VERSION}\n")
+    sys.stdout.flush()
 
 
 def _open_missing_streams() -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 PYPROJECT, CHANGELOG, README = "pyproject.toml", "CHANGELOG.md", "README.md"
+CODE = "server/__init__.py"
 REGISTRY, IMAGE = "server.json", "Dockerfile"
 MANIFEST, BUNDLE = "packaging/mcpb/manifest.json", "packaging/mcpb/pyproject.toml"
-DESCRIPTIONS = (PYPROJECT, README, CHANGELOG, REGISTRY, MANIFEST, BUNDLE, IMAGE)
+DESCRIPTIONS = (PYPROJECT, CODE, README, CHANGELOG, REGISTRY, MANIFEST, BUNDLE, IMAGE)
 """The files that tell others what this is, and where."""
 
 PLACEHOLDER = re.compile(r"example\.invalid|\bOWNER\b")
@@ -43,6 +44,7 @@ def disagreements(texts: dict[str, str]) -> Iterator[str]:
     owned = registry["name"]
     for what, said, expected in (
         (f"the newest version in {CHANGELOG}", _first(r"^## \[(\d.*?)\]", texts[CHANGELOG]), version),
+        (f"the version in {CODE}", _first(r'^VERSION = "(.*?)"', texts[CODE]), version),
         (f"the version in {REGISTRY}", registry["version"], version),
         (f"the version of the package in {REGISTRY}", package["version"], version),
         (f"the version in {MANIFEST}", manifest["version"], version),

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from server import VERSION
 from server.console import (
     CALL_BROKEN,
     CALL_SETTINGS,
@@ -417,9 +417,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         description="The core tools of Qwen Code and Gemini CLI for any MCP client, and a proxy for other MCP servers.",
         epilog="Without a command it serves; the options of that: coretools-mcp serve --help",
     )
-    parser.add_argument(
-        "-V", "--version", action="version", version=f"coretools-mcp {metadata.version('coretools-mcp')}"
-    )
+    parser.add_argument("-V", "--version", action="version", version=f"coretools-mcp {VERSION}")
 
     def group(parser: argparse.ArgumentParser) -> Any:
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -17,13 +17,14 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from server import VERSION
 from server.installation import install_command
 from server.json_rpc import Json
 from server.log_history import HISTORY
@@ -108,7 +109,7 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
     began = time.time()
 
     async def status(_: Json) -> AsyncGenerator[Json]:
-        about = {"pid": os.getpid(), "version": metadata.version("coretools-mcp"), "transport": transport}
+        about = {"pid": os.getpid(), "version": VERSION, "transport": transport}
         yield {**about, "seconds": round(time.time() - began, 1), **oversight.status()}
 
     async def logs(question: Json) -> AsyncGenerator[Json]:

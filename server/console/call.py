@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 import anyio
-import mcp_types as types
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.shared.exceptions import MCPError
 
 from server.console import CALL_BROKEN, CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
+from server.console.own_server import OwnServer, started
 from server.console.prompts import DECISION, fill_in, is_consent
 from server.console.terminal import Spinner, diff_text, question_text, show
-from server.json_rpc import as_mapping
+from server.json_rpc import Json, as_mapping
+from server.protocol.errors import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, MCPError
 from server.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import until_signal
 from server.settings import SettingsReport
@@ -166,14 +164,12 @@ def make_call(
     spinner = Spinner()
     is_told = False  # that nobody could be asked
 
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        del progress, total
+    def on_progress(message: str) -> None:
         if message:
             spinner.say(message)
 
-    async def ask(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+    async def ask(params: Json) -> Json:
         nonlocal is_told
-        del context
         spinner.pause()
         is_told = not (is_sure or sys.stdin.isatty())
         try:
@@ -181,12 +177,12 @@ def make_call(
         finally:
             spinner.resume()
 
-    async def arguments(client: Client) -> dict[str, Any]:
+    async def arguments(server: OwnServer) -> Json:
         """The arguments as the tool wants them. Our own tools read texts by themselves, so no list is waited for."""
         if not given.pairs or not (report.upstreams or report.settings.tools.discovery_command):
             return given.as_text()
-        listed = (await client.list_tools()).tools
-        schema = next((each.input_schema for each in listed if each.name == tool), None)
+        listed = (await server.request("tools/list")).get("tools", [])
+        schema = next((each["inputSchema"] for each in listed if each["name"] == tool), None)
         return given.as_text() if schema is None else given.typed(schema)
 
     async def call() -> int:
@@ -209,24 +205,29 @@ def make_call(
                 except OSError:  # on Windows not everybody may
                     await beside.write_bytes(lock.content or b"")
         # The server has to see what any other command of ours sees: variables that settings name, and keys.
-        server = StdioServerParameters(command=sys.executable, args=options, cwd=Path.cwd(), env=dict(os.environ))
-        async with spinner.running("starting the server for this call"), _log_of_server(spinner) as log:
-            transport = stdio_client(server, errlog=log)
-            async with Client(transport, mode="legacy", elicitation_callback=ask, cache=None) as client:
-                try:
-                    spinner.say(f"waiting for {tool}")
-                    result = await client.call_tool(tool, await arguments(client), progress_callback=on_progress)
-                except MCPError as error:
-                    spinner.say("")
-                    spinner.write(f"coretools-mcp: {visible(error.error.message)}\n")
-                    return CALL_USAGE if error.error.code == types.INVALID_PARAMS else CALL_FAILED
-                finally:
-                    spinner.say("")
-                    spinner.erase()
-                result = await THREADS.run(lambda: _with_lasting_file(result))
-                code = _exit_code(result)
-                if as_json or not (is_told and code == CALL_REFUSED):
-                    _show(result, as_json=as_json)
+        command, environment = [sys.executable, *options], dict(os.environ)
+        async with (
+            spinner.running("starting the server for this call"),
+            _log_of_server(spinner) as log,
+            started(command, Path.cwd(), environment, log, ask) as server,
+        ):
+            try:
+                spinner.say(f"waiting for {tool}")
+                params: Json = {"name": tool, "arguments": await arguments(server)}
+                result = await server.request("tools/call", params, on_progress)
+            except MCPError as error:
+                if error.code == CONNECTION_CLOSED:
+                    raise
+                spinner.say("")
+                spinner.write(f"coretools-mcp: {visible(error.message)}\n")
+                return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED
+            finally:
+                spinner.say("")
+                spinner.erase()
+            result = await THREADS.run(lambda: _with_lasting_file(result))
+            code = _exit_code(result)
+            if as_json or not (is_told and code == CALL_REFUSED):
+                _show(result, as_json=as_json)
         return code
 
     try:
@@ -268,9 +269,9 @@ async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
     os.close(reading)
 
 
-def _with_lasting_file(result: types.CallToolResult) -> types.CallToolResult:
+def _with_lasting_file(result: Json) -> Json:
     """The result with a copy of the file of a long output, which else ends with the server of this call. Blocks."""
-    path = as_mapping((result.meta or {}).get(FACTS_KEY)).get("outputFile")
+    path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
     # Another server could name any file.
     if not isinstance(path, str) or not re.fullmatch(
@@ -280,21 +281,21 @@ def _with_lasting_file(result: types.CallToolResult) -> types.CallToolResult:
     descriptor, copy = tempfile.mkstemp(".txt", f"{OUTPUTS}output-", folder)
     with os.fdopen(descriptor, "wb") as target, open(path, "rb") as source:
         shutil.copyfileobj(source, target)
-    return types.CallToolResult.model_validate_json(result.model_dump_json(by_alias=True).replace(path, copy))
+    return json.loads(json.dumps(result).replace(json.dumps(path)[1:-1], copy))
 
 
-def _show(result: types.CallToolResult, *, as_json: bool) -> None:
+def _show(result: Json, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(result.model_dump_json(by_alias=True, exclude_none=True, indent=2) + "\n")
+        sys.stdout.write(json.dumps(result, ensure_ascii=False, indent=2) + "\n")
         return
-    display = as_mapping((result.meta or {}).get(DISPLAY_KEY))
+    display = as_mapping(as_mapping(result.get("_meta")).get(DISPLAY_KEY))
     if diff := visible(str(display.get("fileDiff") or "")):
         show(diff_text(diff))
         return
-    job = as_mapping((result.meta or {}).get(FACTS_KEY)).get("jobId")
-    for block in result.content:
-        if block.annotations is None or block.annotations.audience != ["user"]:
-            text = visible(block.text) if isinstance(block, types.TextContent) else f"[{block.type}]"
+    job = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("jobId")
+    for block in map(as_mapping, result.get("content", [])):
+        if as_mapping(block.get("annotations")).get("audience") != ["user"]:
+            text = visible(str(block["text"])) if block.get("type") == "text" else f"[{block.get('type')}]"
             if isinstance(job, str):
                 # How to reach what is left running is of no use here. What the command printed stands below "Output:".
                 about_it = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
@@ -305,9 +306,9 @@ def _show(result: types.CallToolResult, *, as_json: bool) -> None:
         sys.stderr.write("coretools-mcp: what the command left running ends with this call\n")
 
 
-def _exit_code(result: types.CallToolResult) -> int:
-    meta = result.meta or {}
-    if result.is_error:
+def _exit_code(result: Json) -> int:
+    meta = as_mapping(result.get("_meta"))
+    if result.get("isError"):
         return _CODES.get(as_mapping(meta.get(ERROR_KEY)).get("type", ""), CALL_FAILED)
     facts = as_mapping(meta.get(FACTS_KEY))
     name, code = facts.get("signal"), facts.get("exitCode")
@@ -316,21 +317,20 @@ def _exit_code(result: types.CallToolResult) -> int:
     return code if isinstance(code, int) else 0
 
 
-async def _ask(params: types.ElicitRequestParams, *, is_sure: bool) -> types.ElicitResult | types.ErrorData:
-    if not isinstance(params, types.ElicitRequestFormParams):
+async def _ask(params: Json, *, is_sure: bool) -> Json:
+    message, schema = str(params.get("message")), as_mapping(params.get("requestedSchema"))
+    if params.get("mode") == "url":
         if not sys.stdin.isatty():
-            return types.ErrorData(code=types.INVALID_REQUEST, message="Nobody is here to open an address.")
-        show(question_text(params.message), f"Open it in a browser: {params.url}", stream=sys.stderr)
-        return types.ElicitResult(action="accept")
-    if is_sure and is_consent(params.requested_schema):
-        return types.ElicitResult(action="accept", content={DECISION: Decision.ONCE.value})
+            raise MCPError(INVALID_REQUEST, "Nobody is here to open an address.")
+        show(question_text(message), f"Open it in a browser: {params.get('url')}", stream=sys.stderr)
+        return {"action": "accept"}
+    if is_sure and is_consent(schema):
+        return {"action": "accept", "content": {DECISION: Decision.ONCE.value}}
     if not sys.stdin.isatty():
-        show(question_text(params.message), stream=sys.stderr)
+        show(question_text(message), stream=sys.stderr)
         what = "nothing was done. Give --yes to allow what the call asks for"
-        what = what if is_consent(params.requested_schema) else "it stays unanswered"
+        what = what if is_consent(schema) else "it stays unanswered"
         show(f"Nobody can answer here (standard input is not a terminal), so {what}.", stream=sys.stderr)
-        return types.ElicitResult(action="decline")
-    content = await fill_in(params.message, params.requested_schema)
-    if content is None:
-        return types.ElicitResult(action="cancel")
-    return types.ElicitResult(action="accept", content=content)
+        return {"action": "decline"}
+    content = await fill_in(message, schema)
+    return {"action": "cancel"} if content is None else {"action": "accept", "content": content}

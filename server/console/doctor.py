@@ -17,6 +17,7 @@ from typing import Literal
 
 import anyio
 
+from server import VERSION
 from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show
@@ -88,7 +89,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
 
     The checks run at once, each within its own deadline, so all of it takes as long as the slowest of them.
     """
-    version, spinner = metadata.version("coretools-mcp"), Spinner()
+    version, spinner = VERSION, Spinner()
     waited: list[str] = []  # the checks and the servers that are not done
 
     def done(subject: str) -> None:

@@ -18,10 +18,6 @@ from itertools import pairwise
 from typing import Any, Literal, cast
 
 import anyio
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.shared.exceptions import MCPError
-from mcp_types import TextResourceContents
 
 from server.console import EXIT_FAILED, Failure, UsageError, nearest
 from server.console.call import LAUNCHER
@@ -37,9 +33,11 @@ from server.console.client_files import (
     write_uninstall,
 )
 from server.console.file_replacement import read_file
+from server.console.own_server import started
 from server.console.own_settings import own_ports, usable_servers
 from server.console.prompts import ask, says_yes
 from server.console.terminal import diff_text, note, show
+from server.protocol.errors import MCPError
 from server.settings import SettingsError
 from server.settings.document_edits import toml_table
 from server.settings.files import home_folder, parse, read_settings_file, user_file
@@ -384,22 +382,16 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
     program: Any = entry["command"] if client.is_one_list else [entry["command"], *(entry.get("args") or [])]
     command, *args = [str(word) for word in cast("list[Any]", program)]
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
-    parameters = StdioServerParameters(command=command, args=args, env=environment, cwd=folder)
 
     async def count() -> tuple[int, list[str]]:
         """The tools that come, and the servers behind us that were not connected when they had come."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
-            async with Client(stdio_client(parameters, errlog=unread), mode="legacy", cache=None) as server:
-                page = await server.list_tools()
-                tools = len(page.tools)
-                while page.next_cursor:
-                    page = await server.list_tools(cursor=page.next_cursor)
-                    tools += len(page.tools)
+            async with started([command, *args], folder, environment, unread) as server:
+                tools = len((await server.request("tools/list"))["tools"])
                 connecting: list[str] = []
                 with suppress(MCPError):  # it is not there where settings switch our own resources off
-                    (status,) = (await server.read_resource(STATUS_URI)).contents
-                    text = status.text if isinstance(status, TextResourceContents) else '{"upstreams": []}'
-                    known: list[dict[str, Any]] = json.loads(text)["upstreams"]
+                    (status,) = (await server.request("resources/read", {"uri": STATUS_URI}))["contents"]
+                    known: list[dict[str, Any]] = json.loads(status["text"])["upstreams"]
                     under_way = (UpstreamState.WAITING, UpstreamState.CONNECTING)
                     connecting = [each["alias"] for each in known if each["state"] in under_way]
                 return tools, connecting

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import metadata
 
+from server import VERSION
 from server.json_rpc import Json, as_mapping
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, SERVER_INFO_META_KEY
 
@@ -19,8 +19,8 @@ _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 @cache
 def our_name() -> Json:
-    """How we introduce ourselves; the version is read from the disk."""
-    return {"name": "coretools-mcp", "version": metadata.version("coretools-mcp")}
+    """How we introduce ourselves."""
+    return {"name": "coretools-mcp", "version": VERSION}
 
 
 def result_for_client(method: str, result: Json, version: str) -> Json:

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
-from importlib import metadata
 from typing import Any
 
 import anyio
@@ -35,6 +34,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace import set_span_in_context as with_span
 from starlette.requests import Request
 
+from server import VERSION
 from server.json_rpc import Json, as_mapping
 from server.protocol.requests import RequestContext
 from server.telemetry.operation import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation, UpstreamEnd
@@ -86,7 +86,7 @@ def telemetry_of_environment() -> Telemetry | None:
         resource = resources.Resource.create()
         if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
             resource = resource.merge(resources.Resource({"service.name": "coretools-mcp"}))
-        resource = resources.Resource({"service.version": metadata.version("coretools-mcp")}).merge(resource)
+        resource = resources.Resource({"service.version": VERSION}).merge(resource)
         # Never to standard output, which is the protocol's.
         processors = [BatchSpanProcessor(OTLPSpanExporter())] if "otlp" in wanted["TRACES"] else []
         if "console" in wanted["TRACES"]:
@@ -128,7 +128,7 @@ class Telemetry:
     def __init__(
         self, tracers: TracerProvider, meters: MeterProvider, shutdowns: Sequence[Callable[[], object]] = ()
     ) -> None:
-        version = metadata.version("coretools-mcp")
+        version = VERSION
         self._tracer = tracers.get_tracer("coretools-mcp", version)
         meter = meters.get_meter("coretools-mcp", version)
         self._server, self._client, self._server_session, self._client_session = (

@@ -45,6 +45,7 @@ class EventStream:
         self._kept: deque[bytes] = deque()  # the latest messages
         self._kept_bytes = 0
         self.on_read: Callable[[], None] = lambda: None  # called when messages were read
+        self.turn = 0  # counts who has read: whoever comes later takes its place
         self._waiter: asyncio.Future[bool] | None = None
 
     @property
@@ -101,6 +102,13 @@ class EventStream:
             if self.last - len(self._kept) > self.read:
                 self.size -= dropped
                 self.read = self.last - len(self._kept)
+
+    def take_turn(self) -> int:
+        """Read from now on, in place of who has read."""
+        self.turn += 1
+        self.is_read = True
+        self.wake()
+        return self.turn
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -175,12 +183,12 @@ async def send_events(
         headers: Of the response, besides those of every stream.
         first: An event that comes before the messages.
     """
-    stream.is_read = True
+    turn = stream.take_turn()
     try:
         await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
         if first:
             await send({"type": "http.response.body", "body": first, "more_body": True})
-        while not watch.has_left:
+        while not watch.has_left and stream.turn == turn:
             number = stream.read
             events = [stream.as_event(line, number + step) for step, line in enumerate(stream.take(), start=1)]
             if events:
@@ -190,10 +198,13 @@ async def send_events(
                 return True
             elif not await stream.wait(PING_SECONDS):
                 await send({"type": "http.response.body", "body": _PING, "more_body": True})
+        if stream.turn != turn:
+            await send({"type": "http.response.body"})
         return False
     finally:
-        stream.is_read = False
-        stream.backpressure.free()
+        if stream.turn == turn:
+            stream.is_read = False
+            stream.backpressure.free()
 
 
 async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:

@@ -50,7 +50,7 @@ MOST_SESSIONS = 1_000
 """Sessions kept, and beyond them only those that are not silent: when too many are open, one that is silent ends.
 Clients often leave without a word, so whoever opens enough sessions would keep all others out. A client whose session
 was ended gets 404 and opens a new one, as the protocol wants. What one costs is in docs/scale.md."""
-MOST_LOST = 16  # streams of one session whose connection was lost, and that are kept until somebody goes on (ours)
+MOST_KEPT = 64  # streams of requests in one session that are kept until they were read to their end (ours)
 STREAM_SECONDS = 1.0  # after which a request that is at work is answered by a stream: its client sees that it is taken
 SESSION_HEADER = b"mcp-session-id"
 REVISION_HEADER = b"mcp-protocol-version"
@@ -100,7 +100,7 @@ class Session:
         self.requests = 0  # and streams of it that are open
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # what belongs to no request
-        self.lost: OrderedDict[str, EventStream] = OrderedDict()  # streams of requests whose connection was lost
+        self.streams: OrderedDict[str, EventStream] = OrderedDict()  # of requests, which were not read to their end
         self.dispatcher = Dispatcher(self.events, on_room=lambda: None, is_bounded=False)
         self.conversation = Conversation(table, self.dispatcher, is_modern=False)
         self.dispatcher.start(self.conversation.on_request, self.conversation.on_notify)
@@ -115,19 +115,23 @@ class Session:
         self._streams += 1
         return RequestStream(str(self._streams))
 
-    def keep(self, stream: EventStream) -> None:
-        """Keep a stream whose connection was lost."""
-        self.lost[stream.name] = stream
-        while len(self.lost) > MOST_LOST:
-            self.lost.popitem(last=False)
-
-    def find_stream(self, event_id: str) -> EventStream | None:
-        """The stream to go on with after an event, where nobody reads it."""
+    def stream_after(self, event_id: str) -> EventStream | None:
+        """The stream that goes on after an event."""
         name, _, number = event_id.partition("/")
-        stream = self.events if name == self.events.name else self.lost.pop(name, None)
-        if stream is not None and not stream.is_read:
+        stream = self.events if name == self.events.name else self.streams.get(name)
+        if stream is not None:
             stream.rewind(int(number) if number.isdecimal() and number.isascii() else 0)
         return stream
+
+    async def send_stream(self, stream: EventStream, receive: Receive, send: Send, first: bytes = b"") -> None:
+        """Send a stream to its end, and keep it for a client that loses its connection before."""
+        if stream is not self.events:
+            self.streams[stream.name] = stream
+            while len(self.streams) > MOST_KEPT:
+                self.streams.popitem(last=False)
+        with ClientWatch(receive, stream) as watch:
+            if await send_events(stream, watch, send, [(SESSION_HEADER, self.id.encode())], first):
+                self.streams.pop(stream.name, None)
 
     async def aclose(self) -> None:
         await self.dispatcher.aclose(SESSION_ENDED)
@@ -371,9 +375,7 @@ class StreamableHttp:
             first = b""
             if session.conversation.connection.protocol_version >= PRIMED_SINCE:
                 first = b"id: %b/0\r\ndata: \r\n\r\n" % stream.name.encode()
-            with ClientWatch(receive, stream) as watch:
-                if not await send_events(stream, watch, guarded, headers, first):
-                    session.keep(stream)
+            await session.send_stream(stream, receive, guarded, first)
 
     async def _listen(self, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
         """A stream of what belongs to no request; or one that was lost, where a client goes on with that."""
@@ -381,23 +383,16 @@ class StreamableHttp:
             return
         stream = session.events
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
-            if (found := session.find_stream(last_event)) is None:
+            if (found := session.stream_after(last_event)) is None:
                 told = "The stream of this Last-Event-ID is not kept any more. Open another one without that header."
                 await refuse(HTTPStatus.NOT_FOUND, told, send)
                 return
             stream = found
         elif not stream.is_read:
             stream.rewind(stream.last)
-        if stream is session.events and stream.is_read:
-            told = "A stream of this session is open already, and one is the most."
-            await refuse(HTTPStatus.CONFLICT, told, send)
-            return
         self.sessions.take(session)
         try:
-            headers = [(SESSION_HEADER, session.id.encode())]
-            with ClientWatch(receive, stream) as watch:
-                if not await send_events(stream, watch, send, headers) and stream is not session.events:
-                    session.keep(stream)
+            await session.send_stream(stream, receive, send)
         finally:
             self.sessions.release(session)
 

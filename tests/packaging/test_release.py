@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from docs.release_check import BUNDLE, CHANGELOG, DESCRIPTIONS, IMAGE, MANIFEST, PYPROJECT, README, REGISTRY
+from docs.release_check import BUNDLE, CHANGELOG, CODE, DESCRIPTIONS, IMAGE, MANIFEST, PYPROJECT, README, REGISTRY
 from server.cli import parse
 from tests.packaging.building import ROOT
 from tools.web.search_settings import SEARCH_VARIABLES
@@ -158,6 +158,7 @@ def test_a_release_with_everything_filled_in_is_let_through(ready: Path) -> None
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [
+        (CODE, f'VERSION = "{VERSION}"', 'VERSION = "9.9.9"'),
         (REGISTRY, f'"version": "{VERSION}",\n  "websiteUrl"', '"version": "9.9.9",\n  "websiteUrl"'),
         (REGISTRY, f'"version": "{VERSION}",\n      "runtimeHint"', '"version": "9.9.9",\n      "runtimeHint"'),
         (REGISTRY, '"identifier": "coretools-mcp"', '"identifier": "coretools"'),

@@ -39,6 +39,21 @@ WORK = (
     "tools.shell.sandbox.bubblewrap",
     "tools.shell.result_text",
     "tree_sitter",
+    "mcp.",
+    "mcp_types.",
+    "httpx.",
+    "httpx2.",
+    "starlette.",
+    "uvicorn.",
+    "jsonschema.",
+    "rich.",
+    "cryptography.",
+    "server.upstreams.wire.http.",
+    "server.upstreams.login.",
+    "server.dashboard.",
+    "server.telemetry.",
+    "server.transports.http.",
+    "tools.web.page",
 )
 """What only a call needs: beginnings of module names."""
 

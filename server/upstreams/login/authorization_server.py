@@ -14,7 +14,6 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -28,6 +27,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import AnyUrl, ValidationError
 
+from server import VERSION
 from server.json_rpc import Json
 from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, fetch_json, is_local, is_safe
 from server.settings.models import OAuthSettings
@@ -194,7 +194,7 @@ class AuthorizationServerClient:
                 # OpenID Connect Registration, 2: a native one leads back to this machine alone.
                 "application_type": "web" if redirect_uri.startswith("https:") else "native",
                 "software_id": "coretools-mcp",
-                "software_version": metadata.version("coretools-mcp"),
+                "software_version": VERSION,
                 "scope": scopes,
             }
         )

@@ -1,0 +1,153 @@
+"""A server of ours as a child of a command for people: what it is asked, and what it asks, on its standard streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TextIO, cast
+
+import anyio
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+
+from server import VERSION
+from server.json_rpc import Failure, Json, Request, Response, as_mapping, read_message
+from server.protocol.errors import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND, MCPError
+from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
+from server.transports.lines import LineSplitter
+
+END_SECONDS = 2.0  # how long it may take to end by itself, and again after SIGTERM (the official SDKs)
+MESSAGE_BYTES = 256 << 20  # a longer message is none of ours
+
+Ask = Callable[[Json], Awaitable[Json]]
+"""Answers a form, or an address to open; raises `MCPError` where nobody can."""
+
+
+class OwnServer:
+    """One server, which one task asks."""
+
+    def __init__(self, stdin: ByteSendStream, stdout: ByteReceiveStream, ask: Ask | None) -> None:
+        self._stdin, self._stdout = stdin, stdout
+        self._ask = ask
+        self._splitter = LineSplitter(MESSAGE_BYTES)
+        self._lines: list[bytes] = []
+        self._count = 0
+
+    async def request(
+        self, method: str, params: Json | None = None, on_progress: Callable[[str], None] | None = None
+    ) -> Json:
+        """The result of a request.
+
+        Args:
+            method: What is asked for.
+            params: The parameters.
+            on_progress: Is told what the server says meanwhile.
+
+        Raises:
+            MCPError: It answered with an error, or has ended.
+        """
+        self._count += 1
+        if on_progress is not None:
+            params = {**(params or {}), "_meta": {"progressToken": self._count}}
+        await self._send({"id": self._count, "method": method, "params": params or {}})
+        while True:
+            message = read_message(await self._line())
+            if isinstance(message, Response) and message.id == self._count:
+                return message.result
+            if isinstance(message, Failure) and message.id == self._count:
+                error = message.error
+                raise MCPError(error["code"], error["message"], error.get("data"))
+            if isinstance(message, Request):
+                await self._answer(message)
+            elif on_progress is not None and getattr(message, "method", "") == "notifications/progress":
+                on_progress(str(as_mapping(getattr(message, "params", None)).get("message") or ""))
+
+    async def notify(self, method: str) -> None:
+        await self._send({"method": method})
+
+    async def _answer(self, asked: Request) -> None:
+        answer: Json = {"id": asked.id}
+        try:
+            if asked.method == "ping":
+                answer["result"] = {}
+            elif asked.method == "elicitation/create" and self._ask is not None:
+                answer["result"] = await self._ask(asked.params or {})
+            else:
+                answer["error"] = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
+        except MCPError as error:
+            answer["error"] = error.to_json()
+        await self._send(answer)
+
+    async def _send(self, message: Json) -> None:
+        try:
+            await self._stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise _ended() from None
+
+    async def _line(self) -> bytes:
+        while not self._lines:
+            try:
+                self._lines.extend(self._splitter.feed(await self._stdout.receive()))
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                raise _ended() from None
+            if self._splitter.oversized:
+                raise MCPError(INTERNAL_ERROR, "The server sent a message that is too long.")
+        return self._lines.pop(0)
+
+
+def _ended() -> MCPError:
+    return MCPError(CONNECTION_CLOSED, "The server has ended.")
+
+
+@asynccontextmanager
+async def started(
+    command: Sequence[str],
+    folder: str | os.PathLike[str],
+    environment: Mapping[str, str],
+    log: TextIO,
+    ask: Ask | None = None,
+) -> AsyncGenerator[OwnServer]:
+    """A server that has been greeted, and ends with this.
+
+    Args:
+        command: What starts it.
+        folder: It works in.
+        environment: Its variables.
+        log: Takes what it writes to standard error.
+        ask: Answers what it asks; without, nobody can be asked.
+
+    Raises:
+        MCPError: It has ended.
+    """
+    process = await anyio.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment
+    )
+    try:
+        server = OwnServer(cast("ByteSendStream", process.stdin), cast("ByteReceiveStream", process.stdout), ask)
+        capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}} if ask is not None else {}
+        about = {"name": "coretools-mcp", "version": VERSION}
+        params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": capabilities, "clientInfo": about}
+        await server.request("initialize", params)
+        await server.notify("notifications/initialized")
+        yield server
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(process)
+
+
+async def _end(process: Process) -> None:
+    """Let it end by itself, as clients do, then make it."""
+    if process.stdin is not None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await process.stdin.aclose()
+    for end in (process.terminate, process.kill):
+        with anyio.move_on_after(END_SECONDS):
+            await process.wait()
+            break
+        with suppress(ProcessLookupError):
+            end()
+    await process.wait()
+    if process.stdout is not None:
+        await process.stdout.aclose()

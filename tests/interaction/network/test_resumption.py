@@ -1,0 +1,72 @@
+"""Streams of a session that are lost, and gone on with by `Last-Event-ID`; and what is answered without a stream."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.interaction.network.test_ended_requests import began, session, waiting
+from tests.interaction.network.wires import ACCEPT, Connection, Head, connection, modern, modern_headers, post, request
+from tests.interaction.serving import Served
+from tests.interaction.test_conversation import UNASKED
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
+]
+
+
+async def raw_event(wire: Connection, head: Head) -> dict[str, str]:
+    """The fields of the next event of a stream."""
+    text = ""
+    async for piece in wire.pieces(head):
+        text += piece.decode().replace("\r\n", "\n")
+        if text.endswith("\n\n"):
+            break
+    lines = [line.partition(":") for line in text.strip().split("\n")]
+    return {name: value.strip() for name, _, value in lines}
+
+
+@pytest.mark.requirement("http.resumption")
+async def test_a_client_that_lost_the_stream_of_a_request_gets_its_answer_by_the_id_of_its_last_event(
+    served: Served, place: Path
+) -> None:
+    url = served.url(UNASKED)
+    async with session(url, "2025-11-25") as (_, headers):
+        async with connection(url) as calling:
+            head = await post(calling, "/mcp", request(7, "tools/call", waiting(place)), headers)
+            assert head.headers["content-type"] == "text/event-stream"
+            first = await raw_event(calling, head)
+            await began(place)
+            calling.reset()
+        (place / "go").touch()
+        async with connection(url) as again:
+            going_on = {**ACCEPT, **headers, "Last-Event-ID": first["id"]}
+            head = await again.ask("GET", "/mcp", going_on)
+            assert head.status == 200
+            answers = [message async for message in again.messages(head)]
+        assert answers[-1]["id"] == 7
+        assert not answers[-1]["result"].get("isError")
+        async with connection(url) as late:
+            head = await late.ask("GET", "/mcp", going_on)
+            assert head.status == 404, "an answer that was read is not kept"
+
+
+@pytest.mark.requirement("http.json")
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+async def test_what_is_done_before_anything_else_is_said_is_answered_as_json(
+    served: Served, place: Path, revision: str
+) -> None:
+    call = {"name": "list_directory", "arguments": {"path": str(place)}}
+    url = served.url(UNASKED)
+    async with session(url, "2025-06-18") as (wire, headers):
+        message = request(3, "tools/call", call) if revision != "2026-07-28" else modern(3, "tools/call", call)
+        given = headers if revision != "2026-07-28" else modern_headers(message)
+        head = await post(wire, "/mcp", message, given)
+        assert (head.status, head.headers["content-type"]) == (200, "application/json")
+        (answer,) = [each async for each in wire.messages(head)]
+        assert answer["id"] == 3
+        assert json.dumps(answer["result"])
