@@ -40,7 +40,7 @@ async def in_process(app: App) -> AsyncGenerator[TransportStreams]:
     """The streams of a client of an application that runs."""
     outgoing = _Outgoing()
     said, heard = anyio.create_memory_object_stream[SessionMessage](0)
-    dispatcher = Dispatcher(outgoing, on_room=lambda: None)
+    dispatcher = Dispatcher(outgoing, on_room=lambda: None, is_bounded=False)
     conversation = Conversation(app.table, dispatcher)
 
     async def take() -> None:
@@ -48,14 +48,15 @@ async def in_process(app: App) -> AsyncGenerator[TransportStreams]:
             line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
             dispatcher.receive(read_message(line, is_of_client=True), line)
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(dispatcher.run, conversation.on_request, conversation.on_notify)
-        tasks.start_soon(take)
-        try:
-            yield outgoing.streams[1], said
-        finally:
-            dispatcher.end()
-            for stream in (heard, said, *outgoing.streams):
-                stream.close()
-            tasks.cancel_scope.cancel()
-    conversation.connection.close()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(dispatcher.run, conversation.on_request, conversation.on_notify)
+            tasks.start_soon(take)
+            try:
+                yield outgoing.streams[1], said
+            finally:
+                tasks.cancel_scope.cancel()
+    finally:
+        for stream in (said, heard, *outgoing.streams):
+            stream.close()
+        conversation.connection.close()

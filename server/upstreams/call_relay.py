@@ -411,9 +411,11 @@ class Relay:
             return await self._until_answer(suspended.session, call, request)
         if name is not None:
             raise SuspendedCallGoneError
-        if session.questions.wants_roots:
+        questions = session.questions
+        if questions.wants_roots or questions.roots_turn.locked():
             with anyio.fail_after(request.patience):
-                asked = await self._ask_deferred(session, request, exchange)
+                async with questions.roots_turn:
+                    asked = await self._ask_deferred(session, request, exchange) if questions.wants_roots else None
             if asked is not None:
                 return asked
         return await self._begin(session, request, request.params, exchange)

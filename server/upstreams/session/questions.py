@@ -190,6 +190,7 @@ class Questions:
         self.calls: list[InFlightCall] = []  # those that are in flight
         self.wants_roots = False
         """Whether the upstream has asked for the roots outside of calls, and the client can be asked in calls alone."""
+        self.roots_turn = anyio.Lock()  # held while it is told them: calls that come meanwhile wait for that
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._peer = peer

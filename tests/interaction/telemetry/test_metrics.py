@@ -199,7 +199,7 @@ class Nobody:
     def all(self) -> tuple[()]:
         return ()
 
-    def sessions(self) -> tuple[()]:
+    def connections(self) -> tuple[()]:
         return ()
 
 

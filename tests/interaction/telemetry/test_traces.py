@@ -317,7 +317,7 @@ def test_a_flood_of_names_and_codes_is_measured_as_a_few(root: Path) -> None:
 class _Context:
     """A request over stdio as the middleware sees it."""
 
-    request = None
+    http_request = None
     params: Mapping[str, Any] | None = None
     request_id = 1
 
