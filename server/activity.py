@@ -12,7 +12,7 @@ from functools import cache, partial
 from itertools import takewhile
 from typing import Any, cast
 
-from server.json_rpc import as_mapping
+from server.protocol.json_rpc import as_mapping
 from server.protocol.requests import CallNext, RequestContext
 from server.protocol_mapping import ERROR_KEY
 from tools.call.audit_entries import without_secrets

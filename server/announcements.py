@@ -19,9 +19,9 @@ from typing import Any, Literal
 import anyio
 from anyio.abc import TaskGroup
 
-from server.json_rpc import Json, as_mapping
 from server.principals import principal_of
 from server.protocol.errors import INTERNAL_ERROR, MCPError
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.requests import Connection, RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.store.contract import StoreUnavailableError

@@ -18,9 +18,9 @@ from server.audit_log import AuditLog
 from server.client_request import exchange_of
 from server.consent.confirmers import Confirmers
 from server.instructions import instructions
-from server.json_rpc import Json
 from server.live_settings import LiveSettings, has_other_rules
 from server.oversight import Oversight
+from server.protocol.json_rpc import Json
 from server.protocol.requests import MODERN, RequestContext, RequestTable
 from server.requests.files import AT, READER, FileRequests, MemoryResources
 from server.requests.tool_search import ToolSearch
@@ -231,6 +231,11 @@ class App:
                     await self.replica.store.aclose()
 
     @property
+    def is_settled(self) -> bool:
+        """Whether each server behind this one was tried once."""
+        return self.pool.is_settled
+
+    @property
     def pages(self) -> Sequence[Route]:
         """What people open in a browser over the network; they show no token."""
         logins = self.pool.logins
@@ -301,12 +306,7 @@ class App:
             changes = {"listChanged": True}
             resources = {"subscribe": True, **changes}
             return {"tools": changes, "prompts": changes, "resources": resources, "completions": {}, "logging": {}}
-        ours: Json = {
-            "prompts/list": ("prompts", {"listChanged": False}),
-            "resources/list": ("resources", {"subscribe": False, "listChanged": False}),
-            "completion/complete": ("completions", {}),
-        }
-        return {"tools": {"listChanged": True}, **dict(ours[method] for method in ours if self.table.has(method))}
+        return self.table.own_capabilities()
 
     async def _on_initialized(self, ctx: RequestContext) -> None:
         client = self.clients.of(ctx)

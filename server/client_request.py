@@ -14,9 +14,9 @@ import anyio
 
 from server.consent.confirmers import QUESTION_KEY
 from server.consent.pending_questions import ASKED
-from server.json_rpc import Json, as_mapping
 from server.principals import principal_of
 from server.protocol.errors import MCPError
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.parameters import LEVELS
 from server.protocol.requests import MODERN, Connection, Outbound, RequestContext
 from server.protocol.revisions import LOG_LEVEL_META_KEY

@@ -26,9 +26,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from server import VERSION
 from server.installation import install_command
-from server.json_rpc import Json
 from server.log_history import HISTORY
 from server.oversight import Oversight
+from server.protocol.json_rpc import Json
 from server.settings.files import runtime_folders
 from tools.contract.threads import THREADS
 from tools.files.opener import is_ours

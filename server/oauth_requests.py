@@ -12,7 +12,7 @@ import anyio
 import httpx2
 from pydantic_core import from_json
 
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from tools.contract.threads import THREADS, lend_threads
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from typing import Any
 import anyio
 
 from server.file_uris import UriRefusedError, path_of_uri
-from server.json_rpc import as_mapping
 from server.protocol.errors import MCPError
+from server.protocol.json_rpc import as_mapping
 from server.protocol.requests import RequestContext
 from server.settings.files import real_path
 from server.settings.models import WorkspaceSettings

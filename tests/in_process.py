@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 from mcp.client._transport import TransportStreams
@@ -11,7 +11,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from server.app import App
-from server.json_rpc import RequestId, read_message
+from server.protocol.json_rpc import RequestId, read_message
+from server.protocol.requests import RequestTable
 from server.transports.dispatcher import Conversation, Dispatcher
 from server.transports.lines import Backpressure
 
@@ -26,7 +27,9 @@ class _Outgoing:
         self.streams = anyio.create_memory_object_stream[SessionMessage | Exception](10_000)
 
     def put(self, line: bytes) -> None:
-        if line:
+        if not line:
+            return
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client is gone
             self.streams[0].send_nowait(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
 
     put_answer = put
@@ -36,12 +39,12 @@ class _Outgoing:
 
 
 @asynccontextmanager
-async def in_process(app: App) -> AsyncGenerator[TransportStreams]:
-    """The streams of a client of an application that runs."""
+async def in_process(served: App | RequestTable) -> AsyncGenerator[TransportStreams]:
+    """The streams of a client of an application that runs, or of its table of requests alone."""
     outgoing = _Outgoing()
     said, heard = anyio.create_memory_object_stream[SessionMessage](0)
     dispatcher = Dispatcher(outgoing, on_room=lambda: None, is_bounded=False)
-    conversation = Conversation(app.table, dispatcher)
+    conversation = Conversation(served.table if isinstance(served, App) else served, dispatcher)
 
     async def take() -> None:
         async for item in heard:

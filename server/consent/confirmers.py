@@ -15,8 +15,8 @@ import anyio
 
 from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.consent.pending_questions import ASKED, PendingQuestions
-from server.json_rpc import Json, as_mapping
 from server.protocol.errors import MCPError
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.requests import RequestContext
 from server.sealed_states import SealedStates
 from server.store.replica import Replica

@@ -16,7 +16,7 @@ from server.console.file_replacement import replace_content
 from server.console.prompts import agree
 from server.console.terminal import Spinner, note, show
 from server.console.upstream_waits import quiet_log, show_failure, wait_for
-from server.json_rpc import Json
+from server.protocol.json_rpc import Json
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.files import LOCK_NAME

@@ -13,8 +13,8 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from server import VERSION
-from server.json_rpc import Failure, Json, Request, Response, as_mapping, read_message
 from server.protocol.errors import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND, MCPError
+from server.protocol.json_rpc import Failure, Json, Request, Response, as_mapping, read_message
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.transports.lines import LineSplitter
 

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from server.console import Failure, UsageError
 from server.console.terminal import note, show, show_table
 from server.console.upstream_waits import not_approved
-from server.json_rpc import Json
+from server.protocol.json_rpc import Json
 from server.settings.files import real_path
 from tools.contract.display import visible_line
 from tools.contract.secrets import redact

@@ -40,6 +40,13 @@ class MCPError(Exception):
         return error if self.data is None else {**error, "data": self.data}
 
 
+def internal_error() -> MCPError:
+    """What a client is told of an exception of ours, whose text stays here."""
+    return MCPError(
+        INTERNAL_ERROR, "The request failed because of an internal error; the server's log has the details."
+    )
+
+
 def invalid_params() -> MCPError:
     """What a client is told whose parameters do not fit the schema of its request."""
     return MCPError(INVALID_PARAMS, "Invalid request parameters", "")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from server.json_rpc import Json, as_mapping
 from server.protocol.errors import invalid_params
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,

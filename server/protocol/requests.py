@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from server.json_rpc import Json, RequestId, as_mapping
 from server.protocol.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -18,6 +17,7 @@ from server.protocol.errors import (
     MCPError,
     invalid_params,
 )
+from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.protocol.parameters import capabilities_of, check_params
 from server.protocol.results import OUR_TITLE, our_name, result_for_client
 from server.protocol.revisions import (
@@ -150,13 +150,13 @@ class RequestTable:
     """Who answers which request, in which revisions. A middleware sees each request before, the first one first.
 
     Args:
-        capabilities: What this server can do, as the client of a request is told it.
+        capabilities: What this server can do, as clients are told it; by default what the table has handlers for.
     """
 
-    def __init__(self, capabilities: Callable[[], Json]) -> None:
+    def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
         self.instructions: str | None = None  # what clients are told that begin from now on
         self.middleware: list[Middleware] = []
-        self._capabilities = capabilities
+        self._capabilities = capabilities or self.own_capabilities
         self._notifications: dict[str, NotificationHandler] = {}
         self._requests: dict[str, tuple[frozenset[str], Handler]] = {}
         self.add("initialize", self._initialize, HANDSHAKE)
@@ -169,8 +169,15 @@ class RequestTable:
     def add_notification(self, method: str, handler: NotificationHandler) -> None:
         self._notifications[method] = handler
 
-    def has(self, method: str) -> bool:
-        return method in self._requests
+    def own_capabilities(self) -> Json:
+        """What a server announces whose lists, but for that of tools, stay as they are."""
+        offered: Json = {
+            "tools/list": ("tools", {"listChanged": True}),
+            "prompts/list": ("prompts", {"listChanged": False}),
+            "resources/list": ("resources", {"subscribe": False, "listChanged": False}),
+            "completion/complete": ("completions", {}),
+        }
+        return dict(offered[method] for method in offered if method in self._requests)
 
     async def answer(self, ctx: RequestContext) -> Json:
         """The result of a request; `MCPError` for what is answered with an error."""

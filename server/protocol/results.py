@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from server import VERSION
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, SERVER_INFO_META_KEY
 
 OUR_TITLE = "Core tools"

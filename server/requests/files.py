@@ -18,8 +18,8 @@ from server.client_request import rights_of
 from server.clients import TooManyCallsError
 from server.consent.confirmers import ClientConfirmer, Confirmers
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
-from server.json_rpc import as_mapping
 from server.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError
+from server.protocol.json_rpc import as_mapping
 from server.protocol.requests import RequestContext, RequestTable
 from server.protocol.results import NEVER_CACHED
 from server.protocol_mapping import contents_to_wire, encodable, prompt_to_wire

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 import anyio
 
-from server.json_rpc import Json, as_mapping
 from server.protocol.errors import INVALID_PARAMS, MCPError
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.requests import RequestContext
 from server.upstreams.catalog.apps import is_for_models
 from server.upstreams.catalog.names import MAX_NAME, SEARCH_NAMES

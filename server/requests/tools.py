@@ -17,8 +17,8 @@ from server.consent.confirmers import (
     has_answer,
     with_marked_answer,
 )
-from server.json_rpc import ReadyList, as_mapping
 from server.protocol.errors import INVALID_PARAMS, MCPError
+from server.protocol.json_rpc import ReadyList, as_mapping
 from server.protocol.requests import CallNext, Connection, RequestContext
 from server.protocol.results import NEVER_CACHED
 from server.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire

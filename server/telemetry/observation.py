@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from mcp_types.methods import SPEC_CLIENT_METHODS
 
-from server.json_rpc import Json, as_mapping
 from server.protocol.errors import MCPError
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.requests import CallNext, RequestContext
 from server.protocol.revisions import KNOWN_PROTOCOL_VERSIONS
 from server.settings.models import UpstreamSettings

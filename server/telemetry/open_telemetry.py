@@ -35,7 +35,7 @@ from opentelemetry.trace import set_span_in_context as with_span
 from starlette.requests import Request
 
 from server import VERSION
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.requests import RequestContext
 from server.telemetry.operation import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation, UpstreamEnd
 from tools.contract.display import visible_line

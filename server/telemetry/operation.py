@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from server.json_rpc import as_mapping
+from server.protocol.json_rpc import as_mapping
 from server.protocol_mapping import ERROR_KEY
 
 OTHER = "_OTHER"  # in place of a name that is nobody's, or one too many (the word of the OpenTelemetry conventions)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from server.json_rpc import (
+from server.protocol.errors import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    MCPError,
+    internal_error,
+)
+from server.protocol.json_rpc import (
     ID_IS_TAKEN,
     AnyId,
     Failure,
@@ -28,13 +36,6 @@ from server.json_rpc import (
     encoded,
     error_of,
     read_message,
-)
-from server.protocol.errors import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    MCPError,
 )
 from server.protocol.requests import (
     NO_WAY,
@@ -433,7 +434,7 @@ class Dispatcher:
             except Exception as error:
                 # Texts of exceptions of ours stay here.
                 logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
-                answer["error"] = {"code": INTERNAL_ERROR, "message": "Internal server error"}
+                answer["error"] = internal_error().to_json()
             finally:
                 incoming.is_done = True
                 if self.owed.get(incoming.key) is incoming:

@@ -10,7 +10,7 @@ from typing import Self
 
 from starlette.types import Message, Receive, Send
 
-from server.json_rpc import RequestId, error_of
+from server.protocol.json_rpc import RequestId, error_of
 from server.transports.lines import OUTGOING_BYTES, Backpressure
 
 PING_SECONDS = 15.0  # after which a silent stream says something, so that nobody on the way takes it for dead

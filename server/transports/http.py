@@ -9,9 +9,10 @@ import logging
 import math
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import anyio
@@ -23,9 +24,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.app import App
-from server.json_rpc import error_of
 from server.principals import principal_of
+from server.protocol.json_rpc import error_of
+from server.protocol.requests import RequestTable
 from server.transports.gate import SEND_HEADER, Gate, metadata_routes
 from server.transports.http_options import HttpOptions
 from server.transports.posted import OPEN_REQUEST
@@ -41,6 +42,37 @@ MOST_CONNECTIONS = 4_000
 """When there are more, the one that has been idle for longest is ended; if none is idle, the new one gets 503."""
 
 
+class Application(Protocol):
+    """What is served."""
+
+    @property
+    def table(self) -> RequestTable: ...
+
+    @property
+    def metrics(self) -> Callable[[], Awaitable[str]] | None:
+        """What is counted, as a text, where anything is."""
+        ...
+
+    @property
+    def on_http_refusal(self) -> Callable[[int], None]:
+        """Is told the status of each refusal."""
+        ...
+
+    @property
+    def pages(self) -> Sequence[Route]:
+        """What people open in a browser; they show no token."""
+        ...
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what stands behind it was tried once."""
+        ...
+
+    async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
+        """The schema of a tool that wants arguments in HTTP headers too."""
+        ...
+
+
 class WebServer(uvicorn.Server):
     """uvicorn without its own signal handlers: those end the process before our upstreams are ended."""
 
@@ -50,14 +82,14 @@ class WebServer(uvicorn.Server):
 
 
 async def serve_http(
-    app: App, options: HttpOptions, listener: socket.socket, stopping: anyio.Event, descriptors: int
+    app: Application, options: HttpOptions, listener: socket.socket, stopping: anyio.Event, descriptors: int
 ) -> None:
     """Serve until `stopping` is set; then go on for as long as a balancer may take to see it, and end in order.
 
     Half of the `descriptors` that the system allows us are left for what requests need.
     """
     http = options.http
-    web_app = WebApp(app, options, lambda: app.pool.is_settled and not stopping.is_set())
+    web_app = WebApp(app, options, lambda: app.is_settled and not stopping.is_set())
     requests = OpenRequests(web_app, stopping, app.on_http_refusal)
     config = uvicorn.Config(
         requests,
@@ -160,7 +192,7 @@ class WebApp(Starlette):
 
     def __init__(
         self,
-        app: App,
+        app: Application,
         options: HttpOptions,
         is_ready: Callable[[], bool],
         most_sessions: int = MOST_SESSIONS,

@@ -27,9 +27,9 @@ from jwt.algorithms import get_default_algorithms
 from mcp.client.auth.utils import build_oauth_authorization_server_metadata_discovery_urls
 from pydantic_core import from_json
 
-from server.json_rpc import Json
 from server.oauth_requests import LongAnswerError, NoAnswerError, fetch_json, is_safe
 from server.principals import Principal, TokenRefusedError
+from server.protocol.json_rpc import Json
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
 from server.transports.credentials import digest_of, read_secret, rights_for

@@ -12,8 +12,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
-from server.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unreadable
 from server.protocol.errors import PARSE_ERROR
+from server.protocol.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unreadable
 
 INBOX_MESSAGES = 256  # messages that wait to be taken before reading pauses
 KEPT_OF_OVERSIZED = 4096  # bytes kept of each end of an oversized line, to find the id that has to be told

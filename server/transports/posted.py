@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from starlette.types import Receive, Scope, Send
 
-from server.json_rpc import Json, Message, error_of, read_message
+from server.protocol.json_rpc import Json, Message, error_of, read_message
 from server.transports.event_stream import send_json
 from server.transports.lines import refusal_of_unreadable
 
@@ -17,14 +17,13 @@ SERVER_ENDS = "The server is ending, so this is not answered; what was at work f
 
 async def read_posted(scope: Scope, receive: Receive, send: Send, max_bytes: int) -> tuple[Message, bytes] | None:
     """The message that was posted, and its bytes; `None` where the request was refused, or is gone."""
-    headers: list[tuple[bytes, bytes]] = scope["headers"]
-    kind = next((value for name, value in headers if name == b"content-type"), b"")
-    if not kind.lower().startswith(b"application/json"):
+    headers = dict(scope["headers"])
+    declared, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
+    size = int(declared) if declared.isdigit() else 0
+    if size <= max_bytes and not kind.lower().startswith(b"application/json"):
         await refuse(HTTPStatus.BAD_REQUEST, "The header Content-Type has to be application/json.", send)
         return None
-    declared = next((value for name, value in headers if name == b"content-length"), b"0")
     pieces: list[bytes] = []
-    size = int(declared) if declared.isdigit() else 0
     while size <= max_bytes:
         message = await receive()
         if message["type"] != "http.request":

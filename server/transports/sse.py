@@ -15,8 +15,8 @@ import anyio
 from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
-from server.json_rpc import ID_IS_TAKEN, Request, error_of
 from server.principals import Principal, principal_of
+from server.protocol.json_rpc import ID_IS_TAKEN, Request, error_of
 from server.protocol.requests import RequestTable
 from server.transports.dispatcher import Conversation, Dispatcher
 from server.transports.event_stream import ClientWatch, EventStream, send_events

@@ -19,7 +19,7 @@ from contextlib import suppress
 
 import anyio
 
-from server.json_rpc import read_message, read_unreadable
+from server.protocol.json_rpc import read_message, read_unreadable
 from server.protocol.requests import RequestTable
 from server.transports import lines
 from server.transports.dispatcher import Conversation, Dispatcher

@@ -23,12 +23,10 @@ import anyio
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
-from server.json_rpc import ID_IS_TAKEN, Json, Notification, Request, RequestId, as_mapping, encoded, error_of
 from server.principals import principal_of
 from server.protocol.errors import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -36,8 +34,10 @@ from server.protocol.errors import (
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
+    internal_error,
 )
 from server.protocol.headers import decode_header
+from server.protocol.json_rpc import ID_IS_TAKEN, Json, Notification, Request, RequestId, as_mapping, encoded, error_of
 from server.protocol.requests import NO_WAY, Connection, RequestContext, RequestTable, opened_by, unsupported
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
 from server.transports.dispatcher import Conversation, Dispatcher
@@ -449,7 +449,7 @@ class StreamableHttp:
             except Exception as error:
                 # Texts of exceptions of ours stay here.
                 logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
-                answer["error"] = {"code": INTERNAL_ERROR, "message": "Internal server error"}
+                answer["error"] = internal_error().to_json()
             finally:
                 if connection is not None:
                     connection.close()

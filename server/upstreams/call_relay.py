@@ -22,8 +22,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.client_request import Exchange, NotAskedError
-from server.json_rpc import Json
 from server.protocol.errors import INVALID_PARAMS
+from server.protocol.json_rpc import Json
 from server.sealed_states import SealedStates
 from server.store.replica import Replica
 from server.upstreams.catalog.resources import with_links

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from server.client_request import Exchange
-from server.json_rpc import Json
+from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.session.era import Era, IncompatibleError, wanted_for
 from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Kind, Lister, Offer, read_lists

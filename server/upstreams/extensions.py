@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 
 APPS = "io.modelcontextprotocol/ui"  # SEP-1865
 SKILLS = "io.modelcontextprotocol/skills"  # SEP-2640

@@ -19,7 +19,7 @@ import anyio
 from pydantic_core import to_json
 
 from server.client_request import Exchange
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.results import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.wire.own_meta import FACTS_KEY, chain_of

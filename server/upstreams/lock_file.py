@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
 from server.settings.file_rewriting import rewrite
 from server.settings.files import LOCK_NAME, read_regular

@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.client_request import LOGIN_KEY, Exchange, NotAskedError
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.upstreams.connection import LoginNeededError
 from server.upstreams.login.login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.peer import LoginError

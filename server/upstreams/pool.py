@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.client_request import TOKEN_KEY, Exchange
-from server.json_rpc import Json
+from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.store.replica import Replica
 from server.upstreams.catalog.tool_catalog import ToolCatalog

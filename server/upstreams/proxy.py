@@ -20,9 +20,9 @@ from anyio.abc import TaskGroup
 
 from server.announcements import ListenBus, ListKind
 from server.client_request import LEVELS, WELCOMES, Exchange, exchange_of, rights_of
-from server.json_rpc import Json, as_mapping
 from server.protocol.errors import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
 from server.protocol.headers import decode_header
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.requests import CallNext, RequestContext
 from server.protocol.results import NEVER_CACHED
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY

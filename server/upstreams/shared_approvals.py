@@ -15,7 +15,7 @@ from dataclasses import replace
 import anyio
 
 from server.announcements import Change
-from server.json_rpc import Json
+from server.protocol.json_rpc import Json
 from server.settings.files import LOCK_NAME
 from server.store.contract import ABSENT, StoreUnavailableError
 from server.store.replica import Replica

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.results import our_name
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from server.settings import UpstreamSettings

@@ -19,13 +19,13 @@ from typing import Any
 import anyio
 
 from server.client_request import Exchange
-from server.json_rpc import Json, as_mapping
 from server.protocol.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     MCPError,
 )
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.requests import RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.sealed_states import SealedStates

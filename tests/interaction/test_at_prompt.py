@@ -11,15 +11,16 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp.client import Client
-from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
 from server.consent.confirmers import Confirmers
+from server.protocol.requests import RequestTable
 from server.requests.files import FileRequests, MemoryResources
 from server.store.replica import lone_replica
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tests.image_files import png
+from tests.in_process import in_process
 from tests.interaction.test_lifecycle import INITIALIZED, running
 from tests.interaction.test_revisions import initialize
 from tools.builtin.all_tools import builtin_tools
@@ -304,7 +305,7 @@ class AskingPolicy(PermissionPolicy):
         return Permission(Verdict.ASK, "a rule")
 
 
-def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext) -> Server[Any]:
+def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext) -> RequestTable:
     """A server with these built-in tools, whose files features are the only thing in it."""
     registry = ToolRegistry()
     for tool in builtin_tools():
@@ -314,11 +315,11 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
     async def context_of(_ctx: Any) -> ToolContext:
         return context
 
-    server: Server[Any] = Server("test")
+    table = RequestTable()
     confirmers = Confirmers("client", 60, "form", lone_replica())
     remembered = MemoryResources(MemoryFiles(), TodoLists())
-    FileRequests(Flow(registry, policy), context_of, lambda _: nullcontext(), confirmers, remembered).register(server)
-    return server
+    FileRequests(Flow(registry, policy), context_of, lambda _: nullcontext(), confirmers, remembered).register(table)
+    return table
 
 
 @pytest.mark.requirement("at.capabilities")
@@ -335,7 +336,7 @@ def features_of(names: set[str], policy: PermissionPolicy, context: ToolContext)
 async def test_only_what_the_tools_make_possible_is_announced(
     names: set[str], announced: set[str], context: ToolContext
 ) -> None:
-    async with Client(features_of(names, PermissionPolicy(), context), mode=HANDSHAKE) as client:
+    async with Client(in_process(features_of(names, PermissionPolicy(), context)), mode=HANDSHAKE) as client:
         capabilities: Mapping[str, Any] = client.server_capabilities.model_dump(exclude_none=True)
     assert set(capabilities) & {"prompts", "resources", "completions"} == announced
 
@@ -355,7 +356,7 @@ async def test_a_rule_that_asks_about_reading_asks_for_the_prompt_and_for_resour
         return types.ElicitResult(action="accept", content={"decision": decision})
 
     server = features_of({"read_many_files", "read_file", "list_directory"}, AskingPolicy(), context)
-    async with Client(server, mode=mode, elicitation_callback=person, cache=None) as client:
+    async with Client(in_process(server), mode=mode, elicitation_callback=person, cache=None) as client:
         assert "words" in await at_text(client, "a.txt")
         (contents,) = (await client.read_resource(path.as_uri())).contents
         assert isinstance(contents, types.TextResourceContents)
@@ -378,7 +379,7 @@ async def test_a_bug_tells_the_client_nothing_of_itself(context: ToolContext) ->
             raise RuntimeError("a secret of ours")
 
     server = features_of({"read_file", "list_directory"}, Broken(), context)
-    async with Client(server, mode=HANDSHAKE) as client:
+    async with Client(in_process(server), mode=HANDSHAKE) as client:
         with pytest.raises(MCPError) as caught:
             await client.read_resource((Path(context.workspace.first_root) / "a.txt").as_uri())
     assert caught.value.error.code == types.INTERNAL_ERROR

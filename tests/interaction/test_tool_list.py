@@ -204,7 +204,7 @@ async def test_the_list_follows_the_providers_of_a_running_server(root: Path, tm
 def test_the_instructions_say_once_what_holds_for_all_tools(
     settings: dict[str, Any], said: list[str], unsaid: list[str]
 ) -> None:
-    text = App(load_settings([], settings, {}), "stdio").server.instructions or ""
+    text = App(load_settings([], settings, {}), "stdio").table.instructions or ""
     assert [words for words in said if words not in text] == []
     assert [words for words in unsaid if words in text] == []
     assert len(text) <= 1_000

@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from server.json_rpc import Failure, Notification, Request, Response, fields_of, of_sdk, read_message
+from server.protocol.json_rpc import Failure, Notification, Request, Response, fields_of, of_sdk, read_message
 
 ERROR = {"code": -32601, "message": "no"}
 

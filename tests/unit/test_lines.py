@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.json_rpc import Notification, Request
+from server.protocol.json_rpc import Notification, Request
 from server.transports.dispatcher import Dispatcher
 from server.transports.lines import (
     LARGE_LINE,

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.json_rpc import Response
+from server.protocol.json_rpc import Response
 from server.transports.dispatcher import Dispatcher
 from server.transports.lines import OUTGOING_BYTES, Backpressure, OutgoingLines
 from server.upstreams.session.questions import QuestionWaits

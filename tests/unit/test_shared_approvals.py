@@ -11,7 +11,7 @@ import pytest
 from mcp.server.request_state import AESGCMRequestStateCodec
 
 from server.app import App
-from server.json_rpc import Json
+from server.protocol.json_rpc import Json
 from server.settings import load_settings
 from server.settings.files import LOCK_NAME
 from server.settings.load import LockContent

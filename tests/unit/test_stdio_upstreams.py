@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.json_rpc import Failure, Message, Notification, Response, fields_of
+from server.protocol.json_rpc import Failure, Message, Notification, Response, fields_of
 from tests.processes import BASH, CEILING, ENVIRONMENT, is_running, needs_proc
 from tools.shell.brokered_starter import BrokeredStarter
 

@@ -16,7 +16,7 @@ from itertools import islice
 from operator import is_
 from typing import Any, cast
 
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.upstreams.catalog.apps import app_links
 from server.upstreams.connection import Upstream
 from server.upstreams.session.listing import RESOURCES, SKILLS, TEMPLATES, TOOLS

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.settings.files import LOCK_NAME
 from server.upstreams.catalog.tools import Arguments, Definition, DiscoveredMCPTool, UpstreamCall
 from server.upstreams.lock_file import (

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from server.json_rpc import Json
+from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.apps import app_links, is_for_apps, name_in_apps
 from server.upstreams.catalog.names import NameList, NameMap, Origin, full_name, is_included, name_map, rule_name

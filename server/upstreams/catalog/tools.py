@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from server.json_rpc import as_mapping
+from server.protocol.json_rpc import as_mapping
 from server.settings.files import LOCK_NAME
 from server.upstreams.catalog.names import full_name, rule_name
 from server.upstreams.lock_file import (

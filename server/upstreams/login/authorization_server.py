@@ -28,8 +28,8 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyUrl, ValidationError
 
 from server import VERSION
-from server.json_rpc import Json
 from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, fetch_json, is_local, is_safe
+from server.protocol.json_rpc import Json
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line

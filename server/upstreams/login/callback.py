@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 
-from server.json_rpc import as_mapping
+from server.protocol.json_rpc import as_mapping
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Literal, cast
 
-from server.json_rpc import Json
+from server.protocol.json_rpc import Json
 from server.stored_json import read_stored
 from tools.files.change.writer import PRIVATE_MODE, REAL_DISK, Disk, replace_private_file, try_lock
 from tools.files.opener import Folder, identity_of, is_ours, open_private_folder

@@ -8,9 +8,9 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.json_rpc import Json, as_mapping
 from server.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION
 from server.protocol.headers import encode_header
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.results import our_name
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,

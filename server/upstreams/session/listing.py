@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 from pydantic_core import to_json
 
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.upstreams.session.era import Era
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
 from server.upstreams.wire.peer import RelayError, UpstreamError

@@ -26,8 +26,8 @@ from anyio.abc import TaskGroup
 from pydantic_core import to_json
 
 from server.client_request import Exchange, NotAskedError
-from server.json_rpc import Json, RequestId, as_mapping
 from server.protocol.errors import METHOD_NOT_FOUND
+from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.session.era import Wanted
 from server.upstreams.session.visible_texts import with_visible_form
 from server.upstreams.wire.own_meta import OWN_KEYS, with_origin

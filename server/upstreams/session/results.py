@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from server.client_request import is_web_address
-from server.json_rpc import Json, as_mapping
 from server.protocol.errors import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, MCPError
+from server.protocol.json_rpc import Json, as_mapping
 from server.upstreams.session.questions import labelled
 from server.upstreams.wire.peer import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.errors import ToolError, ToolErrorType

@@ -12,8 +12,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.client_request import Exchange
-from server.json_rpc import Json, RequestId, as_mapping
 from server.protocol.errors import METHOD_NOT_FOUND
+from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.protocol.revisions import LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY
 from server.upstreams.session.era import ENVELOPE_KEYS, Era, envelope, greet, headers_of
 from server.upstreams.session.questions import QUESTIONS, BoundedTasks, MessageLimit, Questions, SessionOptions

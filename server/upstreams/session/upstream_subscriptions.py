@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup
 
-from server.json_rpc import Json
+from server.protocol.json_rpc import Json
 from server.upstreams.session.era import Era
 from server.upstreams.wire.peer import ConnectionLostError, RelayError, UnusableAnswerError, UpstreamError
 

@@ -27,7 +27,8 @@ from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from server.json_rpc import (
+from server.protocol.errors import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR
+from server.protocol.json_rpc import (
     Failure,
     Message,
     Notification,
@@ -39,7 +40,6 @@ from server.json_rpc import (
     of_sdk,
     read_message,
 )
-from server.protocol.errors import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR
 from server.transports.lines import STDIO_BACKPRESSURE
 from server.upstreams.wire.peer import (
     MESSAGE_BYTES,

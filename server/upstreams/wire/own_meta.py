@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from pydantic_core import to_json
 
-from server.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from tools.contract.errors import ToolError, ToolErrorType
 
 OWN_KEYS = "coretools-mcp/"

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import anyio
 from pydantic_core import from_json, to_json
 
-from server.json_rpc import (
+from server.protocol.errors import INTERNAL_ERROR
+from server.protocol.json_rpc import (
     Failure,
     Json,
     Message,
@@ -32,7 +33,6 @@ from server.json_rpc import (
     read_message,
     read_unreadable,
 )
-from server.protocol.errors import INTERNAL_ERROR
 from server.transports.lines import KEPT_OF_OVERSIZED, certain_id
 from server.upstreams.wire.own_meta import remove_own_keys
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import anyio
 from pydantic_core import to_json
 
-from server.json_rpc import Message, fields_of, read_message
+from server.protocol.json_rpc import Message, fields_of, read_message
 from server.transports.lines import (
     INBOX_MESSAGES,
     PIPE_BYTES,

@@ -241,7 +241,7 @@ async def test_a_person_with_two_programs_has_no_more_sessions_than_one_with_one
 
 @pytest.mark.requirement("network.sessions")
 async def test_what_ended_sessions_leave_does_not_gather() -> None:
-    sessions = Sessions(RequestTable(dict), MOST, 600)
+    sessions = Sessions(RequestTable(), MOST, 600)
     left: list[weakref.ref[Session]] = []
     gc.disable()
     try:
