@@ -77,7 +77,8 @@ def show(*lines: str | Text, stream: TextIO | None = None) -> None:
     """Write lines, on standard output where no other stream is named. Nothing is wrapped, and a tab stays one."""
     out = console(stream or sys.stdout)
     for line in lines:
-        out.print(Segments(Text(line).render(out, "\n") if isinstance(line, str) else line.render(out, "\n")))
+        text = Text(line) if isinstance(line, str) else line
+        out.print(Segments(text.render(out, "\n")), crop=False)
 
 
 def note(text: str) -> None:
