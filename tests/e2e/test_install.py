@@ -198,6 +198,17 @@ def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments:
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.requirement("install.refused")
+def test_a_folder_whose_name_is_no_text_is_refused(home: Path) -> None:
+    (odd := home / "odd\udcff").mkdir()
+    named = run_alone(home, "install", "cursor", "--yes", "--workspace", str(odd))
+    here = run_alone(home, "install", "cursor", "--yes", "--scope", "project", cwd=odd)
+    for done in (named, here):
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "cannot hold the name of this folder" in done.stderr
+    assert list(odd.iterdir()) == []
+
+
 REACHED = '{"mcpServers": {"core": {"url": "http://127.0.0.1:8808/mcp"}}}'
 OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
 

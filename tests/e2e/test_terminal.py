@@ -81,6 +81,13 @@ def test_serving_imports_nothing_for_terminals(tmp_path: Path) -> None:
     assert not [name for name in imported if name.split(".")[0] in ("rich", "pygments")]
 
 
+@pytest.mark.requirement("cli.output")
+def test_what_is_shown_is_not_cut_where_the_terminal_is_narrow() -> None:
+    program = "import sys; from server.console.terminal import show; show('[b]' * 100 + 'end', stream=sys.stderr)"
+    code, seen = at_terminal([sys.executable, "-c", program], environ={"PYTHONPATH": str(LAUNCHER.parent)})
+    assert (code, seen) == (0, "[b]" * 100 + "end\r\n")
+
+
 @pytest.mark.requirement("cli.question")
 def test_a_question_shows_the_diff_in_colour_with_the_reason_and_is_answered_by_one_key(root: Path) -> None:
     (root / "a.txt").write_text("old [red]\n")

@@ -174,7 +174,10 @@ async def test_settings_that_no_mount_holds_are_held_by_a_question_about_every_c
         folder.symlink_to(outside)
     else:
         folder.mkdir()
-        {"hard link": config.hardlink_to, "link": config.symlink_to}.get(name, lambda _: config.write_text("{}"))(real)
+        config.write_text("{}")
+        if name != "link that came later":
+            config.unlink()
+            (config.hardlink_to if name == "hard link" else config.symlink_to)(real)
     program = "import os; os.chdir('con' + 'f'); name = 'rea' + 'l.json'"
     program += "; open('new', 'w').write('changed'); os.rename('new', name)"
     async with served(root, None, "--config", str(config), "--approval-mode", "yolo") as client:

@@ -56,8 +56,9 @@ class GuardedPaths:
                     return _NOT_HELD.format(shown_path(at), "leads there by a symlink")
                 at = os.path.dirname(at)
             info = _status(path)
-            has_other_names = info is not None and stat.S_ISREG(info.st_mode) and info.st_nlink > 1
-            if has_other_names and any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
+            if info is None or not stat.S_ISREG(info.st_mode) or info.st_nlink == 1:
+                continue
+            if any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
                 return _NOT_HELD.format(shown_path(path), "has other names (hard links)")
         return None
 
