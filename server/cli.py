@@ -306,7 +306,7 @@ class _Parser(argparse.ArgumentParser):
     usage_code = EXIT_USAGE
 
     def error(self, message: str) -> NoReturn:
-        said = message.replace("invalid int value:", "a number is expected, and not")
+        said = message.replace("invalid int value:", "a number is expected, and not")  # in argparse's words
         self.exit(self.usage_code, f"coretools-mcp: {said}\nSee {self.prog} --help.\n")
 
 

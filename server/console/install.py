@@ -139,7 +139,8 @@ def _with_choices(target: Target, options: InstallOptions) -> InstallOptions:
         present = target.servers(read_file(target.path)).get(target.name)
     words: list[str] = []
     for value in cast("Tree", present).values() if isinstance(present, dict) else ():
-        words += map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
+        given = map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
+        words += (part for word in given for part in (word.split("=", 1) if word.startswith("--") else [word]))
     said: dict[str, Any] = dict(pairwise(words))
     profile = options.profile or ("none" if "--no-builtin-tools" in words else said.get("--profile"))
     is_quiet = options.is_sure or options.is_dry or options.prints or not sys.stdin.isatty()

@@ -96,6 +96,9 @@ def test_a_person_is_asked_once_whether_a_client_with_tools_of_its_own_wants_the
     assert installed(answers=2) == ["--no-builtin-tools"]
     assert installed("--approval-mode", "plan", answers=1) == ["--no-builtin-tools", "--approval-mode", "plan"]
     assert installed("--profile", "core", answers=1) == ["--profile", "core", "--approval-mode", "plan"]
+    file.write_text(file.read_text().replace('"--approval-mode",\n        "plan"', '"--approval-mode=plan"'))
+    assert "--approval-mode=plan" in file.read_text()
+    assert installed("--profile", "full", answers=1) == ["--profile", "full", "--approval-mode", "plan"]
     assert run_alone(home, "install", "continue", "--yes").returncode == 0
     (entry,) = json.loads((home / ".continue/mcpServers/coretools-mcp.json").read_text())["mcpServers"].values()
     assert entry["args"] == []
