@@ -94,9 +94,8 @@ def entry_for(
     """
     if not words:
         raise UsageError("neither a command nor an address is given: config add NAME -- COMMAND, or NAME URL.")
-    scheme = words[0].partition("://")[0] if "://" in words[0] else None
-    is_address = scheme is not None and scheme.lower() in ("http", "https")
-    if scheme is not None and not is_address and transport is None:
+    is_address = re.match(r"https?://", words[0], re.IGNORECASE) is not None
+    if not is_address and transport is None and re.match(r"[a-z]{2,9}://", words[0], re.IGNORECASE):
         raise UsageError("the address of a server begins with http:// or https://.")
     is_remote = is_address if transport is None else transport != "stdio"
     if is_remote != is_address:

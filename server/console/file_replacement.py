@@ -105,5 +105,5 @@ def not_written(path: str, error: ToolError | OSError) -> Failure:
     """Why a file was not written, and what to do."""
     shown = visible_line(path)
     code = (error if isinstance(error, ToolError) else explain(error, shown)).code
-    why = _WHY_NOT_WRITTEN.get(code, "it is no file that can be written. Put that right, or remove it")
+    why = _WHY_NOT_WRITTEN.get(code, "what is there cannot be written. Put that right, or remove it")
     return Failure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.")

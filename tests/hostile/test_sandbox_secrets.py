@@ -29,7 +29,7 @@ from tests.tables import each_of
 from tools.shell.process import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
-from tools.shell.sandbox.hidden_secrets import COPIES, TOLD_FILE_BYTES, secret_places
+from tools.shell.sandbox.hidden_secrets import COPIES, SEARCHED_FILE_BYTES, secret_places
 from tools.shell.sandbox.secret_removal import included_settings, keeps_secret, without_secrets
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -124,7 +124,7 @@ ORDINARY = {
     ".sum": f"{A_HASH}{A_HASH}\n",
     ".packages": "passwd  1:4.13+dfsg1-1+deb12u1\n",
     ".deep/er/than/that": f"token = {A_KEY}\n",
-    ".large": f"token = {A_KEY}\n{'#' * TOLD_FILE_BYTES}",
+    ".large": f"token = {A_KEY}\n{'#' * SEARCHED_FILE_BYTES}",
     ".program": f"token = {A_KEY}\n\0",
 }
 """Files that hold none, or in which none is looked for."""

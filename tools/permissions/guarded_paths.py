@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from tools.contract.file_names_in_text import shown_path
-from tools.files.opener import MAX_LINKS
+from tools.files.opener import MAX_LINKS, is_ours
 from tools.files.workspace import is_inside
 from tools.permissions.auto_run_files import folded
 
@@ -58,8 +58,10 @@ class GuardedPaths:
             info = _status(path)
             if info is None or not stat.S_ISREG(info.st_mode) or info.st_nlink == 1:
                 continue
-            if any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
-                return _NOT_HELD.format(shown_path(path), "has other names (hard links)")
+            can_be_written = is_ours(info) or os.access(path, os.W_OK)  # under whatever name; those of a store cannot
+            if can_be_written and any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
+                which = shown_path(path) if is_inside(path, roots) else "one of them"
+                return _NOT_HELD.format(which, "has other names (hard links)")
         return None
 
     def _guards(self, path: str) -> bool:

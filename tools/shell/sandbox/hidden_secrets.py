@@ -33,8 +33,8 @@ _OF_ROOT = """
 """
 SYSTEM_PATHS = _OF_ROOT.split()
 COPIES = 64  # of a command: each takes a descriptor and a mount; what comes after them is hidden
-# What is looked into for a secret, how large it may be, all of it together, and when it is done once more (ours)
-TOLD_FILES, TOLD_FILE_BYTES, TOLD_BYTES, TOLD_SECONDS = 400, 16_384, 2_000_000, 300
+# How many files are searched for a secret, how large each and all of them may be, and how long the result counts (ours)
+SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
 _FEW = 4  # so few names are looked for one by one; for more, their folder is listed
 
 
@@ -78,7 +78,7 @@ def secret_places(
     named: list[tuple[str, str]] = []
     tabled = {path for path, _ in known}
     beside = [root for root in roots if not contains(root, real_home)]  # what lies in these is the workspace's
-    found = (each for each in _files_with_secrets(home, time.monotonic() // TOLD_SECONDS) if each not in tabled)
+    found = (each for each in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if each not in tabled)
     others = ((each, each) for each in found if not is_inside(os.path.realpath(each), (*beside, *folders)))
     for path, place in chain(known, named, ((path, None) for path in more), others):
         # What this user cannot read, no command can.
@@ -207,11 +207,11 @@ def _files_near_the_top(home: str) -> Iterator[os.DirEntry[str]]:
 def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
     """Those of them that are small and certainly hold a secret; as many are looked into as nobody notices."""
     found: list[str] = []
-    left = TOLD_BYTES
-    for entry in islice(_files_near_the_top(home), TOLD_FILES):
+    left = SEARCHED_BYTES
+    for entry in islice(_files_near_the_top(home), SEARCHED_FILES):
         with suppress(OSError):
             size = entry.stat().st_size
-            if not 0 < size <= min(TOLD_FILE_BYTES, left):
+            if not 0 < size <= min(SEARCHED_FILE_BYTES, left):
                 continue
             left -= size
             content = read_settings(os.path.realpath(entry.path)) or b""
@@ -221,7 +221,7 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
 
 
 def _found_place(path: str, home: str) -> Place:
-    """A file that was found so, as a place; probably the folder or the file is called as its program."""
+    """A file that was found so, as a place; its folder or the file itself is probably named after its program."""
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
     return Place(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 
