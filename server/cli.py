@@ -306,7 +306,8 @@ class _Parser(argparse.ArgumentParser):
     usage_code = EXIT_USAGE
 
     def error(self, message: str) -> NoReturn:
-        self.exit(self.usage_code, f"coretools-mcp: {message}\nSee {self.prog} --help.\n")
+        said = message.replace("invalid int value:", "a number is expected, and not")  # in argparse's words
+        self.exit(self.usage_code, f"coretools-mcp: {said}\nSee {self.prog} --help.\n")
 
 
 def parse(given: Sequence[str]) -> argparse.Namespace:

@@ -18,7 +18,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import SocketStream
@@ -106,11 +107,11 @@ async def serve_control(oversight: Oversight, transport: str) -> None:
     if path is None:
         logger.info("no control socket: there is no folder for it that is closed to others")
         return
-    began = time.time()
+    began = time.monotonic()
 
     async def status(_: Json) -> AsyncGenerator[Json]:
         about = {"pid": os.getpid(), "version": VERSION, "transport": transport}
-        yield {**about, "seconds": round(time.time() - began, 1), **oversight.status()}
+        yield {**about, "seconds": round(time.monotonic() - began, 1), **oversight.status()}
 
     async def logs(question: Json) -> AsyncGenerator[Json]:
         alias, follows = question.get("server"), question.get("follow") is True
@@ -217,17 +218,17 @@ def link_file(path: str) -> str:
     return f"{path.removesuffix(SUFFIX)}.html"
 
 
-def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, Json | None]]:
+def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
     """The socket of each server of this person that runs, with the first line of its answer. Blocks.
 
-    It is `None` for one that is stuck.
+    There is none from one that is stuck.
     """
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
-            yield path, next(_lines(connection, question), None)
+            yield path, [*islice(_lines(connection, question), 1)]
 
 
-def ask_server(path: str, question: Json) -> Iterator[Json]:
+def ask_server(path: str, question: Json) -> Iterator[object]:
     """All lines of the answer of the server at this socket, until it ends. Blocks."""
     with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
         connection.settimeout(OPENING_SECONDS)
@@ -235,11 +236,15 @@ def ask_server(path: str, question: Json) -> Iterator[Json]:
         yield from _lines(connection, question)
 
 
-def _lines(connection: socket.socket, question: Json) -> Iterator[Json]:
-    """What is answered, line by line; nothing where it does not begin in time, or the server ends."""
-    with suppress(OSError, ValueError, RecursionError), connection.makefile("rwb") as stream:
+def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
+    """What is answered, line by line, `None` for what is no JSON; nothing where it does not begin in time."""
+    with suppress(OSError), connection.makefile("rwb") as stream:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()
         for line in stream:
             connection.settimeout(None)  # a server that has begun may pause for as long as its machine sleeps
-            yield cast("Json", json.loads(line))
+            try:
+                said = json.loads(line)
+            except (ValueError, RecursionError):
+                said = None
+            yield said

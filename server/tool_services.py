@@ -190,6 +190,8 @@ class Commands:
         if report.state_folder is not None:
             with suppress(OSError):  # only what is there can be hidden from a command
                 os.makedirs(report.state_folder, 0o700, exist_ok=True)
+        own_files = (*report.files, *([report.lock.path] if report.lock else ()))
+        own_files += tuple(report.inputs.links.values()) if report.inputs is not None else ()
         site = Site(
             report.home,
             hidden=(
@@ -197,7 +199,7 @@ class Commands:
                 *runtime_folders(os.environ),
                 self.folders.path,
             ),
-            read_only=tuple(real_path(path) for path in (*report.files, *([report.lock.path] if report.lock else ()))),
+            read_only=tuple(map(os.path.abspath, own_files)),
             readable=shell.readable,
             writable=shell.writable,
         )

@@ -30,7 +30,7 @@ from server.settings import SettingsReport
 from server.settings.files import LOCK_NAME
 from tools.contract.confirmation import Decision
 from tools.contract.display import visible, visible_line
-from tools.contract.errors import ToolErrorType
+from tools.contract.errors import HOW_TO_LIST, ToolErrorType
 from tools.contract.parameters import coerce
 from tools.contract.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
@@ -219,7 +219,8 @@ def make_call(
                 if error.code == CONNECTION_CLOSED:
                     raise
                 spinner.say("")
-                spinner.write(f"coretools-mcp: {visible(error.message)}\n")
+                said = error.message.replace(HOW_TO_LIST, "coretools-mcp tools lists them.")
+                spinner.write(f"coretools-mcp: {visible(said)}\n")
                 return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED
             finally:
                 spinner.say("")

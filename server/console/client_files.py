@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any, cast
 
 from server.console import Failure
@@ -365,11 +366,16 @@ def _records(environ: Mapping[str, str]) -> list[Record]:
     """What is remembered. What cannot be read counts as nothing: an entry is then taken out by itself."""
     try:
         return read_stored(list[Record], read_regular(os.path.join(_folder(environ), "installs.json")))
-    except OSError:
+    except FileNotFoundError:
         return []
-    except ValueError:
-        note("what is remembered of installs is damaged, so it counts for nothing")
+    except (OSError, ValueError):
+        _note_damage()
         return []
+
+
+@cache
+def _note_damage() -> None:
+    note("what is remembered of installs cannot be read, so it counts for nothing")
 
 
 def _find(wanted: Record, environ: Mapping[str, str]) -> Record | None:

@@ -95,6 +95,8 @@ def entry_for(
     if not words:
         raise UsageError("neither a command nor an address is given: config add NAME -- COMMAND, or NAME URL.")
     is_address = re.match(r"https?://", words[0], re.IGNORECASE) is not None
+    if not is_address and transport is None and re.match(r"[a-z]{2,9}://", words[0], re.IGNORECASE):
+        raise UsageError("the address of a server begins with http:// or https://.")
     is_remote = is_address if transport is None else transport != "stdio"
     if is_remote != is_address:
         expected = "an address that begins with http:// or https://" if is_remote else "a command, and no address"

@@ -93,12 +93,17 @@ def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
     Raises:
         Failure: It cannot be written, or `change` refuses what is in it.
     """
-    shown = visible_line(path)
     try:
         rewrite(path, change, AbortSignal())
     except SettingsError as error:
-        raise Failure(f"nothing was changed in {shown}: {visible_line(str(error))}.") from None
+        raise Failure(f"nothing was changed in {visible_line(path)}: {visible_line(str(error))}.") from None
     except (ToolError, OSError) as error:
-        code = (error if isinstance(error, ToolError) else explain(error, shown)).code
-        why = _WHY_NOT_WRITTEN.get(code, "the system does not let it be written. Put that right")
-        raise Failure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.") from None
+        raise not_written(path, error) from None
+
+
+def not_written(path: str, error: ToolError | OSError) -> Failure:
+    """Why a file was not written, and what to do."""
+    shown = visible_line(path)
+    code = (error if isinstance(error, ToolError) else explain(error, shown)).code
+    why = _WHY_NOT_WRITTEN.get(code, "what is there cannot be written. Put that right, or remove it")
+    return Failure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.")

@@ -52,6 +52,7 @@ from server.upstreams.connection import UpstreamState
 from server.upstreams.proxy import STATUS_URI
 from server.upstreams.wire.transports import INHERITED
 from tools.contract.display import visible_line
+from tools.contract.file_names_in_text import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
 NAME = "core"  # what our entry is called where the person names nothing else; no underscore, for Gemini CLI
@@ -136,7 +137,8 @@ def _with_choices(target: Target, options: InstallOptions) -> InstallOptions:
         present = target.servers(read_file(target.path)).get(target.name)
     words: list[str] = []
     for value in cast("Tree", present).values() if isinstance(present, dict) else ():
-        words += map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
+        given = map(str, cast("list[Any]", value)) if isinstance(value, list) else ()
+        words += (part for word in given for part in (word.split("=", 1) if word.startswith("--") else [word]))
     said: dict[str, Any] = dict(pairwise(words))
     profile = options.profile or ("none" if "--no-builtin-tools" in words else said.get("--profile"))
     is_quiet = options.is_sure or options.is_dry or options.prints or not sys.stdin.isatty()
@@ -158,8 +160,8 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
     if agreed is None:
         return 0
     write_uninstall(agreed, environ)
-    what = "Removed, as it was made for this entry" if agreed.after is None else f"Taken out: {target.name}"
-    sys.stdout.write(f"{what}. {visible_line(target.path)}\n")
+    what = "Removed, as it was made for this entry:" if agreed.after is None else f"Taken out {target.name}:"
+    sys.stdout.write(f"{what} {visible_line(target.path)}\n")
     if agreed.record.moved:
         sys.stdout.write(f"Back in {target.client.title}: {visible_line(', '.join(agreed.record.moved))}\n")
     return 0
@@ -232,6 +234,9 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> Target:
         hint = f" Did you mean {meant}?" if (meant := nearest(options.client, clients)) else ""
         raise UsageError(f"'{options.client}' is not a known client.{hint} Known clients: {', '.join(clients)}.")
     name = options.name if options.name is not None else NAME
+    for folder in (*options.workspaces, *[os.getcwd()] * (options.scope == "project")):
+        if sendable_name(folder) != folder:
+            raise UsageError(f"the files of clients cannot hold the name of this folder: {shown_whole_path(folder)}")
     if options.scope == "project":
         if not client.project_file:
             raise UsageError(f"{client.title} has no project file. Leave out --scope project.")

@@ -82,7 +82,7 @@ class _Said(TypedDict, total=False):
 T = TypeVar("T")
 
 
-def _checked(kind: type[T], said: Json | None) -> T:
+def _checked(kind: type[T], said: object) -> T:
     """An answer that has the types that it has to have; what else is in it stays."""
     try:
         TypeAdapter(kind).validate_python(said, strict=True)
@@ -95,11 +95,12 @@ def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]]
     """The socket and status of each server, and what is to be said of those that gave none."""
     found: list[tuple[str, ServerStatus]] = []
     problems: list[str] = []
-    for path, said in ask_servers({"ask": "status"}, environ):
+    for path, answer in ask_servers({"ask": "status"}, environ):
         try:
-            found.append((path, _checked(ServerStatus, said)))
+            found += [(path, _checked(ServerStatus, said)) for said in answer]
         except Failure as failure:
-            problems.append(STUCK if said is None else str(failure))
+            problems.append(str(failure))
+        problems += [] if answer else [STUCK]
     return found, problems
 
 
@@ -154,7 +155,8 @@ def _listed(running: Iterable[ServerStatus]) -> str:
 def _show_server(about: ServerStatus) -> None:
     mode = f"approval mode {about['approvalMode']}"
     since = _lasting(about["seconds"])
-    show(f"process {about['pid']}, version {about['version']}, over {about['transport']} for {since}, {mode}")
+    version, transport = about["version"], about["transport"]
+    show(visible_line(f"process {about['pid']}, version {version}, over {transport} for {since}, {mode}"))
     for folder in about["workspaces"]:
         show(f"  workspace: {visible_line(folder)}")
     for path in about["settings"]:
@@ -175,13 +177,13 @@ def _show_server(about: ServerStatus) -> None:
     rows = [
         (
             f"  {visible_line(each['alias'])}",
-            each["state"],
+            visible_line(each["state"]),
             f"{each['tools']}{' from the last run' if 'tools' in each.get('fromLastRun', ()) else ''}",
             visible_line(each.get("problem", "")) or not_approved(each.get("approval", {})),
         )
         for each in about["servers"]
     ]
-    rows += [(f"  {visible_line(alias)}", "not used", "", why) for alias, why in about["leftOut"].items()]
+    rows += [(f"  {visible_line(alias)}", "not used", "", visible_line(why)) for alias, why in about["leftOut"].items()]
     if rows:
         show_table(("  server", "state", "tools", "why"), rows)
 

@@ -30,6 +30,7 @@ PATIENCE_SECONDS = 0.5  # what takes no longer than this is not announced (ours)
 FRAME_SECONDS = 0.1  # between two pictures of the line that says what is waited for
 FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 ERASE = "\r\x1b[2K"  # what stands on the line of the cursor (ECMA-48)
+LEAST = 20  # of the last column of a table; what is wider than the terminal is wrapped by that
 ENDLESS = 10_000  # columns of what is no terminal: programs read lines, which end where the text does
 
 _SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what a key such as an arrow sends, in lower case
@@ -77,7 +78,8 @@ def show(*lines: str | Text, stream: TextIO | None = None) -> None:
     """Write lines, on standard output where no other stream is named. Nothing is wrapped, and a tab stays one."""
     out = console(stream or sys.stdout)
     for line in lines:
-        out.print(Segments(Text(line).render(out, "\n") if isinstance(line, str) else line.render(out, "\n")))
+        text = Text(line) if isinstance(line, str) else line
+        out.print(Segments(text.render(out, "\n")), crop=False)
 
 
 def note(text: str) -> None:
@@ -86,7 +88,7 @@ def note(text: str) -> None:
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
-    """Write rows in columns on standard output; the last one is wrapped where the terminal is too narrow."""
+    """Write rows in columns on standard output; the last one alone is wrapped where the terminal is too narrow."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for head in heads[:-1]:
         table.add_column(head, no_wrap=True)
@@ -94,6 +96,8 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> No
     for row in rows:
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     out = console(sys.stdout)
+    columns = list(zip(heads, *rows, strict=True))
+    out.width = max(out.width, sum(max(cell_len(str(each)) + 2 for each in column) for column in columns[:-1]) + LEAST)
     with out.capture() as captured:
         out.print(table)
     out.file.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from server.console import Failure
+from server.console.file_replacement import not_written
 from server.console.prompts import ask
 from server.console.terminal import note
 from server.settings.agent_cli import AGENT_CLIS, CliName
@@ -58,8 +59,8 @@ def remove(folder: str, environ: Mapping[str, str]) -> int:
     real, store = os.path.realpath(folder), _store(environ)
     try:
         was_trusted = trust_folder(store, real, None)
-    except (ToolError, OSError):
-        raise Failure(f"{visible_line(store)} cannot be written, so nothing was changed.") from None
+    except (ToolError, OSError) as error:
+        raise not_written(store, error) from None
     sys.stdout.write(f"{visible_line(real)} {'is not trusted any more' if was_trusted else 'was not trusted'}.\n")
     return 0
 
@@ -106,8 +107,8 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
             if (why := _why_no_start(cli, real, environ)) and (cli is None or why != known):
                 trust_folder(store, real, None)
                 raise Failure(f"nothing was trusted, because the server would not start: {visible_line(why)}")
-    except (ToolError, OSError):
-        raise Failure(f"{visible_line(store)} cannot be written, so nothing was trusted.") from None
+    except (ToolError, OSError) as error:
+        raise not_written(store, error) from None
     sys.stdout.write(f"{shown} is trusted, with its settings as they are now.\n")
     return 0
 

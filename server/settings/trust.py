@@ -23,11 +23,12 @@ from server.settings.layers import REFUSING, FileState, Layer, SettingsFile, Set
 from server.settings.section import Diagnostics, SettingsError, dotted, key_paths
 from server.settings.tree import Tree, pop_value, set_default, table_at, value_at
 from server.stored_json import read_stored
-from tools.contract.file_names_in_text import UNSEEN
+from tools.contract.file_names_in_text import UNSEEN, sendable_name
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 
-Folders = Mapping[str, Mapping[str, str]]  # folder, relative path of a file, SHA-256 of its content
+# By folder, as `sendable_name` gives it, and relative path of a file: SHA-256 of its content
+Folders = Mapping[str, Mapping[str, str]]
 
 
 def trust_file(environ: Mapping[str, str]) -> str | None:
@@ -71,7 +72,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
     """
     from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - reading settings needs no writer
 
-    was_trusted = False
+    was_trusted, folder = False, sendable_name(folder)
 
     def change(content: bytes) -> bytes:
         nonlocal was_trusted
@@ -151,9 +152,9 @@ def read_trusted(
         elif file.problem:
             state = FileState.UNUSABLE
             diagnostics.warn(file.path, f"this settings file of the workspace is not read, because {file.problem}.")
-        elif file.folder not in trust:
+        elif (trusted := trust.get(sendable_name(file.folder))) is None:
             state = FileState.UNTRUSTED
-        elif trust[file.folder].get(file.name) != digest(file.content):
+        elif trusted.get(file.name) != digest(file.content):
             state = FileState.CHANGED
         if state is FileState.READ:
             try:

@@ -256,6 +256,7 @@ def test_call_of_an_unknown_tool_proposes_the_nearest(root: Path) -> None:
         (("tools", "--include-tol", "x", "--jsn"), "--json"),
         (("serve", "--port", "0"), "--port has no effect"),
         (("trust", "--list", "--yes"), "--yes has no effect"),
+        (("undo", "last"), "a number is expected, and not 'last'"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], expected: str) -> None:

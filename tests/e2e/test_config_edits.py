@@ -265,6 +265,7 @@ def test_another_secret_is_refused_and_written_only_for_who_is_sure_and_then_it_
     ("arguments", "told"),
     [
         (["add", "docs"], "neither a command nor an address"),
+        (["add", "docs", "ftp://example.org"], "begins with http:// or https://"),
         (["add", "two words", "--", "x"], "two-words would do"),
         (["add", "", "--", "x"], "cannot be the name of a server"),
         (["add", "a__b", "--", "x"], "a-b would do"),

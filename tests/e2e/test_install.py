@@ -96,6 +96,9 @@ def test_a_person_is_asked_once_whether_a_client_with_tools_of_its_own_wants_the
     assert installed(answers=2) == ["--no-builtin-tools"]
     assert installed("--approval-mode", "plan", answers=1) == ["--no-builtin-tools", "--approval-mode", "plan"]
     assert installed("--profile", "core", answers=1) == ["--profile", "core", "--approval-mode", "plan"]
+    file.write_text(file.read_text().replace('"--approval-mode",\n        "plan"', '"--approval-mode=plan"'))
+    assert "--approval-mode=plan" in file.read_text()
+    assert installed("--profile", "full", answers=1) == ["--profile", "full", "--approval-mode", "plan"]
     assert run_alone(home, "install", "continue", "--yes").returncode == 0
     (entry,) = json.loads((home / ".continue/mcpServers/coretools-mcp.json").read_text())["mcpServers"].values()
     assert entry["args"] == []
@@ -196,6 +199,17 @@ def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments:
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.requirement("install.refused")
+def test_a_folder_whose_name_is_no_text_is_refused(home: Path) -> None:
+    (odd := home / "odd\udcff").mkdir()
+    named = run_alone(home, "install", "cursor", "--yes", "--workspace", str(odd))
+    here = run_alone(home, "install", "cursor", "--yes", "--scope", "project", cwd=odd)
+    for done in (named, here):
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "cannot hold the name of this folder" in done.stderr
+    assert list(odd.iterdir()) == []
 
 
 REACHED = '{"mcpServers": {"core": {"url": "http://127.0.0.1:8808/mcp"}}}'

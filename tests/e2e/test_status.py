@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -187,6 +188,23 @@ async def test_of_a_server_that_is_stuck_nobody_is_told_that_it_does_not_run(run
             )
 
 
+@pytest.mark.requirement("control.followers")
+async def test_as_many_as_may_follow_the_log_leave_room_for_a_look_at_the_server(runtime: Path, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    async with served(runtime, root), AsyncExitStack() as stack:
+        (path,) = sockets(runtime)
+        answers: list[bytes] = []
+        for _ in range(control.MOST_FOLLOWERS + 1):
+            stream = await stack.enter_async_context(await anyio.connect_unix(path))
+            await stream.send(b'{"ask": "logs", "follow": true}\n')
+            answers.append(await stream.receive())
+        assert {*answers[:-1]} == {b'{"lines": []}\n'}
+        assert b"which is the most" in answers[-1]
+        assert (await ask(runtime, "status")).returncode == 0
+        assert (await ask(runtime, "logs", cwd=root)).returncode == 0
+
+
 @pytest.mark.requirement("cli.logs")
 async def test_ctrl_c_ends_followed_logs_and_leaves_the_server(runtime: Path, tmp_path: Path) -> None:
     root = tmp_path / "project"
@@ -303,7 +321,7 @@ async def test_what_a_killed_server_has_left_is_removed(runtime: Path, tmp_path:
 
 
 @pytest.mark.requirement("control.nonsense")
-@pytest.mark.parametrize("said", [b"[]", b"{}", b'{"pid": "x"}', b"[" * 60_000, b"\xff"])
+@pytest.mark.parametrize("said", [b"[]\n", b'{"pid": "x"}\n', b"[" * 60_000, b"\xff\n", b"null\n", b"hello\n", b""])
 async def test_an_answer_that_makes_no_sense_is_told_as_such(runtime: Path, said: bytes) -> None:
     folder = runtime / "coretools-mcp"
     folder.mkdir(mode=0o700)
@@ -311,14 +329,14 @@ async def test_an_answer_that_makes_no_sense_is_told_as_such(runtime: Path, said
     async def answer(stream: SocketStream) -> None:
         async with stream:
             await stream.receive()
-            await stream.send(said + b"\n")
+            await stream.send(said)
 
     async with await anyio.create_unix_listener(folder / LEFT) as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, answer)
         for command in ("status", "logs", "dashboard"):
             done = await ask(runtime, command)
             assert done.returncode == 1
-            assert "makes no sense" in done.stderr or "does not answer" in done.stderr, done.stderr
+            assert ("makes no sense" if said else "does not answer") in done.stderr, done.stderr
         tasks.cancel_scope.cancel()
 
 

@@ -81,6 +81,15 @@ def test_serving_imports_nothing_for_terminals(tmp_path: Path) -> None:
     assert not [name for name in imported if name.split(".")[0] in ("rich", "pygments")]
 
 
+@pytest.mark.requirement("cli.output")
+def test_what_is_shown_is_not_cut_where_the_terminal_is_narrow() -> None:
+    program = "from server.console.terminal import *; show('[b]' * 100); show_table('ab', [['c' * 90, 'd']])"
+    code, seen = at_terminal([sys.executable, "-c", program], environ={"PYTHONPATH": str(LAUNCHER.parent)})
+    assert code == 0
+    assert seen.startswith("[b]" * 100 + "\r\n")
+    assert seen.endswith("c" * 90 + "  d\r\n")
+
+
 @pytest.mark.requirement("cli.question")
 def test_a_question_shows_the_diff_in_colour_with_the_reason_and_is_answered_by_one_key(root: Path) -> None:
     (root / "a.txt").write_text("old [red]\n")
@@ -442,7 +451,7 @@ def test_an_unknown_tool_is_answered_with_what_was_perhaps_meant(
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream()}})
     done = run("call", written, "--workspace", str(root), "--config", str(config))
     assert done.returncode == 64
-    assert (f"Did you mean {meant}" if meant else "List the tools to see their names") in done.stderr
+    assert (f"Did you mean {meant}" if meant else "coretools-mcp tools lists them.") in done.stderr
 
 
 @pytest.mark.requirement("cli.help")

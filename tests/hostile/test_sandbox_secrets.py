@@ -29,8 +29,8 @@ from tests.tables import each_of
 from tools.shell.process import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
-from tools.shell.sandbox.hidden_secrets import COPIES, secret_places
-from tools.shell.sandbox.secret_removal import included_settings, without_secrets
+from tools.shell.sandbox.hidden_secrets import COPIES, SEARCHED_FILE_BYTES, secret_places
+from tools.shell.sandbox.secret_removal import included_settings, keeps_secret, without_secrets
 from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +99,51 @@ async def test_no_known_place_of_a_secret_can_be_read_and_nothing_of_it_is_chang
     result = await ran(home, EVERYTHING, root)
     assert {line for line in result.output.splitlines() if SECRET in line} == set()
     assert {path: path.read_bytes() for path in before} == before
+
+
+A_KEY, A_HASH = "q7Zt0vXk3LmP9sBd5RfW1yHc8NgJ", "4be1c07d93f52a68e0b7"  # letters and digits of a token
+
+TOLD_BY_CONTENT = {
+    ".tool_token": f"ghp_{A_KEY}\n",
+    ".config/tool/token": f"{A_KEY}\n",
+    ".config/tool/config.toml": f'[auth]\napi_key = "{A_HASH}"\n',
+    ".toolrc": f"[core]\npassword = {A_KEY}\n",
+    ".config/tool/settings.yaml": f"server: https://tool.example\nauth_token: {A_KEY}\n",
+    ".config/other.json": f'{{"service": {{"refresh-token": "{A_KEY}"}}}}',
+    ".other/session": f'{{"a": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0abc.{A_KEY}"}}',
+    ".other/key": "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n",
+    "notes.env": f"export WEATHER_API_KEY={A_HASH}\n",
+    ".news/config": f'feed-token "{A_KEY}"\n',
+}
+"""Files of programs that nobody has heard of, with a secret in them."""
+ORDINARY = {
+    ".toolconfig": "[user]\nsigningkey = ABCDEF0123456789ABCDEF0123456789ABCDEF01\n[credential]\nhelper = cache\n",
+    ".config/tool/plain.toml": 'token_file = "/home/me/.config/tool/token.txt"\nmax_tokens = 12345678901234567890123\n',
+    ".config/tool/names.ini": "tokenizer: bert-base-uncased-v2-finetuned1\npassword: YOUR_PASSWORD_HERE_PLEASE_1\n",
+    ".config/tool/theme.json": '{"tokenColors": "editor.tokenColorCustomizations1", "secretStorage": "com.example.v1"}',
+    ".sum": f"{A_HASH}{A_HASH}\n",
+    ".packages": "passwd  1:4.13+dfsg1-1+deb12u1\n",
+    ".deep/er/than/that": f"token = {A_KEY}\n",
+    ".large": f"token = {A_KEY}\n{'#' * SEARCHED_FILE_BYTES}",
+    ".program": f"token = {A_KEY}\n\0",
+}
+"""Files that hold none, or in which none is looked for."""
+
+
+@pytest.mark.requirement("sandbox.secrets_told")
+async def test_a_secret_in_a_file_that_nobody_knows_is_hidden_and_ordinary_settings_are_read(
+    root: Path, home: Path
+) -> None:
+    for name, content in {**TOLD_BY_CONTENT, **ORDINARY}.items():
+        put(home, name, content)
+    whole = ".config/tool/token"
+    result = await ran(home, f"cd; tail -vn +1 {' '.join(ORDINARY)}; {EVERYTHING}", root, readable=[str(home / whole)])
+    assert {name for name in ORDINARY if f"==> {name} <==" not in result.output} == set()
+    places = secret_places(str(home), environ={}, roots=[str(home / ".news")])
+    found = {os.path.relpath(path, home) for path in places.files if str(home) in path}
+    assert found == {name for name in TOLD_BY_CONTENT if name != ".news/config"}
+    assert {name for name in TOLD_BY_CONTENT if f"\n./{name}:" in result.output} == {whole}
+    assert "tool" in next(each.programs for each in places.withheld if each.path.endswith(".toolrc"))
 
 
 @pytest.mark.requirement("sandbox.secrets_removed")
@@ -456,7 +501,16 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
 @pytest.mark.requirement("sandbox.secrets_removed")
 @each_of(
     "text",
-    ["=" * 200_000, "a" * 200_000, '"' * 200_000, "token=" * 40_000, "<a " * 80_000, "{[" * 90_000]
+    [
+        "=" * 200_000,
+        "a" * 200_000,
+        " " * 200_000,
+        "token-" * 40_000,
+        '"' * 200_000,
+        "token=" * 40_000,
+        "<a " * 80_000,
+        "{[" * 90_000,
+    ]
     + [
         part * (250_000 // len(part))
         for part in ("a=", 'a="', "set ", "set -", "a:b!", "?a=%", "-a=b ", "${a:-", "$(", "[include]")
@@ -469,6 +523,7 @@ def test_no_text_takes_longer_than_its_length_says(text: str, place: str) -> Non
     without_secrets(text, place)
     without_secrets("<x>" + text, place)
     without_secrets('token=x x="' + text, place)
+    keeps_secret(text)
     included_settings(text)
 
 

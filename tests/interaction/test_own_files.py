@@ -160,6 +160,38 @@ async def test_no_dialog_of_a_client_lets_a_model_write_settings_or_the_lock_fil
 
 
 @pytest.mark.requirement("settings.own.asked")
+@pytest.mark.parametrize("name", ["hard link", "link", "folder that is a link", "link that came later"])
+async def test_settings_that_no_mount_holds_are_held_by_a_question_about_every_command(
+    name: str, root: Path, tmp_path: Path
+) -> None:
+    """The words of the command name no file."""
+    folder, outside = root / "conf", tmp_path / "outside"
+    outside.mkdir()
+    real = (root if name == "hard link" else outside) / "real.json"
+    real.write_text("{}")
+    config = folder / "real.json"
+    if name == "folder that is a link":
+        folder.symlink_to(outside)
+    else:
+        folder.mkdir()
+        config.write_text("{}")
+        if name != "link that came later":
+            config.unlink()
+            (config.hardlink_to if name == "hard link" else config.symlink_to)(real)
+    program = "import os; os.chdir('con' + 'f'); name = 'rea' + 'l.json'"
+    program += "; open('new', 'w').write('changed'); os.rename('new', name)"
+    async with served(root, None, "--config", str(config), "--approval-mode", "yolo") as client:
+        if name == "link that came later":
+            assert not (await client.call_tool("run_shell_command", {"command": "touch other"})).is_error
+            config.unlink()
+            config.symlink_to(real)
+        result = await client.call_tool("run_shell_command", {"command": f'python3 -c "{program}"'})
+        assert "Nobody could be asked for consent" in str(result.content[0])
+        assert not (await client.call_tool("run_shell_command", {"command": "ls"})).is_error
+    assert config.read_text() == "{}"
+
+
+@pytest.mark.requirement("settings.own.asked")
 async def test_the_users_own_folder_and_a_link_to_settings_are_guarded_in_the_workspace(
     root: Path, tmp_path: Path
 ) -> None:

@@ -14,8 +14,9 @@ from mcp.server.request_state import AESGCMRequestStateCodec
 
 from server.console.client_files import Record
 from server.sealed_states import SealedStates
+from server.settings.layers import FileState, SettingsScope
 from server.settings.section import Diagnostics
-from server.settings.trust import read_trust, trust_folder
+from server.settings.trust import WorkspaceFile, digest, read_trust, read_trusted, trust_folder
 from server.shared_grants import SharedGrants
 from server.store.memory import MemoryStore
 from server.store.replica import Replica
@@ -99,6 +100,18 @@ def test_a_store_of_trust_of_other_types_trusts_nothing_and_is_written_anew(tmp_
     assert "no workspace is trusted" in str(diagnostics.warnings) or b"[]" in content
     trust_folder(path, "/b", {"x": "y"})
     assert read_trust(path, Diagnostics()) == {"/b": {"x": "y"}}
+
+
+@pytest.mark.requirement("settings.trust.store")
+def test_a_folder_whose_name_is_no_text_is_trusted_beside_others(tmp_path: Path) -> None:
+    store, folder = str(tmp_path / "trusted.json"), f"{tmp_path}/odd\udcff"
+    file = WorkspaceFile(folder, ".coretools/settings.json", SettingsScope.WORKSPACE, None, b"{}")
+    trust_folder(store, "/b", {"x": "y"})
+    for files, expected in (({file.name: digest(b"{}")}, FileState.READ), (None, FileState.UNTRUSTED)):
+        trust_folder(store, folder, files)
+        trusted = read_trust(store, Diagnostics())
+        assert read_trusted([file], trusted, Diagnostics())[1][0].state is expected
+        assert trusted["/b"] == {"x": "y"}
 
 
 @pytest.mark.requirement("stored.types")

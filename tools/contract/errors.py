@@ -92,11 +92,14 @@ class InvalidToolParamsError(ToolError):
         )
 
 
+HOW_TO_LIST = "List the tools to see their names."
+
+
 class ToolNotRegisteredError(ToolError):
     """Nobody has this name. `nearest` holds up to three registered names to try."""
 
     def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
-        hint = f" Did you mean {', '.join(nearest)}?" if nearest else " List the tools to see their names."
+        hint = f" Did you mean {', '.join(nearest)}?" if nearest else f" {HOW_TO_LIST}"
         super().__init__(
             ToolErrorType.TOOL_NOT_REGISTERED, f"Tool '{name}' is not registered. Use the exact names listed.{hint}"
         )

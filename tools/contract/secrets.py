@@ -348,6 +348,11 @@ def _hide_value(found: re.Match[str]) -> str:
     return f"{before}{quote}{HIDDEN}{quote if len(value) > 1 and value.endswith(quote) else ''}"
 
 
+def has_token(text: str) -> bool:
+    """Whether there is a private key in a text, or a token whose form its issuer chose so that it can be recognised."""
+    return (_PRIVATE_KEYS().search(text) or _TOKENS().search(text)) is not None
+
+
 def has_secret(text: str) -> bool:
     """Whether there is anything in a text that `redact` would hide."""
     return redact(text) != text

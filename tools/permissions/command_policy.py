@@ -217,6 +217,9 @@ class _CommandPolicy:
                 asking.writable[named.real] = None
             elif not (self._allowed_by and self._is_held) and not named.is_program:
                 self._ask_about_path(asking, named)
+        if self._is_held and not self._is_reading and (why := self._request.guarded.why_not_held(self._roots)):
+            asking.add(why, opens=True)
+            asking.is_guarded = True
         self._ask_about_hidden(asking)
         return asking
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from tools.files.opener import MAX_LINKS
+from tools.contract.file_names_in_text import shown_path
+from tools.files.opener import MAX_LINKS, is_ours
+from tools.files.workspace import is_inside
 from tools.permissions.auto_run_files import folded
 
 _REASON = "it is this server's own settings, log or journal, or they lie in it"
+_NOT_HELD = "the sandbox cannot keep this server's own settings or log as they are, since {} {}"
 _FoldedPath = tuple[str, ...]  # the names of a path as careless file systems compare them
 
 
@@ -40,6 +43,26 @@ class GuardedPaths:
         A folder that a guarded path passes through counts as well: what replaces it replaces the settings.
         """
         return _REASON if (self._files or self._folders) and any(map(self._guards, paths)) else None
+
+    def why_not_held(self, roots: Sequence[str]) -> str | None:
+        """Why no mount keeps a file as it is from commands that may write in these folders, or `None`. Blocking.
+
+        A mount covers one name of a file, and never a link.
+        """
+        for path in self._files:
+            at = path
+            while is_inside(at, roots) and at not in roots:
+                if os.path.islink(at):
+                    return _NOT_HELD.format(shown_path(at), "leads there by a symlink")
+                at = os.path.dirname(at)
+            info = _status(path)
+            if info is None or not stat.S_ISREG(info.st_mode) or info.st_nlink == 1:
+                continue
+            can_be_written = is_ours(info) or os.access(path, os.W_OK)  # under whatever name; those of a store cannot
+            if can_be_written and any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
+                which = shown_path(path) if is_inside(path, roots) else "one of them"
+                return _NOT_HELD.format(which, "has other names (hard links)")
+        return None
 
     def _guards(self, path: str) -> bool:
         name = _folded_path(path)

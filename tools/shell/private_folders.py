@@ -16,7 +16,7 @@ from functools import partial
 
 from tools.contract.errors import ExhaustedError
 from tools.contract.threads import Threads
-from tools.files.opener import open_folder
+from tools.files.opener import open_folder, open_private_folder
 
 FILE_BYTES = 64 << 20  # most bytes kept of one output; what is printed beyond is only counted
 CLIENT_BYTES = 1 << 30  # most bytes of outputs kept for one client; the oldest complete one goes first
@@ -250,13 +250,13 @@ class PrivateFolders:
         key = "\0".join((client_key, *sorted(roots))).encode("utf-8", "surrogateescape")
         folder = os.path.join(self._caches, hashlib.sha256(key).hexdigest()[:16])
         try:
-            if not os.path.isdir(folder):
-                os.makedirs(folder, 0o700, exist_ok=True)
-                with os.scandir(self._caches) as entries:
-                    for entry in entries:
-                        if entry.stat(follow_symlinks=False).st_mtime < time.time() - CACHE_DAYS * 86_400:
-                            remove_tree(entry.path)
-            os.utime(folder)
+            with open_private_folder(self._caches, makes=True) as caches:
+                for name in caches.names() if not os.path.lexists(folder) else ():
+                    info = caches.stat(name)
+                    if info is not None and info.st_mtime < time.time() - CACHE_DAYS * 86_400:
+                        remove_tree(os.path.join(self._caches, name))
+            with open_private_folder(folder, makes=True):
+                os.utime(folder)
         except OSError:
             return None  # commands do without
         return folder

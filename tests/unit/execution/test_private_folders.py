@@ -249,6 +249,25 @@ def test_caches_last_for_one_client_in_one_workspace_and_go_when_they_are_not_us
     assert PrivateFolders(caches=str(blocked / "x")).cache_of("stdio", ["/a"]) is None
 
 
+@pytest.mark.requirement("sandbox.caches")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: modes of POSIX")
+def test_caches_are_closed_to_others_and_nothing_behind_a_link_in_their_place_is_removed(tmp_path: Path) -> None:
+    old, caches, link = tmp_path / "data" / "old", tmp_path / "caches", tmp_path / "link"
+    old.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    link.symlink_to(old.parent)
+    assert PrivateFolders(caches=str(link)).cache_of("stdio", ["/a"]) is None
+    assert old.exists()
+    caches.mkdir()
+    caches.chmod(0o777)
+    mine = PrivateFolders(caches=str(caches)).cache_of("stdio", ["/a"])
+    assert mine is not None
+    assert stat.S_IMODE(caches.stat().st_mode) == stat.S_IMODE(os.stat(mine).st_mode) == 0o700
+    os.rmdir(mine)
+    os.symlink(old, mine)
+    assert PrivateFolders(caches=str(caches)).cache_of("stdio", ["/a"]) is None
+
+
 def test_a_link_that_comes_while_a_scratch_folder_is_removed_changes_nothing_elsewhere(tmp_path: Path) -> None:
     elsewhere, scratch = tmp_path / "elsewhere/folder", tmp_path / "scratch"
     elsewhere.mkdir(parents=True)

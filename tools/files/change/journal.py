@@ -307,7 +307,9 @@ def _make_private(path: str) -> None:
     """Let nobody else read a file of the journal; a `JournalError` where somebody else may have written it."""
     info = os.lstat(path)
     if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not is_ours(info):
-        raise JournalError("The file of the journal of changes belongs to somebody else, or is a link.")
+        raise JournalError(
+            "The journal of changes is not a plain file, belongs to somebody else, or has a second name."
+        )
     if sys.platform != "win32" and info.st_mode & 0o022:
         said = "The journal of changes could be written by other users (coretools-mcp undo --forget begins a new one)."
         raise JournalError(said, is_damaged=True)

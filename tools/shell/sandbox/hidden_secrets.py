@@ -1,7 +1,8 @@
 """What commands in the sandbox do not get to see: keys, passwords, sessions of browsers, settings of agents.
 
-Everything else stays readable, since toolchains lie anywhere in a home. A table tells what is known; a secret in a
-place of its own is not found by it. Settings that programs need are shown as a copy without the secrets in them.
+Everything else stays readable, since toolchains lie anywhere in a home. A table tells what is known; beside it, small
+files near the top of the home are found by a secret in them. Settings that programs need, as the table knows them, are
+shown as a copy without the secrets in them.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, islice
 
 from tools.files.remembered import SETTLED_NANOSECONDS
 from tools.files.workspace import contains, is_inside
 from tools.shell.process import WithheldSecret
 from tools.shell.sandbox.auto_run_guard import read_settings
-from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED
-from tools.shell.sandbox.secret_removal import included_settings, without_secrets
+from tools.shell.sandbox.secret_places import HOME_PLACES, MOVED, Place
+from tools.shell.sandbox.secret_removal import included_settings, keeps_secret, without_secrets
 
 # What root can read even without its rights.
 _OF_ROOT = """
@@ -32,6 +33,8 @@ _OF_ROOT = """
 """
 SYSTEM_PATHS = _OF_ROOT.split()
 COPIES = 64  # of a command: each takes a descriptor and a mount; what comes after them is hidden
+# How many files are searched for a secret, how large each and all of them may be, and how long the result counts (ours)
+SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
 _FEW = 4  # so few names are looked for one by one; for more, their folder is listed
 
 
@@ -62,18 +65,22 @@ def secret_places(
     real_home = os.path.realpath(home)
     whole = tuple(map(os.path.realpath, readable))
     # What is there of the table, each with its place in it; folders before what lies in them.
-    found = list(_there(home, _names()))
+    there = list(_there(home, _names()))
     for variable, place in MOVED.items():
         for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
             if os.path.normpath(value) != os.path.normpath(f"{home}/{place}"):
-                found += _there(os.path.normpath(value), _moved(place))
-    known = [*sorted(found), *((path, "") for path in SYSTEM_PATHS)]
+                there += _there(os.path.normpath(value), _moved(place))
+    known = [*sorted(there), *((path, "") for path in SYSTEM_PATHS)]
     folders: dict[str, None] = {}
     files: dict[str, None] = {}
     copies: dict[str, bytes] = {}
     withheld: dict[str, WithheldSecret] = {}
     named: list[tuple[str, str]] = []
-    for path, place in chain(known, named, ((path, None) for path in more)):
+    tabled = {path for path, _ in known}
+    beside = [root for root in roots if not contains(root, real_home)]  # what lies in these is the workspace's
+    found = (each for each in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if each not in tabled)
+    others = ((each, each) for each in found if not is_inside(os.path.realpath(each), (*beside, *folders)))
+    for path, place in chain(known, named, ((path, None) for path in more), others):
         # What this user cannot read, no command can.
         with suppress(OSError):
             if not os.access(path, os.R_OK):
@@ -81,7 +88,7 @@ def secret_places(
             real = os.path.realpath(path)
             if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, whole)):
                 continue
-            entry = HOME_PLACES.get(place or "")
+            entry = HOME_PLACES.get(place) or _found_place(place, real_home) if place else None
             state = os.stat(real)
             # In a workspace that does not hold the home, a copy could be taken for the file, and committed.
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
@@ -181,6 +188,42 @@ def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
         for pattern, those in names.patterns:
             if pattern.match(folded):
                 yield from _there(f"{folder}/{entry}", those)
+
+
+def _files_near_the_top(home: str) -> Iterator[os.DirEntry[str]]:
+    """The files in a home, in its folders with a dot, and in those of `.config`."""
+
+    def listed(folder: str) -> list[os.DirEntry[str]]:
+        with suppress(OSError), os.scandir(folder) as entries:
+            return sorted(entries, key=lambda each: each.name)
+        return []
+
+    top, settings = listed(home), listed(f"{home}/.config")
+    folders = [each.path for each in top if each.name[0] == "."] + [each.path for each in settings]
+    yield from (each for entries in (top, *map(listed, folders)) for each in entries if each.is_file())
+
+
+@lru_cache(maxsize=4)
+def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
+    """Those of them that are small and certainly hold a secret; as many are looked into as nobody notices."""
+    found: list[str] = []
+    left = SEARCHED_BYTES
+    for entry in islice(_files_near_the_top(home), SEARCHED_FILES):
+        with suppress(OSError):
+            size = entry.stat().st_size
+            if not 0 < size <= min(SEARCHED_FILE_BYTES, left):
+                continue
+            left -= size
+            content = read_settings(os.path.realpath(entry.path)) or b""
+            if b"\0" not in content and keeps_secret(content.decode("utf-8", "replace")):
+                found.append(entry.path)
+    return tuple(found)
+
+
+def _found_place(path: str, home: str) -> Place:
+    """A file that was found so, as a place; its folder or the file itself is probably named after its program."""
+    name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
+    return Place(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 
 
 @lru_cache(maxsize=256)

@@ -9,13 +9,15 @@ shown at all.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+from collections import Counter
 from typing import Any, cast
 from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
-from tools.contract.secrets import has_secret, is_secret_name
+from tools.contract.secrets import has_secret, has_token, is_secret_name
 from tools.shell.sandbox.secret_places import PLAIN_NAMES, SCRIPTS
 
 # Further names of secrets, as settings have them.
@@ -80,6 +82,20 @@ _DEFAULT = re.compile(r"\$\{(\w++):?[-=]")
 _MAY_END_TEXT = re.compile(r"[\"'`][^\n]*[;&|(){}]")
 _REMARK_LINE = re.compile(r"^[ \t]*+#.*+$", re.MULTILINE)
 _NOT_SHOWN = "# The sandbox does not show this script, since a secret is in it; shell.readable can name it.\n"
+# The end of what is certainly the name of a secret, with what stands behind it, to the end of the word
+_KEPT = re.compile(
+    r"(?P<name>(?:token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|auth|secret)[._-]?key)s?"
+    r"(?:[\d._-][\w.-]{0,40})?)[\"']?(?:[ \t]*+(?:=>?|:)[ \t]*+|[ \t]++)[\"']?"
+    r"(?P<value>[\w+/=.~:-]{20,512}+)(?![^\s\"',;}\])])",
+    re.IGNORECASE | re.ASCII,
+)
+_ALONE = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[\w+/=~-]{20,512}", re.ASCII)  # a token that is all of a file
+# A path, an address, a version, a name of words with something between them
+_SPELLED = re.compile(
+    r"[/~.]|https?:|\d+[.:]\d|\S*\.[a-z]{2,5}$|(?:[A-Z0-9]{1,14}_)+[A-Z0-9]{1,14}$"
+    r"|(?!(?:[0-9a-f]+-){4}[0-9a-f]{12}$)(?:[a-z0-9]{1,14}[._-])+[a-z0-9]{1,14}$"
+)
+_LEAST_BITS = 3.3  # of a character of what nobody has thought of, by how often each occurs (ours)
 _BLANKS = "\ufeff \t\r\n"
 _LONGEST_LINE = 8 * 1024  # nobody has written a longer one, and each takes time
 _PAIR_NAMES = frozenset({"name", "key", "id", "header"})  # of what tells what the value beside it is for
@@ -100,6 +116,25 @@ def included_settings(text: str) -> list[str]:
     """The files that settings of git include, as they name them."""
     included = _INCLUDE.findall(text)
     return [path.strip('"') for section in included for path in _INCLUDED_PATH.findall(section)]
+
+
+def keeps_secret(text: str) -> bool:
+    """Whether a text certainly holds a secret, for a file of which nothing is known; what merely sounds so is none."""
+    alone = text.strip()
+    may_keep = any(word in text.lower() for word in ("token", "secret", "pass", "key", "credential"))
+    kept = (each for each in (_KEPT.finditer(text) if may_keep else ()) if not _ABOUT.search(each["name"]))
+    return (
+        has_token(text)
+        or (_ALONE.fullmatch(alone) is not None and _is_random(alone))
+        or any(_is_random(each["value"]) for each in kept)
+    )
+
+
+def _is_random(value: str) -> bool:
+    counts = Counter(value).values()
+    bits = -sum(count / len(value) * math.log2(count / len(value)) for count in counts)
+    is_mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    return is_mixed and bits >= _LEAST_BITS and _SPELLED.match(value) is None
 
 
 def _is_secret(name: str) -> bool:
