@@ -31,6 +31,9 @@ class Sealer:
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
 
         try:
-            return self._fernet.decrypt(sealed)
-        except InvalidToken:
-            raise ValueError("not sealed with a known key") from None
+            # What is written in another way than `seal` does it was changed, though it may mean the same.
+            if base64.urlsafe_b64encode(base64.urlsafe_b64decode(sealed)).decode() == sealed:
+                return self._fernet.decrypt(sealed)
+        except (InvalidToken, ValueError):
+            pass
+        raise ValueError("not sealed with a known key")

@@ -374,11 +374,12 @@ def test_a_cancelled_request_gives_its_id_free(served: tuple[dict[str, Door], Pa
 
 
 @pytest.mark.requirement("json-rpc.ids")
-def test_the_stream_of_a_session_is_not_taken_by_a_request_that_has_its_name(
+def test_a_request_may_have_the_name_of_the_stream_of_its_session(
     served: tuple[dict[str, Door], Path],
 ) -> None:
-    (refusal,) = served[0]["session"].say(json.dumps({**PING, "id": "_GET_stream"}).encode())
-    assert (refusal["id"], refusal["error"]["code"]) == ("_GET_stream", -32600)
+    for name in ("_GET_stream", "0"):
+        (answer,) = served[0]["session"].say(json.dumps({**PING, "id": name}).encode())
+        assert (answer["id"], answer["result"]) == (name, {})
 
 
 @pytest.mark.requirement("json-rpc.ids")

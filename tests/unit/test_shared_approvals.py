@@ -8,7 +8,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp.server.request_state import AESGCMRequestStateCodec
 
 from server.app import App
 from server.protocol.json_rpc import Json
@@ -17,6 +16,7 @@ from server.settings.files import LOCK_NAME
 from server.settings.load import LockContent
 from server.store.contract import StoreUnavailableError
 from server.store.replica import Replica
+from server.store.sealing import Sealer
 from server.store.valkey import ValkeyStore
 from server.upstreams.lock_file import Lock, lock_text, read_lock, tool_entry
 from server.upstreams.shared_approvals import MOST_TRIES, SharedApprovals
@@ -126,7 +126,7 @@ async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_writ
         return held.value
 
     of_others, of_another_file = await row(FILE, [OTHER_KEY]), await row(NEW_FILE, [KEY])
-    for_another_purpose = AESGCMRequestStateCodec(Replica("x", store, (KEY,)).keys_for("grants")).seal(
+    for_another_purpose = Sealer(Replica("x", store, (KEY,)).keys_for("grants")).seal(
         lock_text({"up": {"tools": {"find": TOOL}}})
     )
     caplog.set_level(logging.WARNING)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.server.request_state import AESGCMRequestStateCodec
 
 from server.console.client_files import Record
 from server.sealed_states import SealedStates
@@ -20,6 +19,7 @@ from server.settings.trust import WorkspaceFile, digest, read_trust, read_truste
 from server.shared_grants import SharedGrants
 from server.store.memory import MemoryStore
 from server.store.replica import Replica
+from server.store.sealing import Sealer
 from server.stored_json import read_stored
 from server.upstreams.stored_lists import FOLDER, StoredLists
 from tests.tables import all_cases, each_of
@@ -71,11 +71,11 @@ async def test_rows_and_states_of_other_types_count_for_nothing(caplog: pytest.L
     replica = Replica("one", store, (KEY,))
     grants, states = SharedGrants(replica, 60, lambda: ""), SealedStates("question", 60, replica)
     await grants.add(ClientState("token:ada", grants=[]), ["Edit"])
-    sealed = AESGCMRequestStateCodec(replica.keys_for("grants"))
+    sealed = Sealer(replica.keys_for("grants"))
     name = f"grants:{sha256(b'token:ada ').hexdigest()}"
     held = await store.get(name)
     assert held is not None
-    state = AESGCMRequestStateCodec(replica.keys_for("question"))
+    state = Sealer(replica.keys_for("question"))
     claims = json.loads(state.unseal(states.seal("action", "ada")))
     with all_cases() as case:
         for row in variants(json.loads(sealed.unseal(held.value))):
