@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import LONG_PROFILE
+from tests.variants import make_long_but_one
 from tools.call.context import ClientState, ToolContext
 from tools.contract.limits import Limits
 from tools.files.workspace import Workspace
@@ -28,6 +29,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """A run of the long tests gives properties all of their examples (see `tests/examples.py`)."""
     if config.getoption("markexpr") == "long":
         settings.load_profile(LONG_PROFILE)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before pytest selects by marks: of what is repeated over revisions and transports, one is short."""
+    make_long_but_one(items)
 
 
 @pytest.fixture(scope="session", autouse=True)

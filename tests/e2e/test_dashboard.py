@@ -40,7 +40,7 @@ from tests.harness import HANDSHAKE, LAUNCHER, MODERN, speaking, stdio_upstream,
 from tests.running_servers import ask, runtime_folder, served, status_of
 from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
-from tests.waiting import CEILING, until
+from tests.waiting import CEILING, pause, until
 from tools.contract.secrets import HIDDEN
 
 pytestmark = pytest.mark.anyio
@@ -364,7 +364,7 @@ async def test_a_question_goes_with_its_call_and_its_time_can_be_made_longer(run
             group.cancel_scope.cancel()
         with anyio.fail_after(CEILING):
             while "No question is waiting" not in (await browser.get("/")).text:
-                pass
+                await pause()
         assert (root / "a.py").read_text() == "print('hello')\n"
 
 
@@ -543,7 +543,7 @@ async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(
         async def until_listed(name: str, *, is_there: bool) -> None:
             with anyio.fail_after(CEILING):
                 while (name in await names()) is not is_there:
-                    pass
+                    await pause()
 
         await page.goto(f"{origin}tools?q=give+back+text")
         assert await page.locator("tbody tr").count() == 1
@@ -638,7 +638,7 @@ async def test_the_time_of_a_question_goes_on_in_a_page_that_stands_still_and_is
         await wait_longer(browser, path)
         with anyio.fail_after(CEILING):
             while await seconds_shown(page) <= left:
-                pass
+                await pause()
         assert await page.get_by_label("Reason").input_value() == "because"
         await answered(browser, "deny")
 

@@ -36,7 +36,7 @@ from tests.harness import (
     write_config,
 )
 from tests.running_servers import LEFT, ask, runtime_folder, served, sockets, status_of
-from tests.waiting import until
+from tests.waiting import pause, until
 
 pytestmark = pytest.mark.anyio
 
@@ -221,7 +221,7 @@ async def test_a_server_that_was_switched_off_is_told_as_such_until_it_leaves_th
             async def page_with(words: str, *, is_there: bool = True) -> str:
                 with anyio.fail_after(60):
                     while (words in (page := (await browser.get("/servers")).text)) is not is_there:
-                        pass
+                        await pause()
                 return page
 
             found = re.search(r'/servers/good/off".*?value="(\w+)"', await page_with("Switch off"))

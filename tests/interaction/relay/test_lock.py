@@ -18,7 +18,7 @@ from tests.interaction.relay.clients import Json, listing, proxied, refusal_of
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era_each_way
 from tests.interaction.relay.questions import FORM, suspended
-from tests.waiting import until
+from tests.waiting import pause, until
 
 pytestmark = pytest.mark.anyio
 
@@ -166,7 +166,7 @@ async def test_a_running_server_follows_the_lock_file_and_one_that_goes_away_clo
                 "up__content" in (listed := await client.listed("tools")),
                 "has added this tool" in json.dumps(listed),
             ) != expected:
-                pass
+                await pause()
     assert "it was there before, and is gone" in caplog.text
     assert "behind a link that leads nowhere" in caplog.text
 
@@ -197,7 +197,7 @@ async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entr
             return Person("approve")(method, params)
         await client.call("up__change", {"description": "Something else."})
         while "has changed this tool" not in (await client.listed("tools"))["up__change"]["description"]:
-            pass
+            await pause()
         return Person("approve")(method, params)
 
     async with proxied(tmp_path, servers, "handshake", settings=YOLO, answer=answer) as client:
@@ -220,7 +220,7 @@ async def test_a_yes_to_a_call_counts_no_more_where_the_tool_was_stopped_meanwhi
     async def answer(method: str, params: Json) -> Json:
         path.write_bytes(content)
         while await client.listed("tools") == before:
-            pass
+            await pause()
         return Person()(method, params)
 
     async with proxied(tmp_path, servers, "handshake", answer=answer) as client:

@@ -1,0 +1,40 @@
+"""Tests that are repeated over revisions, transports, eras and the like: one of them is short, the others are long.
+
+Which one that is changes from test to test, so that the short suite as a whole meets each variant many times.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+import pytest
+
+NAMES = frozenset({"broker", "each_way", "matched_by"})
+"""Parameters over which tests are repeated, whatever their values are."""
+VALUES = frozenset(
+    {"handshake", "modern", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"}
+    | {"memory", "stdio", "sse", "http"}
+)
+"""Values of parameters over which tests are repeated: what is spoken, and over what."""
+
+
+def make_long_but_one(items: Iterable[pytest.Item]) -> None:
+    """Mark variants of tests as long, but for one of each test and its other parameters."""
+    groups: dict[tuple[str, ...], list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not item.get_closest_marker("long"):
+            given = item.callspec.params
+            varied = {name for name, value in given.items() if name in NAMES or _is_variant(value)}
+            if varied:
+                others = (f"{name}={value!r}" for name, value in given.items() if name not in varied)
+                groups.setdefault((item.nodeid.partition("[")[0], *others), []).append(item)
+    for group in groups.values():
+        short = zlib.crc32(group[0].nodeid.encode()) % len(group)
+        for number, item in enumerate(group):
+            if number != short:
+                item.add_marker(pytest.mark.long)
+
+
+def _is_variant(value: object) -> bool:
+    return isinstance(value, str) and value in VALUES
