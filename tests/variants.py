@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 NAMES = frozenset({"broker", "each_way", "matched_by"})
 """Parameters over which tests are repeated, whatever their values are."""
@@ -17,6 +19,18 @@ VALUES = frozenset(
     | {"memory", "stdio", "sse", "http"}
 )
 """Values of parameters over which tests are repeated: what is spoken, and over what."""
+
+
+def one_in(count: int, cases: Iterable[Any]) -> list[Any]:
+    """Parameters of which one in so many is short, from the first on; the others are long."""
+    return [case if number % count == 0 else long(case) for number, case in enumerate(cases)]
+
+
+def long(case: Any) -> Any:
+    """A parameter, or a tuple of them, of `make test-long` alone."""
+    if isinstance(case, ParameterSet):
+        return case._replace(marks=(*case.marks, pytest.mark.long))
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long)
 
 
 def make_long_but_one(items: Iterable[pytest.Item]) -> None:

@@ -36,7 +36,8 @@ from server.settings.load import why_no_dashboard
 from server.upstreams.catalog.tools import DiscoveredMCPTool, ToolRecord
 from server.upstreams.lock_file import lock_text, parse_lock
 from tests.chromium import chromium_browser
-from tests.harness import HANDSHAKE, LAUNCHER, MODERN, speaking, stdio_upstream, write_config
+from tests.fork_server import forked
+from tests.harness import HANDSHAKE, MODERN, PEERS, speaking, stdio_upstream, write_config
 from tests.running_servers import ask, runtime_folder, served, status_of
 from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
@@ -269,20 +270,18 @@ async def wait_longer(browser: httpx.AsyncClient, path: str) -> None:
     assert (await browser.post(f"{path}/longer", data={"token": token})).status_code == 303
 
 
-WITHOUT_TEMPLATES = "import sys; sys.modules['jinja2'] = None; from server.cli import main; sys.exit(main())"
-
-
 @pytest.mark.requirement("dashboard.absent")
 async def test_without_the_extra_page_counts_as_deny_and_a_person_is_told(root: Path) -> None:
     config = write_config(root.parent, ASKS_AT_PAGE)
-    command, folder = [sys.executable, "-c", WITHOUT_TEMPLATES], LAUNCHER.parent
+    program = str(PEERS / "without_templates.py")
     options = ["--workspace", str(root), "--config", str(config)]
     said = f"{config}: confirmation.whenUnavailable is page, but the extra dashboard is not installed"
-    examined = await anyio.run_process([*command, "doctor", "--json", *options], cwd=folder, check=False)
+    doctor = [sys.executable, *forked([program, "doctor", "--json", *options])]
+    examined = await anyio.run_process(doctor, check=False)
     found = {each["subject"]: each for each in json.loads(examined.stdout)["findings"]}
     assert found["dashboard"]["health"] == "broken"
     assert re.search(r"install .*\[dashboard\]", found["dashboard"]["remedy"])
-    server = StdioServerParameters(command=command[0], args=[*command[1:], *options], cwd=folder)
+    server = StdioServerParameters(command=sys.executable, args=forked([program, "serve", *options]))
     with (root.parent / "log").open("w+") as log:
         async with speaking(HANDSHAKE, stdio_client(server, log)) as client:
             result = await client.call_tool("edit", EDIT)
@@ -629,7 +628,7 @@ async def test_the_time_of_a_question_goes_on_in_a_page_that_stands_still_and_is
         path, _ = await question_on(browser)
         await expect(page.get_by_role("article")).to_be_visible()
         await page.get_by_label("Reason").fill("because")
-        await page.evaluate("const end = performance.now() + 6000; while (performance.now() < end);")
+        await page.evaluate("const end = performance.now() + 2500; while (performance.now() < end);")
         now = await seconds_left(browser)
         shown = await page.inner_text("[data-seconds]")
         await expect(page.locator("[data-seconds]")).not_to_have_text(shown)

@@ -36,6 +36,7 @@ from tests.harness import (
     write_config,
 )
 from tests.running_servers import LEFT, ask, runtime_folder, served, sockets, status_of
+from tests.tables import all_cases
 from tests.waiting import pause, until
 
 pytestmark = pytest.mark.anyio
@@ -322,31 +323,27 @@ async def test_an_answer_that_makes_no_sense_is_told_as_such(runtime: Path, said
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.requirement("control.socket")
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"",
-        b"\n",
-        b"[]\n",
-        b'{"ask": "money"}\n',
-        b'{"ask": ["status"]}\n',
-        b"\xff\n",
-        b"x" * 70_000,
-        b"[" * 60_000 + b"\n",
-    ],
+NO_QUESTIONS = (
+    *(b"", b"\n", b"[]\n", b'{"ask": "money"}\n', b'{"ask": ["status"]}\n', b"\xff\n"),
+    *(b"x" * 70_000, b"[" * 60_000 + b"\n"),
 )
-async def test_a_question_that_makes_no_sense_changes_nothing(runtime: Path, tmp_path: Path, said: bytes) -> None:
+
+
+@pytest.mark.requirement("control.socket")
+async def test_a_question_that_makes_no_sense_changes_nothing(runtime: Path, tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
     async with served(runtime, root) as client:
         (path,) = sockets(runtime)
-        async with await anyio.connect_unix(path) as stream:
-            await stream.send(said)
-            await stream.send_eof()
-            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
-                await stream.receive()
-        assert (await client.list_tools()).tools
+        with all_cases() as case:
+            for said in NO_QUESTIONS:
+                with case(said[:20]):
+                    async with await anyio.connect_unix(path) as stream:
+                        await stream.send(said)
+                        await stream.send_eof()
+                        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                            await stream.receive()
+                    assert (await client.list_tools()).tools
         assert (await ask(runtime, "status")).returncode == 0
 
 
