@@ -467,9 +467,14 @@ async def accessible(page: Page, name: str, rules: dict[str, object] | None = No
     assert found.violations_count == 0, (name, found.generate_report())
 
 
+SOME_PAGES = ("", "calls", "memory")
+OTHER_PAGES = (*sorted(PAGES.keys() - SOME_PAGES), "servers/good", "nothing")
+
+
 @pytest.mark.requirement("dashboard.pages")
+@pytest.mark.parametrize("names", [SOME_PAGES, pytest.param(OTHER_PAGES, marks=pytest.mark.long)], ids=len)
 async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_anybody(
-    runtime: Path, root: Path, chromium: Browser
+    names: tuple[str, ...], runtime: Path, root: Path, chromium: Browser
 ) -> None:
     hostile = (
         "<script>document.title='owned'</script><img src=http://evil.example/x onerror=alert(1) hx-post=/x>\u202egnp"
@@ -489,7 +494,7 @@ async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_
         await client.call_tool("todo_write", {"todos": [{"id": "1", "content": hostile, "status": "pending"}]})
         async with asking(client, "edit", {**EDIT, "new_string": hostile}):
             await expect(page.get_by_role("article")).to_be_visible()
-            for name in (*PAGES, "servers/good", "nothing"):
+            for name in names:
                 await page.goto(f"{origin}{name}")
                 await expect(page.get_by_role("heading", level=1)).to_be_visible()
                 assert "owned" not in await page.title()

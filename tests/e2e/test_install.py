@@ -542,7 +542,8 @@ def test_the_difference_is_in_colour_where_there_is_colour(home: Path, choice: s
 
 
 @pytest.mark.requirement("install.import")
-def test_a_kill_at_any_moment_loses_no_server_and_done_again_it_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_a_kill_at_any_moment_loses_no_server_and_done_again_it_is_whole(step: int, tmp_path: Path) -> None:
     servers = {"a": {"command": "python3"}, "b": {"command": "python3", "args": ["-V"]}}
     before = json.dumps({"mcpServers": servers}, indent=1)
     own_before = '{"mcpServers": {"mine": {"command": "x"}}, "proxy": {"firstListWait": 0}}'
@@ -560,7 +561,7 @@ def test_a_kill_at_any_moment_loses_no_server_and_done_again_it_is_whole(tmp_pat
         assert json.loads(own.read_text())["mcpServers"].keys() == {"mine", *servers}
         assert run_alone(home, "uninstall", "cursor", "--yes").returncode == 0
         assert (file.read_text(), json.loads(own.read_text())) == (before, json.loads(own_before))
-        moments += 1
+        moments += step
     assert moments > 6
 
 

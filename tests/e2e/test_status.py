@@ -27,7 +27,6 @@ from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import (
     HANDSHAKE,
-    LAUNCHER,
     MODERN,
     command_line,
     server_arguments,
@@ -195,7 +194,7 @@ async def test_ctrl_c_ends_followed_logs_and_leaves_the_server(runtime: Path, tm
     async with served(runtime, root) as client:
         # What runs in the background of a shell ignores it.
         program = "import os, signal, sys; signal.signal(2, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
-        command = [sys.executable, "-c", program, sys.executable, str(LAUNCHER), "logs", "-f"]
+        command = [sys.executable, "-S", "-c", program, *command_line("logs", "-f")]
         environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
         async with await anyio.open_process(command, cwd=root, env=environ) as following:
             assert following.stderr is not None

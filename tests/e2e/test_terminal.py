@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from server.console.terminal import ColourChoice, Spinner, has_colour
 from tests.harness import LAUNCHER, command_line, stdio_upstream, write_config
 from tests.terminals import at_terminal
 from tests.variants import one_in
-
-STARTED = (sys.executable, "-P", str(LAUNCHER))  # signals of the terminal reach what was really started there
 
 DENIES = [(b"[y/N]", b"n")]
 
@@ -306,7 +305,7 @@ def test_arguments_come_from_standard_input_or_a_file_and_the_result_as_json(roo
 def test_ctrl_c_ends_a_call_in_one_line_and_what_it_runs_with_it(root: Path) -> None:
     running = f"command=exec -a {root}/running sleep 100"
     call = ("call", "run_shell_command", running, "--yes", "--workspace", str(root))
-    code, seen = at_terminal([*STARTED, *call], answers=[(b"exec -a", b"\x03")])
+    code, seen = at_terminal(command_line(*call), answers=[(b"exec -a", b"\x03")])
     assert code == 130, seen
     assert seen.replace("\r", "\n").rstrip().splitlines()[-1].endswith("coretools-mcp: interrupted")
     assert "Traceback" not in seen
@@ -344,7 +343,7 @@ def test_who_chooses_an_answer_is_not_asked_for_one_in_their_own_words(root: Pat
 def test_ctrl_c_at_a_question_is_no_answer(root: Path) -> None:
     path = root / "new.txt"
     call = ("call", "write_file", f"file_path={path}", "content=x", "--workspace", str(root))
-    code, seen = at_terminal([*STARTED, *call], answers=[(b"[y/N]", b"\x03")])
+    code, seen = at_terminal(command_line(*call), answers=[(b"[y/N]", b"\x03")])
     assert code == 130, seen
     assert seen.count("interrupted") == 1
     assert "Traceback" not in seen
@@ -456,7 +455,7 @@ def test_help_and_version_are_commands_too() -> None:
 
 @pytest.mark.requirement("cli.help")
 def test_serving_at_a_terminal_says_what_it_waits_for(root: Path) -> None:
-    code, seen = at_terminal([*STARTED, "--workspace", str(root)], answers=[(b"Ctrl-C ends it.", b"\x03")])
+    code, seen = at_terminal(command_line("serve", "--workspace", str(root)), answers=[(b"Ctrl-C ends it.", b"\x03")])
     assert "waiting for an MCP client" in seen
     assert seen.rstrip().endswith("coretools-mcp: interrupted")
     assert "Traceback" not in seen
@@ -475,7 +474,8 @@ def test_ctrl_c_ends_every_command_at_once(command: tuple[str, ...], root: Path,
     options = ("--config", str(write_config(tmp_path, hung)), "--workspace", str(root))
     words = ("trust", str(root)) if command[0] == "trust" else (*command, *options)
     asked = {"tools": b"waiting for hung", "doctor": b"checking server hung", "trust": b"[y/N]"}[command[0]]
-    code, seen = at_terminal([*STARTED, *words], answers=[(asked, b"\x03")])
+    # Signals of the terminal reach what was really started there.
+    code, seen = at_terminal([sys.executable, "-P", str(LAUNCHER), *words], answers=[(asked, b"\x03")])
     assert code == 130, seen
     assert seen.replace("\r", "\n").rstrip().splitlines()[-1].endswith("coretools-mcp: interrupted")
     assert "Traceback" not in seen
@@ -487,6 +487,11 @@ COMPLETED = """
 eval "$1"
 COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _coretools_mcp; echo "${COMPREPLY[@]}"
 """
+
+
+@cache
+def completion() -> str:
+    return run("completion", "bash").stdout
 
 
 @pytest.mark.requirement("cli.completion")
@@ -506,8 +511,7 @@ COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _coretools_mcp; echo "${COMPREPLY
     ],
 )
 def test_the_script_completes_commands_options_and_their_values(line: list[str], expected: str) -> None:
-    script = run("completion", "bash").stdout
-    words = ["bash", "-c", COMPLETED, "bash", script, "coretools-mcp", *line]
+    words = ["bash", "-c", COMPLETED, "bash", completion(), "coretools-mcp", *line]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == expected
 
