@@ -300,7 +300,7 @@ async def two_sessions(how: str, root: Path, folder: Path) -> AsyncGenerator[tup
 
 
 @pytest.mark.requirement("edit.concurrent")
-@pytest.mark.parametrize("how", ["one server", "two processes"])
+@pytest.mark.parametrize("how", [pytest.param("one server", marks=pytest.mark.long), "two processes"])
 async def test_of_fifty_parallel_edits_of_two_sessions_none_is_lost_and_no_reader_sees_a_half_one(
     how: str, root: Path, tmp_path: Path
 ) -> None:

@@ -102,8 +102,7 @@ def serving(root: Path, settings: Path, mark: str, *, behind_a_client: bool) -> 
 @pytest.mark.parametrize(
     "end",
     [
-        "end of input",
-        *(pytest.param(end, marks=pytest.mark.long) for end in ("SIGTERM", "SIGKILL")),
+        *(pytest.param(end, marks=pytest.mark.long) for end in ("end of input", "SIGTERM", "SIGKILL")),
         "death of the client",
     ],
 )

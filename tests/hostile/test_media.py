@@ -217,6 +217,7 @@ def test_a_file_that_is_encrypted_without_a_password_is_read(root: Path, context
     assert "secret words" in text_of(read_file(context, "a.pdf"))
 
 
+@pytest.mark.long
 @pytest.mark.requirement("pdf.damage")
 def test_ten_thousand_pages_cost_no_more_than_those_that_are_shown(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(document(*[lines("word " * 200)] * 10_000))
@@ -249,7 +250,7 @@ def test_one_damaged_page_does_not_keep_the_others_back(root: Path, context: Too
 @pytest.mark.anyio
 @pytest.mark.requirement("pdf.child")
 async def test_the_server_answers_others_while_it_waits_for_a_slow_document(root: Path) -> None:
-    (root / "a.pdf").write_bytes(pdf(page_objects(slow_page(60_000))))
+    (root / "a.pdf").write_bytes(pdf(page_objects(slow_page(20_000))))
     answered = 0
     async with connected("stdio", HANDSHAKE, root) as client, anyio.create_task_group() as group:
         done = anyio.Event()

@@ -170,6 +170,7 @@ def test_the_program_is_looked_for_outside_of_all_workspaces(root: Path) -> None
 
 
 @only_linux
+@pytest.mark.long
 @pytest.mark.requirement("sandbox.probe")
 async def test_it_works_for_an_interpreter_that_is_reached_by_a_link_in_a_private_folder(root: Path) -> None:
     if (await confinement(SandboxMode.AUTO, root).status([])).failure is not None:
