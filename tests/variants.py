@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-NAMES = frozenset({"broker", "each_way", "matched_by"})
+NAMES = frozenset({"broker", "each_way", "matched_by", "started"})
 """Parameters over which tests are repeated, whatever their values are."""
 VALUES = frozenset(
     {"handshake", "modern", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"}
@@ -44,10 +44,15 @@ def make_long_but_one(items: Iterable[pytest.Item]) -> None:
                 others = (f"{name}={value!r}" for name, value in given.items() if name not in varied)
                 groups.setdefault((item.nodeid.partition("[")[0], *others), []).append(item)
     for group in groups.values():
-        short = zlib.crc32(group[0].nodeid.encode()) % len(group)
-        for number, item in enumerate(group):
-            if number != short:
+        running = [item for item in group if not _is_skipped(item)] or group
+        short = running[zlib.crc32(group[0].nodeid.encode()) % len(running)]
+        for item in group:
+            if item is not short:
                 item.add_marker(pytest.mark.long)
+
+
+def _is_skipped(item: pytest.Item) -> bool:
+    return any(mark.args[:1] == (True,) for mark in item.iter_markers("skipif"))
 
 
 def _is_variant(value: object) -> bool:

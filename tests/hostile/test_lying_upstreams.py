@@ -273,6 +273,7 @@ async def test_a_list_that_is_no_list_is_cut_to_what_clients_can_read(root: Path
         await scene.check_others(root)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("proxy.faults.lists")
 async def test_a_list_that_is_too_much_is_cut_to_what_clients_can_read(root: Path, tmp_path: Path) -> None:
     async with beside(tmp_path, root, over_stdio("many@list")) as scene:
