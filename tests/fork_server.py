@@ -37,8 +37,10 @@ from pydantic import BaseModel
 
 import server
 import tools
+from server import cli
 from server.console import call, install
 from server.settings import load_settings
+from tests.remembered import remember_probes, remember_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = ROOT / "coretools_mcp.py"
@@ -195,7 +197,7 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
     code = 1
     try:
         if arguments[0] == str(LAUNCHER):
-            code = import_module("server.cli").main()
+            code = cli.main()
         else:
             runpy.run_path(arguments[0], run_name="__main__")
             code = 0
@@ -256,10 +258,14 @@ def main() -> None:
         "uvicorn.protocols.http.auto",
     ):
         import_module(name)
+    remember_probes(os.path.dirname(sys.argv[1]))
+    remember_schemas()
     anyio.run(_nothing)
     load_settings((), {}, {}, folder=os.devnull)
     for model in _below(BaseModel):
         model.model_rebuild()
+    parsers = cli.command_parser()
+    cli.command_parser = lambda: parsers  # made once: it is half of what a short command does
     # A child that collects garbage would write to every page that it shares with this process.
     gc.collect()
     gc.freeze()

@@ -6,7 +6,8 @@ Which one that is changes from test to test, so that the short suite as a whole 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -36,9 +37,13 @@ def long(case: Any) -> Any:
 def make_long_but_one(items: Iterable[pytest.Item]) -> None:
     """Mark variants of tests as long, but for one of each test and its other parameters."""
     groups: dict[tuple[str, ...], list[pytest.Function]] = {}
+    by_route: dict[str, list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not item.get_closest_marker("long"):
             given = item.callspec.params
+            if "route" in given:
+                by_route.setdefault(item.nodeid.partition("[")[0], []).append(item)
+                continue
             varied = {name for name, value in given.items() if name in NAMES or _is_variant(value)}
             if varied:
                 others = (f"{name}={value!r}" for name, value in given.items() if name not in varied)
@@ -49,6 +54,20 @@ def make_long_but_one(items: Iterable[pytest.Item]) -> None:
         for item in group:
             if item is not short:
                 item.add_marker(pytest.mark.long)
+
+    for name, group in by_route.items():
+        _make_long_but_one_revision(name, group)
+
+
+def _make_long_but_one_revision(name: str, group: Sequence[pytest.Function]) -> None:
+    """Of the routes, those of one revision that has as many as any are short: each transport is there, and each case
+    that is spread over them."""
+    counts = Counter(item.callspec.params["route"].revision for item in group)
+    frequent = [revision for revision, count in counts.items() if count == max(counts.values())]
+    short = frequent[zlib.crc32(name.encode()) % len(frequent)]
+    for item in group:
+        if item.callspec.params["route"].revision != short:
+            item.add_marker(pytest.mark.long)
 
 
 def _is_skipped(item: pytest.Item) -> bool:
