@@ -40,7 +40,7 @@ import tools
 from server import cli
 from server.console import call, install
 from server.settings import load_settings
-from tests.remembered import remember_probes, remember_schemas
+from tests.remembered import remember_parts, remember_probes
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = ROOT / "coretools_mcp.py"
@@ -259,7 +259,7 @@ def main() -> None:
     ):
         import_module(name)
     remember_probes(os.path.dirname(sys.argv[1]))
-    remember_schemas()
+    remember_parts()
     anyio.run(_nothing)
     load_settings((), {}, {}, folder=os.devnull)
     for model in _below(BaseModel):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from tools.builtin.all_tools import builtin_tools
 from tools.call import base_tool
 from tools.contract.command_views import ViewKind
+from tools.contract.secrets import redact
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement
 
 _probe = BubblewrapConfinement._probe  # pyright: ignore[reportPrivateUsage]
@@ -38,8 +40,17 @@ def remember_probes(folder: str) -> None:
     BubblewrapConfinement._probe = probe  # pyright: ignore[reportPrivateUsage]
 
 
-def remember_schemas() -> None:
-    """The same for the schemas of our tools, which are half of what a list of them takes."""
+def remember_parts() -> None:
+    """The same for schemas of our tools, for patterns that are compiled when first used, and for our version."""
     base_tool.full_schema = cache(base_tool.full_schema)
     for tool in builtin_tools():
         assert tool.parameter_schema
+    redact(TEXT)
+    metadata.version = cache(metadata.version)
+
+
+TEXT = """
+https://me:x@example.org/%20?a=b <<< x session: y --password z
+mysql -px; zip -P x; openssl -k x; redis-cli -a x; isql -P x; ldapadd -w x; docker login -p x; xh -a x; secret set x
+"""
+"""Something for each pattern by which secrets are found."""
