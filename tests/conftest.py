@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import LONG_PROFILE
-from tests.remembered import remember_parts, remember_probes
+from tests.remembered import remember_parts
 from tests.variants import make_long_but_one
 from tools.call.context import ClientState, ToolContext
 from tools.contract.limits import Limits
@@ -48,7 +48,6 @@ def folders_of_servers() -> Generator[None]:
     before = {name: value for name in (*kept, "SSL_CERT_FILE") if (value := os.environ.pop(name, None)) is not None}
     with tempfile.TemporaryDirectory(prefix="coretools-", ignore_cleanup_errors=True) as folder:
         os.environ |= dict.fromkeys(kept, folder)
-        remember_probes(folder)
         remember_parts()
         try:
             yield

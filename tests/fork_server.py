@@ -40,7 +40,7 @@ import tools
 from server import cli
 from server.console import call, install
 from server.settings import load_settings
-from tests.remembered import remember_parts, remember_probes
+from tests.remembered import remember_parts, remember_probes, remember_programs
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = ROOT / "coretools_mcp.py"
@@ -259,6 +259,7 @@ def main() -> None:
     ):
         import_module(name)
     remember_probes(os.path.dirname(sys.argv[1]))
+    remember_programs()
     remember_parts()
     anyio.run(_nothing)
     load_settings((), {}, {}, folder=os.devnull)
