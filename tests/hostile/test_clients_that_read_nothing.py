@@ -196,6 +196,7 @@ def _asking(number: int, root: Path) -> Json:
     return call(number, "write_file", file_path=str(root / f"{number}.txt"), content="x\n")
 
 
+@pytest.mark.long
 @pytest.mark.requirement("stdio.slow_reader")
 def test_an_answer_to_a_question_is_heard_behind_any_number_of_requests(root: Path) -> None:
     initialize = json.loads(json.dumps(INITIALIZE))

@@ -93,6 +93,7 @@ def test_rules_as_many_as_the_longest_real_files_have_all_count() -> None:
     assert read.hides("a.ext1499", is_folder=False) is True
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ignore.bounded_rules")
 def test_below_folders_with_too_many_rules_further_ignore_files_do_not_count(
     root: Path, caplog: pytest.LogCaptureFixture

@@ -231,6 +231,7 @@ SETTINGS = (".npmrc", ".yarnrc", ".pypirc", ".gitconfig", ".bashrc", ".profile",
 """What a command is shown a copy of, if there is a secret in it: each costs a descriptor for a moment."""
 
 
+@pytest.mark.long
 @pytest.mark.requirement("scarcity.turns")
 @pytest.mark.parametrize(("descriptors", "calls"), [long(56, 1), (56, 4), long(80, CALLS)])
 def test_with_few_descriptors_commands_in_the_sandbox_wait_for_each_other(

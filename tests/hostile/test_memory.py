@@ -41,6 +41,7 @@ async def saver(root: Path, folder: Path, scope: str, name: str) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.requirement("memory.bytes")
 @pytest.mark.parametrize("scope", one_in(2, ["project", "global"]))
 async def test_facts_that_many_processes_save_at_once_are_all_kept(scope: str, root: Path, tmp_path: Path) -> None:

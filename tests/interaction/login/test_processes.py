@@ -70,6 +70,7 @@ async def test_servers_that_start_at_the_same_time_with_an_expired_token_renew_i
     assert len(scene.tabs) == 1
 
 
+@pytest.mark.long
 @pytest.mark.requirement("login.processes")
 async def test_servers_that_run_take_what_one_of_them_has_renewed(scene: Scene) -> None:
     await scene.log_in()

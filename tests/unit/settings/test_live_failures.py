@@ -169,6 +169,7 @@ anyio.run(main, sys.argv[1])
 """
 
 
+@pytest.mark.long
 @posix
 @pytest.mark.requirement("discovered.failed")
 @pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.long), "after"])
