@@ -19,6 +19,7 @@ from server.cli import command_parser
 from server.console import UsageError
 from server.console.call import GivenArguments
 from server.console.terminal import ColourChoice, Spinner, has_colour
+from tests.forked_commands import run_forked
 from tests.harness import LAUNCHER, command_line, stdio_upstream, write_config
 from tests.terminals import at_terminal
 from tests.variants import one_in
@@ -27,10 +28,9 @@ DENIES = [(b"[y/N]", b"n")]
 
 
 def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, **more}
-    if "input" in more:
-        del options["stdin"]
-    return subprocess.run(command_line(*arguments), capture_output=True, text=True, timeout=100, check=False, **options)
+    if "input" not in more:
+        return run_forked(arguments, **more)
+    return subprocess.run(command_line(*arguments), capture_output=True, text=True, timeout=100, check=False, **more)
 
 
 def command_of(pid: str) -> bytes:
