@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -31,7 +31,8 @@ def long(case: Any) -> Any:
     """A parameter, or a tuple of them, of `make test-long` alone."""
     if isinstance(case, ParameterSet):
         return case._replace(marks=(*case.marks, pytest.mark.long))
-    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long)
+    values = cast("tuple[Any, ...]", case) if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 def make_long_but_one(items: Iterable[pytest.Item]) -> None:
@@ -54,7 +55,6 @@ def make_long_but_one(items: Iterable[pytest.Item]) -> None:
         for item in group:
             if item is not short:
                 item.add_marker(pytest.mark.long)
-
     for name, group in by_route.items():
         _make_long_but_one_revision(name, group)
 
@@ -62,12 +62,17 @@ def make_long_but_one(items: Iterable[pytest.Item]) -> None:
 def _make_long_but_one_revision(name: str, group: Sequence[pytest.Function]) -> None:
     """Of the routes, those of one revision that has as many as any are short: each transport is there, and each case
     that is spread over them."""
-    counts = Counter(item.callspec.params["route"].revision for item in group)
+    counts = Counter(map(_revision, group))
     frequent = [revision for revision, count in counts.items() if count == max(counts.values())]
     short = frequent[zlib.crc32(name.encode()) % len(frequent)]
     for item in group:
-        if item.callspec.params["route"].revision != short:
+        if _revision(item) != short:
             item.add_marker(pytest.mark.long)
+
+
+def _revision(item: pytest.Function) -> str:
+    route: Any = item.callspec.params["route"]
+    return route.revision
 
 
 def _is_skipped(item: pytest.Item) -> bool:
