@@ -174,6 +174,7 @@ class ForkServer:
             return
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
         for closed in (*others, self._listener, program, *self._children.values()):
