@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from mcp.client import Client
