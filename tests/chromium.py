@@ -20,6 +20,7 @@ async def chromium_browser() -> AsyncGenerator[Browser]:
     async with async_playwright() as playwright:
         # Without its sandbox, which containers do not allow: it sees pages of ours alone.
         switches = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        switches += ["--disable-gpu", "--disable-software-rasterizer", "--disable-extensions"]
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=switches)
         yield browser
         await browser.close()

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import LONG_PROFILE
+from tests.remembered import remember_parts
+from tests.variants import make_long_but_one
 from tools.call.context import ClientState, ToolContext
 from tools.contract.limits import Limits
 from tools.files.workspace import Workspace
@@ -30,6 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile(LONG_PROFILE)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before pytest selects by marks: of what is repeated over revisions and transports, one is short."""
+    make_long_but_one(items)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def folders_of_servers() -> Generator[None]:
     """What servers keep for themselves, and their sockets, are kept apart from those of the developer's own servers.
@@ -40,6 +48,7 @@ def folders_of_servers() -> Generator[None]:
     before = {name: value for name in (*kept, "SSL_CERT_FILE") if (value := os.environ.pop(name, None)) is not None}
     with tempfile.TemporaryDirectory(prefix="coretools-", ignore_cleanup_errors=True) as folder:
         os.environ |= dict.fromkeys(kept, folder)
+        remember_parts()
         try:
             yield
         finally:

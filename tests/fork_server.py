@@ -37,8 +37,10 @@ from pydantic import BaseModel
 
 import server
 import tools
+from server import cli
 from server.console import call, install
 from server.settings import load_settings
+from tests.remembered import remember_parts, remember_probes, remember_programs
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = ROOT / "coretools_mcp.py"
@@ -172,6 +174,7 @@ class ForkServer:
             return
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
         for closed in (*others, self._listener, program, *self._children.values()):
@@ -195,7 +198,7 @@ def _run(folder: str, arguments: list[str], variables: list[str]) -> None:
     code = 1
     try:
         if arguments[0] == str(LAUNCHER):
-            code = import_module("server.cli").main()
+            code = cli.main()
         else:
             runpy.run_path(arguments[0], run_name="__main__")
             code = 0
@@ -256,10 +259,15 @@ def main() -> None:
         "uvicorn.protocols.http.auto",
     ):
         import_module(name)
+    remember_probes(os.path.dirname(sys.argv[1]))
+    remember_programs()
+    remember_parts()
     anyio.run(_nothing)
     load_settings((), {}, {}, folder=os.devnull)
     for model in _below(BaseModel):
         model.model_rebuild()
+    parsers = cli.command_parser()
+    cli.command_parser = lambda: parsers  # made once: it is half of what a short command does
     # A child that collects garbage would write to every page that it shares with this process.
     gc.collect()
     gc.freeze()

@@ -26,7 +26,7 @@ ENVIRONMENT = {"PATH": os.defpath, "LANG": "C"}
 PRIVATE_FOLDERS = PrivateFolders()
 """Of all tests of a process; what is left of them goes with the next server or process that makes some."""
 
-PAUSE = 0.005
+PAUSE = 0.02
 
 LOOKS = 5
 """As many looks in a row find nothing where there is nothing; one alone may miss what comes and goes."""

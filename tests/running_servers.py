@@ -13,12 +13,13 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import anyio
+from anyio import to_thread
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.fork_server import forked
-from tests.harness import HANDSHAKE, command_line, server_arguments, speaking, write_config
+from tests.forked_commands import run_forked
+from tests.harness import HANDSHAKE, server_arguments, speaking, write_config
 from tests.waiting import until
 
 LEFT = f"{'0' * 16}.sock"
@@ -68,6 +69,4 @@ def sockets(runtime: Path) -> list[Path]:
 async def ask(runtime: Path, *words: str, cwd: Path | None = None, **variables: str) -> CompletedProcess[str]:
     """A command of a person, in a folder, with further environment variables."""
     environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), **variables}
-    with anyio.fail_after(100):
-        done = await anyio.run_process(command_line(*words), cwd=cwd or runtime, env=environ, check=False)
-    return CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return await to_thread.run_sync(lambda: run_forked(words, cwd=cwd or runtime, env=environ))

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.forked_commands import run_forked
 from tests.harness import command_line
 
 Answers = Sequence[tuple[bytes, bytes]]
@@ -53,16 +54,8 @@ def run_alone(
     home: Path, *arguments: str, cwd: Path | None = None, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of ours with a home of its own, where nobody can be asked."""
-    return subprocess.run(
-        command_line(*arguments),
-        cwd=cwd or home,
-        env={"HOME": str(home), "PATH": os.environ["PATH"], **(variables or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    env = {"HOME": str(home), "PATH": os.environ["PATH"], **(variables or {})}
+    return run_forked(arguments, cwd=cwd or home, env=env)
 
 
 def answer_at_terminal(

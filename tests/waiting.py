@@ -12,6 +12,11 @@ CEILING = 150.0
 """Seconds after which a test has failed; everything takes a small part of that."""
 
 
+async def pause() -> None:
+    """Let others work between two looks; looking all the time takes a whole processor."""
+    await anyio.sleep(0.02)
+
+
 async def until(condition: Callable[[], object]) -> None:
     """Wait until something has come true."""
     with anyio.fail_after(CEILING):

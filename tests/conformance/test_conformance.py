@@ -151,7 +151,7 @@ LOGIN_CLIENT = Path(__file__).with_name("login_client.py")
     [
         ("2025-03-26", 2),
         pytest.param("2025-11-25", 14, marks=pytest.mark.long),  # those of 2026-07-28 once more, in the era before
-        ("2026-07-28", 25),
+        pytest.param("2026-07-28", 25, marks=pytest.mark.long),
         ("extension", 2),
     ],
 )

@@ -28,6 +28,7 @@ def test_the_demo_tells_its_story_to_the_end(told: str) -> None:
     assert "demo__echo" in told
 
 
+@pytest.mark.long
 @pytest.mark.requirement("project.fresh-machine")
 def test_the_demo_fails_loudly_where_the_command_is_missing(tmp_path: Path) -> None:
     # An interpreter in another folder has no command beside it.

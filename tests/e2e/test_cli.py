@@ -14,20 +14,13 @@ from typing import Any
 
 import pytest
 
+from tests.forked_commands import run_forked
 from tests.harness import PEERS, command_line, stdio_upstream, write_config
 from tests.terminals import at_terminal
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command_line(*arguments),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_forked(arguments, cwd=cwd)
 
 
 @pytest.mark.requirement("cli.tools")

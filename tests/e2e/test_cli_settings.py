@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.forked_commands import run_forked
 from tests.harness import PEERS, command_line, stdio_upstream
 from tests.processes import carrying, marked
 
@@ -40,16 +41,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def run(home: Path, *arguments: str, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command_line(*arguments),
-        cwd=cwd or home,
-        env=environment(home, **more),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_forked(arguments, cwd=cwd or home, env=environment(home, **more))
 
 
 def settings_of(home: Path) -> Path:

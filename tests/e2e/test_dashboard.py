@@ -36,11 +36,12 @@ from server.settings.load import why_no_dashboard
 from server.upstreams.catalog.tools import DiscoveredMCPTool, ToolRecord
 from server.upstreams.lock_file import lock_text, parse_lock
 from tests.chromium import chromium_browser
-from tests.harness import HANDSHAKE, LAUNCHER, MODERN, speaking, stdio_upstream, write_config
+from tests.fork_server import forked
+from tests.harness import HANDSHAKE, MODERN, PEERS, speaking, stdio_upstream, write_config
 from tests.running_servers import ask, runtime_folder, served, status_of
 from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
-from tests.waiting import CEILING, until
+from tests.waiting import CEILING, pause, until
 from tools.contract.secrets import HIDDEN
 
 pytestmark = pytest.mark.anyio
@@ -269,20 +270,18 @@ async def wait_longer(browser: httpx.AsyncClient, path: str) -> None:
     assert (await browser.post(f"{path}/longer", data={"token": token})).status_code == 303
 
 
-WITHOUT_TEMPLATES = "import sys; sys.modules['jinja2'] = None; from server.cli import main; sys.exit(main())"
-
-
 @pytest.mark.requirement("dashboard.absent")
 async def test_without_the_extra_page_counts_as_deny_and_a_person_is_told(root: Path) -> None:
     config = write_config(root.parent, ASKS_AT_PAGE)
-    command, folder = [sys.executable, "-c", WITHOUT_TEMPLATES], LAUNCHER.parent
+    program = str(PEERS / "without_templates.py")
     options = ["--workspace", str(root), "--config", str(config)]
     said = f"{config}: confirmation.whenUnavailable is page, but the extra dashboard is not installed"
-    examined = await anyio.run_process([*command, "doctor", "--json", *options], cwd=folder, check=False)
+    doctor = [sys.executable, *forked([program, "doctor", "--json", *options])]
+    examined = await anyio.run_process(doctor, check=False)
     found = {each["subject"]: each for each in json.loads(examined.stdout)["findings"]}
     assert found["dashboard"]["health"] == "broken"
     assert re.search(r"install .*\[dashboard\]", found["dashboard"]["remedy"])
-    server = StdioServerParameters(command=command[0], args=[*command[1:], *options], cwd=folder)
+    server = StdioServerParameters(command=sys.executable, args=forked([program, "serve", *options]))
     with (root.parent / "log").open("w+") as log:
         async with speaking(HANDSHAKE, stdio_client(server, log)) as client:
             result = await client.call_tool("edit", EDIT)
@@ -364,7 +363,7 @@ async def test_a_question_goes_with_its_call_and_its_time_can_be_made_longer(run
             group.cancel_scope.cancel()
         with anyio.fail_after(CEILING):
             while "No question is waiting" not in (await browser.get("/")).text:
-                pass
+                await pause()
         assert (root / "a.py").read_text() == "print('hello')\n"
 
 
@@ -468,9 +467,14 @@ async def accessible(page: Page, name: str, rules: dict[str, object] | None = No
     assert found.violations_count == 0, (name, found.generate_report())
 
 
+SOME_PAGES = ("", "calls", "memory")
+OTHER_PAGES = (*sorted(PAGES.keys() - SOME_PAGES), "servers/good", "nothing")
+
+
 @pytest.mark.requirement("dashboard.pages")
+@pytest.mark.parametrize("names", [SOME_PAGES, pytest.param(OTHER_PAGES, marks=pytest.mark.long)], ids=len)
 async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_anybody(
-    runtime: Path, root: Path, chromium: Browser
+    names: tuple[str, ...], runtime: Path, root: Path, chromium: Browser
 ) -> None:
     hostile = (
         "<script>document.title='owned'</script><img src=http://evil.example/x onerror=alert(1) hx-post=/x>\u202egnp"
@@ -490,7 +494,7 @@ async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_
         await client.call_tool("todo_write", {"todos": [{"id": "1", "content": hostile, "status": "pending"}]})
         async with asking(client, "edit", {**EDIT, "new_string": hostile}):
             await expect(page.get_by_role("article")).to_be_visible()
-            for name in (*PAGES, "servers/good", "nothing"):
+            for name in names:
                 await page.goto(f"{origin}{name}")
                 await expect(page.get_by_role("heading", level=1)).to_be_visible()
                 assert "owned" not in await page.title()
@@ -543,7 +547,7 @@ async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(
         async def until_listed(name: str, *, is_there: bool) -> None:
             with anyio.fail_after(CEILING):
                 while (name in await names()) is not is_there:
-                    pass
+                    await pause()
 
         await page.goto(f"{origin}tools?q=give+back+text")
         assert await page.locator("tbody tr").count() == 1
@@ -629,7 +633,7 @@ async def test_the_time_of_a_question_goes_on_in_a_page_that_stands_still_and_is
         path, _ = await question_on(browser)
         await expect(page.get_by_role("article")).to_be_visible()
         await page.get_by_label("Reason").fill("because")
-        await page.evaluate("const end = performance.now() + 6000; while (performance.now() < end);")
+        await page.evaluate("const end = performance.now() + 2500; while (performance.now() < end);")
         now = await seconds_left(browser)
         shown = await page.inner_text("[data-seconds]")
         await expect(page.locator("[data-seconds]")).not_to_have_text(shown)
@@ -638,7 +642,7 @@ async def test_the_time_of_a_question_goes_on_in_a_page_that_stands_still_and_is
         await wait_longer(browser, path)
         with anyio.fail_after(CEILING):
             while await seconds_shown(page) <= left:
-                pass
+                await pause()
         assert await page.get_by_label("Reason").input_value() == "because"
         await answered(browser, "deny")
 

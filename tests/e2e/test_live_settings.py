@@ -62,6 +62,7 @@ def us(root: Path, config: Path) -> dict[str, Any]:
     return {"command": sys.executable, "args": server_arguments(root, config)}
 
 
+@pytest.mark.long  # a server knows itself by what it makes up when it is imported, so each has to be started
 @pytest.mark.requirement("upstreams.loop")
 async def test_a_server_that_is_configured_behind_itself_does_not_start_itself_without_end(
     root: Path, tmp_path: Path

@@ -14,6 +14,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from server.settings.trust import digest, trust_file, trust_folder
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, stdio_upstream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="programs of POSIX are run")]
@@ -58,7 +59,7 @@ async def test_one_blank_in_a_trusted_file_opens_nothing_and_stops_what_the_file
     trust_folder(store, str(root.resolve()), {OWN: digest(file.read_bytes())})
     (home / ".config/coretools-mcp/settings.json").write_text(json.dumps({"proxy": {"firstListWait": 30_000}}))
     arguments = server_arguments(root, None, "--approval-mode", "yolo")
-    parameters = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
+    parameters = StdioServerParameters(command=sys.executable, args=forked(arguments), env=environ)
     with (tmp_path / "stderr").open("w") as stderr, anyio.fail_after(100):
         async with Client(stdio_client(parameters, errlog=stderr), mode=HANDSHAKE) as client:
             assert (await said(client, "task", prompt="x", subagent_type="helper"))[0] is False

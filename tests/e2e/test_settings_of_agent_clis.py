@@ -17,6 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, PEERS, command_line, server_arguments
+from tests.variants import one_in
 from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
@@ -184,7 +185,7 @@ OURS = {"read_file", "list_directory", "edit", "glob", "save_memory", "run_shell
 
 @pytest.mark.requirement("settings.agent-cli.served")
 @pytest.mark.parametrize("cli", BOTH)
-@pytest.mark.parametrize("content", [FLAT, SECTIONS], ids=["flat", "sections"])
+@pytest.mark.parametrize("content", one_in(2, [FLAT, SECTIONS]), ids=["flat", "sections"])
 async def test_the_file_of_a_user_is_served_as_it_is(
     cli: str, content: str, home: Path, project: Path, tmp_path: Path
 ) -> None:
@@ -229,7 +230,7 @@ PLACES = (".qwen/settings.json", ".gemini/settings.json", ".coretools/settings.j
 
 
 @pytest.mark.requirement("settings.workspace.trust")
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", one_in(3, PLACES))
 async def test_what_a_workspace_names_is_started_only_after_it_was_trusted(
     place: str, home: Path, root: Path, tmp_path: Path
 ) -> None:

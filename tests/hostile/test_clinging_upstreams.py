@@ -19,6 +19,7 @@ from server.settings import UpstreamSettings
 from tests.harness import PEERS, server_arguments, write_config
 from tests.pools import ONE_CLIENT, quiet_pool
 from tests.processes import CEILING, brokers_of, carrying, needs_proc, until_ended, until_none_carries
+from tests.variants import one_in
 
 pytestmark = [pytest.mark.anyio, needs_proc]
 
@@ -80,7 +81,7 @@ def as_json(entry: UpstreamSettings) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("upstream.nothing-left")
-@pytest.mark.parametrize("is_killed", [False, True], ids=["clean end", "SIGKILL"])
+@pytest.mark.parametrize("is_killed", one_in(2, [False, True]), ids=["clean end", "SIGKILL"])
 async def test_nothing_of_an_upstream_is_left_when_the_server_is_gone(
     is_killed: bool, root: Path, tmp_path: Path, mark: str
 ) -> None:

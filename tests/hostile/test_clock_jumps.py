@@ -15,6 +15,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, PEERS, server_arguments, write_config
 from tests.processes import until_ended
 from tests.waiting import CEILING
@@ -50,7 +51,7 @@ async def connected(
     """A client of a server on such a machine."""
     config = write_config(tmp_path, {"shell": {"sandbox": "off"}, **settings})
     arguments = [str(PEERS / "jumping_clock.py"), *server_arguments(root, config)[4:]]
-    parameters = StdioServerParameters(command=sys.executable, args=arguments)
+    parameters = StdioServerParameters(command=sys.executable, args=forked(arguments))
     with anyio.fail_after(CEILING):
         async with Client(parameters, mode=mode, cache=None, elicitation_callback=callback) as client:
             yield client

@@ -13,6 +13,7 @@ import pytest
 from tests.processes import until_ended
 from tests.unit.discovery.custom_tools import CustomTools, custom_tools
 from tests.unit.execution.shell import CEILING
+from tests.variants import one_in
 from tests.waiting import until
 from tools.builtin.discovered_tools import DiscoveryState, DiscoveryStatus
 from tools.contract.errors import ToolError
@@ -82,7 +83,10 @@ async def test_a_discovery_that_hides_from_signals_and_sessions_leaves_nothing(r
 
 @pytest.mark.parametrize(
     "name",
-    ["$(touch made)", "; touch made", "`touch made`", "| touch made", "a' ; touch made '", "../../etc/passwd", "*"],
+    one_in(
+        2,
+        ["$(touch made)", "; touch made", "`touch made`", "| touch made", "a' ; touch made '", "../../etc/passwd", "*"],
+    ),
 )
 @pytest.mark.requirement("discovered.call")
 async def test_a_name_is_one_argument_whatever_it_looks_like(root: Path, tmp_path: Path, name: str) -> None:

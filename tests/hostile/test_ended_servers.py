@@ -125,6 +125,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.requirement("stdio.drain")
 def test_a_command_ends_soon_after_the_input_has_ended_and_so_does_the_server(root: Path, tmp_path: Path) -> None:
     with serving(root, tmp_path, "off") as server:

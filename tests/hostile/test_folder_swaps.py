@@ -90,6 +90,7 @@ async def repeat(seconds: float, calls: list[Callable[[], Awaitable[str | None]]
     return answered
 
 
+@pytest.mark.long
 @pytest.mark.requirement("paths.exchanged")
 @pytest.mark.parametrize("seconds", FORMS)
 async def test_no_tool_reads_through_a_folder_that_is_swapped_with_a_link(

@@ -102,8 +102,7 @@ def serving(root: Path, settings: Path, mark: str, *, behind_a_client: bool) -> 
 @pytest.mark.parametrize(
     "end",
     [
-        "end of input",
-        *(pytest.param(end, marks=pytest.mark.long) for end in ("SIGTERM", "SIGKILL")),
+        *(pytest.param(end, marks=pytest.mark.long) for end in ("end of input", "SIGTERM", "SIGKILL")),
         "death of the client",
     ],
 )
@@ -114,7 +113,7 @@ async def test_nothing_is_left_of_hung_upstreams(end: str, root: Path, tmp_path:
         with anyio.fail_after(CEILING):
             # Five upstreams, and what four of them have let go.
             while len(carrying(mark)) < 9:  # noqa: ASYNC110 - the table of processes tells nobody of changes
-                await anyio.sleep(0.01)
+                await anyio.sleep(0.05)
         if end == "end of input":
             assert peer.stdin is not None
             peer.stdin.close()

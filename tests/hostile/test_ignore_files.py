@@ -27,7 +27,7 @@ from tools.files.ignore_files import (
 )
 from tools.files.workspace import Workspace
 
-FILES = [2, pytest.param(6, marks=pytest.mark.long)]
+FILES = [pytest.param(6, marks=pytest.mark.long)]
 MOST_MEMORY = 200 * MEGABYTE
 
 
@@ -93,6 +93,7 @@ def test_rules_as_many_as_the_longest_real_files_have_all_count() -> None:
     assert read.hides("a.ext1499", is_folder=False) is True
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ignore.bounded_rules")
 def test_below_folders_with_too_many_rules_further_ignore_files_do_not_count(
     root: Path, caplog: pytest.LogCaptureFixture
@@ -112,7 +113,7 @@ def test_below_folders_with_too_many_rules_further_ignore_files_do_not_count(
 
 
 @pytest.mark.requirement("ignore.bounded_rules")
-@pytest.mark.parametrize("count", [3, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2, pytest.param(30, marks=pytest.mark.long)])
 def test_a_walk_through_folders_with_very_many_rules_ends_when_it_is_cancelled(count: int, root: Path) -> None:
     (root / ".git").mkdir()
     for number in range(count):

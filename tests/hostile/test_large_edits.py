@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.harness import ROOT
+from tests.variants import one_in
 from tools.files.change.edit_failures import causes, nearest_region
 from tools.files.change.text_edit import apply_edit
 from tools.files.change.text_match import (
@@ -67,12 +68,15 @@ class Checkpoint:
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss is Linux's")
 @pytest.mark.parametrize(
     ("line", "old", "found"),
-    [
-        (r"\r\n", r"a\r\nb", "line_endings [(20000000, 20000003, 10000001)]"),
-        (r"\r\n", "absent", None),
-        (r"\r", "absent", None),
-        (r"\n", r"a \nb", None),
-    ],
+    one_in(
+        4,
+        [
+            (r"\r\n", r"a\r\nb", "line_endings [(20000000, 20000003, 10000001)]"),
+            (r"\r\n", "absent", None),
+            (r"\r", "absent", None),
+            (r"\n", r"a \nb", None),
+        ],
+    ),
 )
 def test_ten_million_lines_are_searched_in_the_memory_of_a_few_copies(line: str, old: str, found: str | None) -> None:
     command = [sys.executable, "-P", "-c", CHILD, str(ROOT), line, old]
@@ -152,7 +156,7 @@ def test_what_lies_across_two_steps_is_found(size: int, shift: int) -> None:
 def test_many_places_in_a_large_text_are_counted_and_replaced_in_one_pass() -> None:
     # A search through the whole text for each of the places, for its line or its line ending, runs into the time limit.
     count = 20_000
-    text = "word " * count + "x" * 20_000_000 + "\r" + "word " * count
+    text = "word " * count + "x" * 4_000_000 + "\r" + "word " * count
     haystack = Haystack(text)
     match = find_match(haystack, "word ")
     assert match is not None

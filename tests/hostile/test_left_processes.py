@@ -32,6 +32,7 @@ from tests.processes import (
     until_ended,
     until_none_carries,
 )
+from tests.variants import one_in
 from tools.shell.broker import descendants
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
@@ -120,7 +121,7 @@ async def until_stopped(pid: int) -> None:
 
 
 @pytest.mark.requirement("process.nothing-left")
-@pytest.mark.parametrize("command", STAYING.values(), ids=STAYING)
+@pytest.mark.parametrize("command", one_in(2, STAYING.values()), ids=STAYING)
 async def test_what_is_ended_leaves_nothing(broker: BrokeredStarter, command: str, mark: str) -> None:
     process = await up(broker, command, mark)
     for _ in range(20):
@@ -298,7 +299,7 @@ async def test_a_request_to_end_meant_for_others_does_not_end_the_broker(broker:
 
 
 @pytest.mark.requirement("process.broker-killed")
-@pytest.mark.parametrize("command", STAYING.values(), ids=STAYING)
+@pytest.mark.parametrize("command", one_in(2, STAYING.values()), ids=STAYING)
 async def test_when_a_supervisor_is_killed_nothing_is_left(broker: BrokeredStarter, command: str, mark: str) -> None:
     process = await up(broker, command, mark)
     (supervisor,) = supervisors()

@@ -184,12 +184,12 @@ def limit(limits: Mapping[int, int]) -> None:
 @pytest.mark.parametrize(
     ("megabytes", "tool", "revision", "end"),
     [
-        (256, "read_file", MODERN, "input"),
+        long(256, "read_file", MODERN, "input"),
         (384, "edit", NEWEST, "signal"),
         long(512, "run_shell_command", MODERN, "signal"),
         long(512, "grep_search", NEWEST, "input"),
         long(640, "write_file", MODERN, "signal"),
-        (768, "run_shell_command", NEWEST, "input"),
+        long(768, "run_shell_command", NEWEST, "input"),
         long(1024, "run_shell_command", NEWEST, "signal"),
     ],
 )
@@ -231,6 +231,7 @@ SETTINGS = (".npmrc", ".yarnrc", ".pypirc", ".gitconfig", ".bashrc", ".profile",
 """What a command is shown a copy of, if there is a secret in it: each costs a descriptor for a moment."""
 
 
+@pytest.mark.long
 @pytest.mark.requirement("scarcity.turns")
 @pytest.mark.parametrize(("descriptors", "calls"), [long(56, 1), (56, 4), long(80, CALLS)])
 def test_with_few_descriptors_commands_in_the_sandbox_wait_for_each_other(
@@ -265,7 +266,7 @@ def test_a_server_takes_all_descriptors_that_it_may_and_gives_commands_what_is_u
 
 @pytest.mark.requirement("scarcity.threads")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, who may become a user without rights")
-@pytest.mark.parametrize("processes", [1, 3, long(4)])
+@pytest.mark.parametrize("processes", [long(1), 3, long(4)])
 def test_without_threads_a_server_says_so_at_its_start_or_serves_with_those_there_are(
     open_root: Path, processes: int
 ) -> None:
@@ -285,7 +286,7 @@ def test_without_threads_a_server_says_so_at_its_start_or_serves_with_those_ther
 @pytest.mark.parametrize(
     ("stuck", "end"),
     [
-        pytest.param(signal.SIGUSR1, "input", id="in a lock, input"),
+        long(signal.SIGUSR1, "input", id="in a lock, input"),
         long(signal.SIGUSR1, "signal", id="in a lock, signal"),
         long(signal.SIGUSR2, "input", id="in a library, input"),
         pytest.param(signal.SIGUSR2, "signal", id="in a library, signal"),

@@ -79,7 +79,13 @@ FAILING_OVER_SSE = {
 
 @pytest.mark.requirement("proxy.faults.http")
 @pytest.mark.parametrize(
-    ("transport", "failing"), [("http", FAILING_OVER_HTTP), ("sse", FAILING_OVER_SSE)], ids=["http", "sse"]
+    ("transport", "failing"),
+    [
+        ("http", dict(list(FAILING_OVER_HTTP.items())[::3])),
+        pytest.param("http", FAILING_OVER_HTTP, marks=pytest.mark.long),
+        pytest.param("sse", FAILING_OVER_SSE, marks=pytest.mark.long),
+    ],
+    ids=["some over http", "http", "sse"],
 )
 async def test_a_call_that_gets_no_answer_fails_at_once_and_says_why(
     transport: str, failing: dict[str, str], root: Path, tmp_path: Path

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from server.settings import UpstreamSettings
+from server.upstreams.catalog import resources as catalog
 from server.upstreams.catalog.resources import (
-    MOST_COMPARED,
     MOST_SOUGHT,
     MOST_TEMPLATES,
     ResourceRoutes,
@@ -78,8 +78,11 @@ def test_templates_beyond_the_first_ones_stand_for_all_of_their_scheme() -> None
     assert routes.template_owners("y://0/a") == set()
 
 
-def test_what_a_template_of_another_server_fits_is_never_listed_as_it_is_however_much_there_is() -> None:
-    resources = tuple(f"x://{number}" for number in range(MOST_COMPARED))
+def test_what_a_template_of_another_server_fits_is_never_listed_as_it_is_however_much_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(catalog, "MOST_COMPARED", most := 1_000)
+    resources = tuple(f"x://{number}" for number in range(most))
     routes = routes_of(having("many", resources=(*resources, "y://1")), having("other", "x://a/{b}", "z://{a}"))
     assert [item["uri"] for _, item in routes.resources] == [*(f"many+{uri}" for uri in resources), "y://1"]
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from tests.unit.memory.memories import asked_about, save
+from tests.variants import one_in
 from tests.waiting import CEILING
 from tools.call.context import ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
@@ -40,8 +41,9 @@ async def saver(root: Path, folder: Path, scope: str, name: str) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.requirement("memory.bytes")
-@pytest.mark.parametrize("scope", ["project", "global"])
+@pytest.mark.parametrize("scope", one_in(2, ["project", "global"]))
 async def test_facts_that_many_processes_save_at_once_are_all_kept(scope: str, root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "home" / "settings"
     answers: dict[str, list[str]] = {}

@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from server.file_uris import FILE_TEMPLATE
 from tests.harness import HANDSHAKE, in_memory, write_config
 from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refused, readers_of
+from tests.variants import one_in
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.walk import Everything, Filters, Walk
@@ -99,7 +100,7 @@ async def guarded(hidden: Hidden, root: Path) -> AsyncGenerator[tuple[Client, st
 
 @pytest.mark.anyio
 @pytest.mark.requirement("ignore.nested")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", one_in(2, WAYS))
 async def test_what_an_agent_ignore_file_at_any_level_hides_is_neither_read_nor_found(way: str, root: Path) -> None:
     async with guarded(WAYS[way], root) as (client, secret):
         for called in await answers(client, [*readers_of(secret), *changers_of(secret)[1:]]):

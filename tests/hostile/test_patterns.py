@@ -140,6 +140,7 @@ def matched_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return request.param
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ignore.bounded")
 def test_rules_with_very_many_stars_count_like_any_other(matched_by: str) -> None:
     stars = b"*a" * 1_000

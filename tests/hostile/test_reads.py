@@ -42,6 +42,7 @@ def lines(count: int) -> bytes:
     return b"".join(b"line %d\n" % number for number in range(count))
 
 
+@pytest.mark.long
 @pytest.mark.requirement("read.large")
 @pytest.mark.parametrize("offset", [5_000_000_000, -5_000_000_000])
 async def test_a_line_far_away_in_ten_gigabytes_is_refused_with_the_limit(
@@ -80,6 +81,7 @@ async def test_ten_gigabytes_of_nothing_are_a_binary_file(root: Path, server: Wa
     assert server.peak() - before < MOST_MEMORY
 
 
+@pytest.mark.long
 @pytest.mark.requirement("read.budget")
 async def test_a_line_of_half_a_gigabyte_is_cut_with_a_notice_and_the_next_one_is_found(
     root: Path, server: WatchedServer

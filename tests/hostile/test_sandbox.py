@@ -26,6 +26,7 @@ from tests.fork_server import forked
 from tests.harness import write_config
 from tests.hostile.sandboxed import NOBODY, PROGRAM, WORKING, Ran, run, run_confined, sandbox_for
 from tests.interaction.test_own_files import Person, served
+from tests.variants import one_in
 from tests.waiting import until
 from tools.contract.command_views import CommandView, Network
 from tools.contract.errors import ToolError
@@ -376,7 +377,7 @@ def auto_run_root(root: Path) -> Path:
 
 
 @pytest.mark.requirement("sandbox.auto_run")
-@pytest.mark.parametrize("command", AUTO_RUN_CHANGES)
+@pytest.mark.parametrize("command", one_in(4, AUTO_RUN_CHANGES))
 async def test_no_auto_run_file_is_changed_and_nothing_is_left(auto_run_root: Path, home: Path, command: str) -> None:
     before = listing(auto_run_root)
     sandbox = await confinement(home, settings=[auto_run_root / "own-settings.json"])
@@ -399,7 +400,7 @@ def _is_auto_run(name: str) -> bool:
 
 
 @pytest.mark.requirement("sandbox.new_files")
-@pytest.mark.parametrize("command", NEW)
+@pytest.mark.parametrize("command", one_in(4, NEW))
 @pytest.mark.parametrize("has_folder", [True, False], ids=["known client", "unknown client"])
 async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_workspace(
     auto_run_root: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, *, has_folder: bool
@@ -715,14 +716,17 @@ async def test_what_hooks_of_another_repository_or_a_list_of_steps_write_is_told
 @pytest.mark.requirement("sandbox.git")
 @pytest.mark.parametrize(
     "command",
-    [
-        "git checkout -q main && git -C tree checkout -q --detach main",
-        "git worktree remove tree && git submodule -q deinit -f m && git rm -q m",
-        "cd tree; git checkout -q --detach main; git checkout -q other; git -C ../m checkout -q origin/settings",
-        "git checkout -q other && git merge -q settings && git config user.name x && git remote add o ../bare",
-        "git clone -q --bare . made.git && git --git-dir=made.git worktree add -q place settings",
-        "git worktree move tree moved && git stash -q && git sparse-checkout set x && git worktree add -q sub/tree",
-    ],
+    one_in(
+        3,
+        [
+            "git checkout -q main && git -C tree checkout -q --detach main",
+            "git worktree remove tree && git submodule -q deinit -f m && git rm -q m",
+            "cd tree; git checkout -q --detach main; git checkout -q other; git -C ../m checkout -q origin/settings",
+            "git checkout -q other && git merge -q settings && git config user.name x && git remote add o ../bare",
+            "git clone -q --bare . made.git && git --git-dir=made.git worktree add -q place settings",
+            "git worktree move tree moved && git stash -q && git sparse-checkout set x && git worktree add -q sub/tree",
+        ],
+    ),
 )
 async def test_commands_of_git_alone_tell_nothing_of_what_is_tracked_or_was_there(
     root: Path, home: Path, command: str

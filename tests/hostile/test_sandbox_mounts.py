@@ -27,6 +27,7 @@ from tests.harness import HANDSHAKE, server_arguments
 from tests.hostile.sandboxed import PROGRAM, WORKING
 from tests.hostile.watched_server import facts_of, text_of
 from tests.processes import PRIVATE_FOLDERS, Passing
+from tests.variants import one_in
 from tools.contract.errors import ToolError
 from tools.shell.process import ProcessSpec
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
@@ -199,7 +200,7 @@ def base(tmp_path: Path) -> Iterator[Base]:
 
 
 @pytest.mark.requirement("sandbox.mounts")
-@pytest.mark.parametrize("layout", WORKSPACES)
+@pytest.mark.parametrize("layout", one_in(6, WORKSPACES))
 def test_a_command_runs_whatever_is_mounted_as_its_workspace(base: Base, layout: str) -> None:
     outside = base.folder.parent / "outside"
     attempts = f"for file in .vscode/x .claude/y {outside}; do ( echo x > $file ) 2>/dev/null; done"
@@ -212,7 +213,9 @@ def test_a_command_runs_whatever_is_mounted_as_its_workspace(base: Base, layout:
 
 
 @pytest.mark.requirement("sandbox.mounts")
-@pytest.mark.parametrize("layout", ["tmpfs", "a file system on another", "with mounts below in another order"])
+@pytest.mark.parametrize(
+    "layout", one_in(3, ["tmpfs", "a file system on another", "with mounts below in another order"])
+)
 def test_a_command_of_a_user_without_rights_runs_there_too(base: Base, layout: str) -> None:
     ended, left = base.run(
         f"{WORKSPACES[layout]}; chmod 1777 ws", "echo mine > made && cat made", keeps_rights=False, tries_out=True
@@ -252,7 +255,7 @@ def test_roots_that_are_mounted_in_each_other_are_all_writable(
 
 
 @pytest.mark.requirement("sandbox.mounts")
-@pytest.mark.parametrize("layout", KEPT)
+@pytest.mark.parametrize("layout", one_in(3, KEPT))
 def test_an_auto_run_file_stays_as_it_is_where_it_is_mounted(base: Base, layout: str) -> None:
     before = base.folder / "o" / "before"
     ended, left = base.run(f"{KEPT[layout]}; ( cd ws; {LISTING} ) > {before}", AUTO_RUN_CHANGES)
@@ -262,7 +265,7 @@ def test_an_auto_run_file_stays_as_it_is_where_it_is_mounted(base: Base, layout:
 
 
 @pytest.mark.requirement("sandbox.mounts")
-@pytest.mark.parametrize("name", [" ", "\\", "".join(NAMES)])
+@pytest.mark.parametrize("name", one_in(3, [" ", "\\", "".join(NAMES)]))
 def test_a_mount_may_have_any_name(base: Base, name: str) -> None:
     mounts = 'mkdir -- "$1"; mount -t tmpfs none "./$1"; cd "./$1"; ' + "; ".join(
         f"mkdir -p {v}; mount -t tmpfs none {v}; mkdir {v}/.git; mount -t tmpfs none {v}/.git; touch {v}/.git/config"

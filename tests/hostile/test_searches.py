@@ -243,6 +243,7 @@ async def test_very_many_folders_are_walked_within_the_time_limit_or_the_result_
         assert not searched["timed_out"]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("grep.long_lines")
 @pytest.mark.parametrize("pattern", ["needle", "n[e]+dle(,|$)"])
 async def test_a_million_matches_on_one_line_are_one_cut_line_and_take_no_memory(

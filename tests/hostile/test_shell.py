@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from tests.unit.execution.shell import CEILING, Shell, output_of, shell_in, text_of
+from tests.variants import one_in
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.output import OUTPUT_CHARS
 
@@ -83,7 +84,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
         pytest.param("cat /dev/urandom", id="random bytes", marks=pytest.mark.long),
         pytest.param("cat /dev/zero", id="zeros", marks=pytest.mark.long),
         pytest.param("tr '\\0' x </dev/zero", id="one line", marks=pytest.mark.long),
-        pytest.param(r"while :; do printf '\033['; done", id="tiny pieces"),
+        pytest.param(r"while :; do printf '\033['; done", id="tiny pieces", marks=pytest.mark.long),
     ],
 )
 async def test_output_without_end_takes_little_memory_and_the_server_stays_quick(root: Path, command: str) -> None:
@@ -105,7 +106,7 @@ async def test_output_cannot_hide_what_was_printed_before_or_after(shell: Shell)
 @pytest.mark.requirement("shell.text.sequences")
 @pytest.mark.parametrize(
     "printed",
-    ["\\033", "a\\r", "a\\b", "\\b", "\\033[", "\\033]", "\\033[K\\r", "\\302\\220", "\\001", "\\377"],
+    one_in(3, ["\\033", "a\\r", "a\\b", "\\b", "\\033[", "\\033]", "\\033[K\\r", "\\302\\220", "\\001", "\\377"]),
     ids=repr,
 )
 async def test_no_repeated_character_makes_the_text_slow_or_large(shell: Shell, printed: str) -> None:
@@ -132,6 +133,7 @@ async def test_a_command_holds_no_descriptor_of_the_server(shell: Shell, root: P
     assert listed == "0\n1\n2\n3"
 
 
+@pytest.mark.long
 @pytest.mark.requirement("shell.queue")
 async def test_two_hundred_commands_at_once_all_get_their_turn(root: Path, tmp_path: Path) -> None:
     printed: list[str] = []

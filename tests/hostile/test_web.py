@@ -16,6 +16,7 @@ import pytest
 
 from tests.peers.web_server import Answer, NameServer, answer, drip, redirect, web_server
 from tests.unit.web.fetching import Fetching, content_of, opener_for, rules_for
+from tests.variants import one_in
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal
@@ -444,7 +445,7 @@ HOSTILE_PAGES: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.requirement("web.html.hostile")
-@pytest.mark.parametrize("name", HOSTILE_PAGES)
+@pytest.mark.parametrize("name", one_in(4, HOSTILE_PAGES))
 def test_a_hostile_page_becomes_text_in_time(name: str) -> None:
     page, wanted = HOSTILE_PAGES[name]
     found = page_text(page, "http://site.test/", AbortSignal(), 60.0)

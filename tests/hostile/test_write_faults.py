@@ -46,6 +46,7 @@ def write(workspace: Workspace, path: str, content: bytes, disk: Disk = REAL_DIS
     replace_file(workspace, location, content, identity_of(info) if info else None, disk)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("write.atomic")
 def test_a_writer_killed_at_any_step_leaves_whole_content_and_the_next_one_removes_its_leftovers(
     root: Path, workspace: Workspace

@@ -18,9 +18,9 @@ def route(request: pytest.FixtureRequest) -> Route:
     return request.param
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
-    """The servers that tests share, by what the operator has set."""
+    """The servers that the tests of a module share, by what the operator has set: idle ones look at their files."""
     with ExitStack() as stack:
         yield Served(tmp_path_factory.mktemp("served").resolve(), stack)
 

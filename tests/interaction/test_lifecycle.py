@@ -21,6 +21,7 @@ import pytest
 from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, stdio_upstream, write_config
 from tests.processes import is_running
+from tests.variants import one_in
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -393,7 +394,7 @@ def test_no_upstream_is_left_after_a_signal_or_two(
 
 
 @pytest.mark.requirement("stdio.end")
-@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+@pytest.mark.parametrize("closed", one_in(4, ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"]))
 def test_closed_standard_descriptors_end_the_server_without_a_traceback(
     closed: str, root: Path, tmp_path: Path
 ) -> None:

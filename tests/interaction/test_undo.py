@@ -73,7 +73,7 @@ def undone_by(server: Server) -> dict[str, Any]:
 def test_after_a_kill_in_the_middle_the_file_and_the_journal_agree(root: Path, state: Path) -> None:
     path = root / "a.txt"
     path.write_text("0\n")
-    for turn in range(1, 5):
+    for turn in range(1, 3):
         with running(root, None, "--approval-mode", "auto-edit", start=by_itself) as server:
             server.send(INITIALIZE, INITIALIZED, call(1, "read_file", file_path="a.txt"))
             server.answer()

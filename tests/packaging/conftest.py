@@ -29,7 +29,19 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("installed") / "venv"
     run(sys.executable, "-m", "venv", "--without-pip", place)
     python = place / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps", wheel)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--no-index",
+        "--no-deps",
+        wheel,
+    )
     purelib = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     # A path from a .pth file does not have its own .pth files read, so the editable install stays out.
     (purelib / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")

@@ -90,6 +90,7 @@ async def test_with_a_token_it_serves_and_is_healthy_only_while_it_does(tmp_path
     assert health(port) == 1
 
 
+@pytest.mark.long
 @pytest.mark.requirement("project.container")
 def test_without_a_token_it_does_not_start(tmp_path: Path) -> None:
     given = [str(tmp_path) if word == "/workspace" else word for word in arguments("CMD")]

@@ -40,6 +40,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     assert {"server/py.typed", "tools/py.typed", "server/__init__.py", "tools/__init__.py"} <= wanted
 
 
+@pytest.mark.long
 @pytest.mark.requirement("project.wheel")
 def test_the_source_distribution_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:

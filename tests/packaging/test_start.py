@@ -13,6 +13,7 @@ import pytest
 
 from tests.packaging.building import run
 from tests.pdf_files import document, lines
+from tests.variants import one_in
 from tools.builtin.all_tools import builtin_tools
 
 TRAPS = (
@@ -63,11 +64,14 @@ def _environment(tmp_path: Path, python_path: str | None) -> dict[str, str]:
 @pytest.mark.requirement("project.launcher")
 @pytest.mark.parametrize(
     ("start", "python_path"),
-    [
-        # One folder inside, the working folder in both spellings, and one with other packages of our names.
-        pytest.param("script", os.pathsep.join(("inside", ".", "", "../beside")), id="script-with-PYTHONPATH"),
-        pytest.param("module", "inside", id="module-with-PYTHONPATH-inside"),
-    ],
+    one_in(
+        2,
+        [
+            # One folder inside, the working folder in both spellings, and one with other packages of our names.
+            pytest.param("script", os.pathsep.join(("inside", ".", "", "../beside")), id="script-with-PYTHONPATH"),
+            pytest.param("module", "inside", id="module-with-PYTHONPATH-inside"),
+        ],
+    ),
 )
 def test_our_own_code_starts_and_no_module_of_the_working_folder_is_imported(
     start: str, python_path: str, installed: Path, workspace: Path, tmp_path: Path
@@ -112,6 +116,7 @@ def test_a_conversation_over_stdio_lists_the_tools_from_a_folder_of_traps(
     assert not (tmp_path / SPRUNG).exists()
 
 
+@pytest.mark.long
 @pytest.mark.requirement("project.launcher")
 def test_the_pdf_worker_imports_nothing_of_the_workspace(installed: Path, workspace: Path, tmp_path: Path) -> None:
     (workspace / "pypdf.py").write_text((workspace / "anyio.py").read_text(encoding="utf-8"), encoding="utf-8")

@@ -11,9 +11,9 @@ import pytest
 from tests.interaction.consent.servers import Servers
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[Servers]:
-    """The servers; after their end nothing may have happened that no test has seen."""
+    """Those of a module; after their end nothing may have happened that no test has seen."""
     folder = tmp_path_factory.mktemp("consent").resolve()
     with ExitStack() as stack:
         shared = Servers(folder, stack)

@@ -62,6 +62,7 @@ async def width_of(page: Page) -> int:
     return int(await page.evaluate("document.documentElement.scrollWidth"))
 
 
+@pytest.mark.long
 @pytest.mark.requirement("login.connect")
 @pytest.mark.parametrize("revision", ERAS)
 async def test_on_a_phone_without_script_a_person_logs_in_by_one_button_and_the_call_goes_on(

@@ -284,6 +284,7 @@ async def test_a_call_that_was_given_up_while_the_login_was_open_leaves_the_next
         assert len(set(person.links)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.requirement("login.connect-anew")
 async def test_who_declines_many_logins_takes_no_place_from_others(scene: Scene, tmp_path: Path) -> None:
     async with served(scene, tmp_path) as ours:

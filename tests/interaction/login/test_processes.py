@@ -10,6 +10,7 @@ import pytest
 
 from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, LOGIN, Person, Scene, text_of
 from tests.interaction.raw_clients import wait_until_past
+from tests.variants import one_in
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -69,6 +70,7 @@ async def test_servers_that_start_at_the_same_time_with_an_expired_token_renew_i
     assert len(scene.tabs) == 1
 
 
+@pytest.mark.long
 @pytest.mark.requirement("login.processes")
 async def test_servers_that_run_take_what_one_of_them_has_renewed(scene: Scene) -> None:
     await scene.log_in()
@@ -86,7 +88,7 @@ async def test_servers_that_run_take_what_one_of_them_has_renewed(scene: Scene) 
 
 
 @pytest.mark.requirement("login.killed")
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", one_in(2, STEPS))
 async def test_a_login_that_is_killed_leaves_a_next_one_that_works(step: str, scene: Scene) -> None:
     scene.server.switch(delays={step: 600_000})
     async with scene.killed("login", ALIAS):

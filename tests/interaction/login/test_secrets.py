@@ -14,6 +14,7 @@ from tests.processes import needs_root
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.long
 @pytest.mark.requirement("login.secrets")
 async def test_no_token_is_in_anything_that_the_programs_write_but_the_login_itself(scene: Scene) -> None:
     for html in (["/reg"], ["/token"], []):

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 
 from tests.interaction.login.scene import ALIAS, Scene, authorization_server, protected_upstream, redirect_of, visit
+from tests.variants import one_in
 from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
 
 
 @pytest.mark.requirement("login.faults")
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", one_in(3, FAULTS))
 async def test_a_faulty_authorization_server_is_told_of_in_a_sentence_and_the_next_login_works(
     fault: str, scene: Scene
 ) -> None:

@@ -41,6 +41,7 @@ def allow_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(CONNECTIONS + 200, most), most))
 
 
+@pytest.mark.long
 @pytest.mark.requirement("network.many")
 async def test_a_thousand_connections_at_once_are_served(root: Path) -> None:
     allow_descriptors()

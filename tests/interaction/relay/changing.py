@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.interaction.relay.clients import Json, WireClient
+from tests.waiting import pause
 
 
 class Person:
@@ -36,4 +37,4 @@ async def change(client: WireClient, alias: str, **arguments: Any) -> None:
     is_text_same = arguments.get("description", text) == text or text.startswith(f"The server {alias} has ")
     await client.call(f"{alias}__change", arguments)
     while (now := await seen())[0] == count or (now[1] == text and not is_text_same):
-        pass
+        await pause()

@@ -14,6 +14,7 @@ from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, having, listing, proxied, scripted
 from tests.interaction.relay.eras import by_era, by_eras
+from tests.waiting import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -114,11 +115,11 @@ async def test_tools_are_listed_anew_when_another_server_gets_the_uri_of_their_a
     settings = {"proxy": {"firstListWait": 300}}
     async with proxied(tmp_path, servers, era, settings=settings) as client:
         while "a__show" not in (listed := await client.listed("tools")):
-            pass
+            await pause()
         assert listed["a__show"]["_meta"]["ui"]["resourceUri"] == APP
         late.touch()
         while (uri := (await client.listed("tools"))["a__show"]["_meta"]["ui"]["resourceUri"]) == APP:
-            pass
+            await pause()
         assert uri == "ui://a+app/main.html"
         if not client.is_modern:
             await client.until_heard("notifications/tools/list_changed")

@@ -141,6 +141,7 @@ def ring_member(
     return background_server(command, SERVING)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("relay.ring")
 async def test_two_servers_that_stand_behind_each_other_settle(upstream_port: str, tmp_path: Path) -> None:
     one, two = free_port(), free_port()

@@ -15,6 +15,7 @@ from tests.interaction.relay.clients import AnswerError, Json, Way, proxied, sai
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era, by_era_each_way, by_upstream_each_way
 from tests.interaction.relay.questions import suspended
+from tests.waiting import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -229,5 +230,5 @@ async def test_what_changes_before_an_upstream_is_listened_to_is_listed_neverthe
     )
     async with proxied(tmp_path, {"up": up}, "handshake") as client:
         while "up__late" not in await client.listed("tools"):
-            pass
+            await pause()
         assert not [method for method, _ in client.heard if "prompts" in method], "that list is what it was"

@@ -12,6 +12,7 @@ from tests.harness import write_config
 from tests.in_process import in_process
 from tests.interaction.relay.clients import Json, app_of, client_on, proxied, scripted_over_http
 from tests.interaction.relay.eras import by_era
+from tests.variants import one_in
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,7 @@ REFUSAL = '{"jsonrpc": "2.0", "id": 1, "error": {"code": -32001, "message": "hun
 
 
 @pytest.mark.requirement("upstream.challenge")
-@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("status", one_in(2, [401, 403]))
 @pytest.mark.parametrize("text", ["", "hunter2", REFUSAL])
 async def test_how_a_server_says_that_it_wants_a_login_is_kept_and_shown_to_nobody(
     status: int, text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -18,7 +18,8 @@ from tests.interaction.relay.clients import Json, listing, proxied, refusal_of
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era_each_way
 from tests.interaction.relay.questions import FORM, suspended
-from tests.waiting import until
+from tests.variants import one_in
+from tests.waiting import pause, until
 
 pytestmark = pytest.mark.anyio
 
@@ -112,21 +113,27 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
 @pytest.mark.requirement("lock.closed")
 @pytest.mark.parametrize(
     ("content", "why"),
-    [
-        (b'{"formula": 1, "servers": {}', "not JSON"),
-        (b'<<<<<<< HEAD\n{"formula": 1}\n=======\n{}\n>>>>>>> other\n', "conflict marks of a merge"),
-        (b'{"formula": 2, "servers": {}}', "another formula (2)"),
-        (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "another formula (inf)"),
-        (b'{"formula": 1, "servers": {}, "servers": {}}', "stands twice"),
-        (b'{"formula": 1, "servers": {"\\u001b[2J": 1}}', "at servers.\N{SYMBOL FOR ESCAPE}[2J belongs"),
-        (b'{"formula": 1, "servers": {"up": {"tools": {"content": {"description": "short"}}}}}', "servers.up.tools"),
-        (b"[" * 100_000, "nested too deeply"),
-        (b"\xff\xfe", "not JSON"),
-        (b"", "not JSON"),
-        (b'{"formula": 1' + b"0" * 5_000 + b"}", "another formula"),
-        ("nowhere/at/all", "behind a link that leads nowhere"),
-        (LOCK_NAME, "cannot be read"),
-    ],
+    one_in(
+        2,
+        [
+            (b'{"formula": 1, "servers": {}', "not JSON"),
+            (b'<<<<<<< HEAD\n{"formula": 1}\n=======\n{}\n>>>>>>> other\n', "conflict marks of a merge"),
+            (b'{"formula": 2, "servers": {}}', "another formula (2)"),
+            (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "another formula (inf)"),
+            (b'{"formula": 1, "servers": {}, "servers": {}}', "stands twice"),
+            (b'{"formula": 1, "servers": {"\\u001b[2J": 1}}', "at servers.\N{SYMBOL FOR ESCAPE}[2J belongs"),
+            (
+                b'{"formula": 1, "servers": {"up": {"tools": {"content": {"description": "short"}}}}}',
+                "servers.up.tools",
+            ),
+            (b"[" * 100_000, "nested too deeply"),
+            (b"\xff\xfe", "not JSON"),
+            (b"", "not JSON"),
+            (b'{"formula": 1' + b"0" * 5_000 + b"}", "another formula"),
+            ("nowhere/at/all", "behind a link that leads nowhere"),
+            (LOCK_NAME, "cannot be read"),
+        ],
+    ),
 )
 async def test_a_lock_file_that_cannot_be_used_closes_every_tool_and_says_why(
     content: bytes | str, why: str, remote: Entry, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -166,7 +173,7 @@ async def test_a_running_server_follows_the_lock_file_and_one_that_goes_away_clo
                 "up__content" in (listed := await client.listed("tools")),
                 "has added this tool" in json.dumps(listed),
             ) != expected:
-                pass
+                await pause()
     assert "it was there before, and is gone" in caplog.text
     assert "behind a link that leads nowhere" in caplog.text
 
@@ -197,7 +204,7 @@ async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entr
             return Person("approve")(method, params)
         await client.call("up__change", {"description": "Something else."})
         while "has changed this tool" not in (await client.listed("tools"))["up__change"]["description"]:
-            pass
+            await pause()
         return Person("approve")(method, params)
 
     async with proxied(tmp_path, servers, "handshake", settings=YOLO, answer=answer) as client:
@@ -220,7 +227,7 @@ async def test_a_yes_to_a_call_counts_no_more_where_the_tool_was_stopped_meanwhi
     async def answer(method: str, params: Json) -> Json:
         path.write_bytes(content)
         while await client.listed("tools") == before:
-            pass
+            await pause()
         return Person()(method, params)
 
     async with proxied(tmp_path, servers, "handshake", answer=answer) as client:

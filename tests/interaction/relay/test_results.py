@@ -64,8 +64,10 @@ async def test_errors_of_an_upstream_come_whole_and_none_of_ours_with_them(
 
 PAIRS = [
     ("stdio", "handshake", "stdio", "handshake"),
-    ("stdio", "modern", "stdio", "modern"),
     ("memory", "modern", "sse", "handshake"),
+]
+MORE_PAIRS = [
+    ("stdio", "modern", "stdio", "modern"),
     ("memory", "handshake", "sse", "handshake"),
     ("memory", "handshake", "stdio", "modern"),
     ("memory", "modern", "stdio", "handshake"),
@@ -73,7 +75,9 @@ PAIRS = [
 
 
 @pytest.mark.requirement("relay.chain")
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+@pytest.mark.parametrize(
+    "pair", [*PAIRS, *(pytest.param(pair, marks=pytest.mark.long) for pair in MORE_PAIRS)], ids="-".join
+)
 async def test_the_same_over_other_transports(pair: tuple[str, str, str, str], remote: Entry, tmp_path: Path) -> None:
     transport, client_era, way, upstream_era = pair
     entry = stdio_entry(upstream_era) if way == "stdio" else remote(upstream_era, way)

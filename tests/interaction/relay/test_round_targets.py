@@ -25,6 +25,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.eras import by_upstream_each_way
 from tests.interaction.relay.questions import ANSWERS, FORM, suspended
+from tests.waiting import pause
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,7 @@ def edit(folder: Path, **settings: Any) -> None:
 
 async def until_listed(client: WireClient, name: str) -> None:
     while name not in await client.listed("tools"):
-        pass
+        await pause()
 
 
 async def move(folder: Path, client: WireClient, entry: Json) -> None:
@@ -127,7 +128,7 @@ async def test_a_server_that_was_only_started_anew_gets_the_answer_to_its_questi
         params, result = await suspended(client, "up__ask", {"questions": [FORM]})
         os.kill(pid, signal.SIGKILL)
         while (await client.call("up__echo", {})).get("isError"):
-            pass
+            await pause()
         assert (await client.told("up__whoami"))["pid"] != pid
         answered = await client.request("tools/call", {**params, **await client.answers_to(result)})
         assert said(answered) == [ANSWERS["accept"]]
@@ -141,7 +142,7 @@ async def test_a_rule_that_refuses_a_tool_counts_in_a_later_round_too(upstream_e
         params, result = await suspended(client, "up__ask", {"questions": [FORM]})
         edit(tmp_path, mcpServers=servers, permissions={"deny": ["mcp__up__ask"]})
         while "up__ask" in await client.listed("tools"):
-            pass
+            await pause()
         again = {**params, **await client.answers_to(result)}
         if Way.is_through:
             assert "'up__ask' is not registered" in await refused(client, "tools/call", again)

@@ -22,7 +22,7 @@ from tests.interaction.relay.test_lock import YOLO
 from tests.interaction.relay.watching import listening
 from tests.interaction.replicas.scene import KEY, SERVING, Program, needs_redis
 from tests.valkey_servers import DURABLE, ValkeyServer, valkey_server
-from tests.waiting import CEILING
+from tests.waiting import CEILING, pause
 
 pytestmark = [pytest.mark.anyio, needs_redis]
 
@@ -91,7 +91,7 @@ async def is_stopped(client: WireClient, tool: str = TOOL) -> bool:
 async def until_callable(client: WireClient, tool: str = TOOL, *, is_callable: bool = True) -> None:
     with anyio.fail_after(CEILING):
         while await is_stopped(client, tool) is is_callable:
-            pass
+            await pause()
 
 
 async def approve(client: WireClient, tool: str = TOOL) -> None:

@@ -33,6 +33,7 @@ from tests.interaction.relay.clients import (
 from tests.interaction.relay.eras import by_era, by_era_each_way
 from tests.interaction.relay.network import network
 from tests.interaction.relay.watching import listening
+from tests.variants import one_in
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -515,7 +516,7 @@ SPOILED = [
 
 @pytest.mark.skipif(os.name != "posix", reason="not run: modes and links are those of POSIX")
 @pytest.mark.requirement("catalogue.untrusted")
-@pytest.mark.parametrize("spoil", SPOILED)
+@pytest.mark.parametrize("spoil", one_in(4, SPOILED))
 async def test_a_file_that_is_not_ours_as_we_wrote_it_is_passed_over_once_and_replaced(
     spoil: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,6 +36,7 @@ from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, PEERS, own_state, server_arguments, speaking, stdio_upstream, write_config
 from tests.in_process import in_process
 from tests.interaction.raw_clients import http_server
+from tests.variants import one_in
 from tests.waiting import CEILING, until
 
 pytestmark = pytest.mark.anyio
@@ -344,7 +345,7 @@ ON = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none"}
 @pytest.mark.requirement("telemetry.off")
 @pytest.mark.parametrize(
     "environ",
-    [{}, {**ON, "OTEL_SDK_DISABLED": "true"}, {"OTEL_METRICS_EXPORTER": "none"}],
+    one_in(3, [{}, {**ON, "OTEL_SDK_DISABLED": "true"}, {"OTEL_METRICS_EXPORTER": "none"}]),
     ids=["not asked for", "disabled", "asked for no metrics"],
 )
 async def test_where_nobody_asks_for_telemetry_nothing_of_it_is_imported(root: Path, environ: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.peers.discovery_commands import IMAGE
 from tests.processes import until_ended
+from tests.tables import all_cases
 from tests.unit.discovery.custom_tools import CALL, CustomTools, custom_tools, text_of
 from tests.unit.execution.shell import CEILING, ENVIRONMENT
 from tests.waiting import until
@@ -111,15 +112,18 @@ async def test_a_json_object_is_structured_content_too(tools: CustomTools) -> No
     assert text_of(result) == '{"a": [1, "ä"]}'
 
 
-@pytest.mark.parametrize(
-    "text", ["[1, 2]", '{"a": NaN}', '{"a": 1e999}', '{"a": 1} more', '{"a": "\\ud800"}', '{"a":' * 60 + "1" + "}" * 60]
-)
+TEXTS = ("[1, 2]", '{"a": NaN}', '{"a": 1e999}', '{"a": 1} more', '{"a": "\\ud800"}', '{"a":' * 60 + "1" + "}" * 60)
+
+
 @pytest.mark.requirement("discovered.result")
-async def test_what_is_no_object_or_cannot_be_sent_on_stays_text(tools: CustomTools, text: str) -> None:
-    result = await tools.call("verdict", text=text)
-    assert text_of(result) == text
-    assert result.structured is None
-    assert result.verbatim is None
+async def test_what_is_no_object_or_cannot_be_sent_on_stays_text(tools: CustomTools) -> None:
+    with all_cases() as case:
+        for text in TEXTS:
+            with case(text):
+                result = await tools.call("verdict", text=text)
+                assert text_of(result) == text
+                assert result.structured is None
+                assert result.verbatim is None
 
 
 @pytest.mark.requirement("discovered.result")
@@ -146,24 +150,26 @@ async def test_a_failure_in_the_shape_of_mcp_stays_one(tools: CustomTools) -> No
     assert result.verbatim == {"content": [{"type": "text", "text": "no such ticket"}], "isError": True}
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"content": "a string"},
-        {"content": []},
-        {"content": [{"type": "text"}]},
-        {"content": [{"type": "video", "data": IMAGE}]},
-        {"content": [{"type": "image", "data": "not base64!", "mimeType": "image/png"}]},
-        {"content": [{"type": "resource", "resource": {"uri": "x:y"}}]},
-        {"content": [{"type": "text", "text": "a"}], "isError": "no"},
-        {"content": [{"type": "text", "text": "a"}], "title": "an article"},
-    ],
-)
+LOOKING_LIKE_CONTENT: list[Any] = [
+    {"content": "a string"},
+    {"content": []},
+    {"content": [{"type": "text"}]},
+    {"content": [{"type": "video", "data": IMAGE}]},
+    {"content": [{"type": "image", "data": "not base64!", "mimeType": "image/png"}]},
+    {"content": [{"type": "resource", "resource": {"uri": "x:y"}}]},
+    {"content": [{"type": "text", "text": "a"}], "isError": "no"},
+    {"content": [{"type": "text", "text": "a"}], "title": "an article"},
+]
+
+
 @pytest.mark.requirement("discovered.result")
-async def test_an_object_that_only_looks_like_mcp_content_is_an_object(tools: CustomTools, said: Any) -> None:
-    result = await tools.call("verdict", text=json.dumps(said))
-    assert result.verbatim is None
-    assert result.structured == said
+async def test_an_object_that_only_looks_like_mcp_content_is_an_object(tools: CustomTools) -> None:
+    with all_cases() as case:
+        for said in LOOKING_LIKE_CONTENT:
+            with case(said):
+                result = await tools.call("verdict", text=json.dumps(said))
+                assert result.verbatim is None
+                assert result.structured == said
 
 
 @pytest.mark.requirement("discovered.result.text")

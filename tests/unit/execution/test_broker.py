@@ -449,6 +449,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter,
     assert len(os.listdir("/proc/self/fd")) <= before + MOST_IDLE
 
 
+@pytest.mark.long
 @needs_proc
 @pytest.mark.requirement("process.start-failed")
 async def test_two_hundred_at_once_leave_neither_descriptors_nor_processes() -> None:
@@ -519,6 +520,7 @@ async def test_without_a_python_to_run_the_broker_starting_fails(broker: Brokere
     assert await run(broker, bash("echo on")) == (ExitStatus(0, None), "on\n")
 
 
+@pytest.mark.long
 @pytest.mark.requirement("process.start-failed")
 async def test_many_short_programs_at_once_all_start(broker: BrokeredStarter) -> None:
     places = anyio.Semaphore(8)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import all_cases
 from tests.unit.execution.shell import ENVIRONMENT, Shell, link_of, output_of, shell_in, text_of
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.run_shell_command import ShellTool
@@ -104,14 +105,15 @@ async def test_programs_are_told_the_facts(shell: Shell) -> None:
 
 
 @pytest.mark.requirement("shell.directory")
-@pytest.mark.parametrize("spelled", ["sub", "./sub/../sub", "{root}/sub", "link"])
-@pytest.mark.parametrize("name", ["directory", "dir_path", "cwd", "workdir"])
-async def test_the_command_runs_in_the_folder_that_is_named(shell: Shell, root: Path, spelled: str, name: str) -> None:
+async def test_the_command_runs_in_the_folder_that_is_named(shell: Shell, root: Path) -> None:
     (root / "sub").mkdir()
     (root / "link").symlink_to("sub")
-    spelled = spelled.format(root=root)
-    result = await shell.run("pwd -P", **{name: spelled})
-    assert text_of(result) == f"Directory: {spelled}\nOutput:\n{root}/sub"
+    names = ("directory", "dir_path", "cwd", "workdir")
+    with all_cases() as case:
+        for name, spelled in zip(names, ("sub", "./sub/../sub", f"{root}/sub", "link"), strict=True):
+            with case(f"{name}={spelled}"):
+                result = await shell.run("pwd -P", **{name: spelled})
+                assert text_of(result) == f"Directory: {spelled}\nOutput:\n{root}/sub"
 
 
 @pytest.mark.requirement("shell.directory")

@@ -14,6 +14,7 @@ import pytest
 from tests.hostile.sandboxed import READING, WORKING
 from tests.processes import PRIVATE_FOLDERS, Passing
 from tests.unit.execution.shell import shell_in
+from tests.variants import one_in
 from tests.waiting import until
 from tools.contract.command_views import UNCONFINED, Engine, Network
 from tools.contract.errors import ToolError, ToolErrorType
@@ -72,7 +73,7 @@ BROKEN = [
 
 @only_linux
 @pytest.mark.requirement("sandbox.probe")
-@pytest.mark.parametrize(("script", "reason"), BROKEN)
+@pytest.mark.parametrize(("script", "reason"), one_in(4, BROKEN))
 async def test_a_sandbox_that_does_not_work_is_refused_or_left_out(root: Path, script: str, reason: str) -> None:
     program = broken(root, script)
     with pytest.raises(ToolError) as refusal:
@@ -125,7 +126,7 @@ async def test_switched_off_nothing_is_tried(root: Path) -> None:
 
 @only_linux
 @pytest.mark.requirement("sandbox.roots")
-@pytest.mark.parametrize("broad", ["/", "/etc", "/usr", "/home", "/tmp", "/var"])
+@pytest.mark.parametrize("broad", one_in(3, ["/", "/etc", "/usr", "/home", "/tmp", "/var"]))
 async def test_a_root_that_holds_the_system_is_no_workspace_for_it(root: Path, broad: str) -> None:
     made = confinement(SandboxMode.REQUIRED, root)
     if (await made.status([])).failure is not None:
@@ -169,6 +170,7 @@ def test_the_program_is_looked_for_outside_of_all_workspaces(root: Path) -> None
 
 
 @only_linux
+@pytest.mark.long
 @pytest.mark.requirement("sandbox.probe")
 async def test_it_works_for_an_interpreter_that_is_reached_by_a_link_in_a_private_folder(root: Path) -> None:
     if (await confinement(SandboxMode.AUTO, root).status([])).failure is not None:
@@ -203,11 +205,14 @@ anyio.run(main)
 @pytest.mark.requirement("scarcity.refused")
 @pytest.mark.parametrize(
     ("mode", "why"),
-    [
-        (SandboxMode.AUTO, "Resource temporarily unavailable"),
-        (SandboxMode.REQUIRED, "Too many open files"),
-        (SandboxMode.AUTO, "Cannot allocate memory"),
-    ],
+    one_in(
+        3,
+        [
+            (SandboxMode.AUTO, "Resource temporarily unavailable"),
+            (SandboxMode.REQUIRED, "Too many open files"),
+            (SandboxMode.AUTO, "Cannot allocate memory"),
+        ],
+    ),
 )
 async def test_a_sandbox_that_cannot_be_tried_for_want_of_something_is_tried_again(
     tmp_path: Path, mode: SandboxMode, why: str

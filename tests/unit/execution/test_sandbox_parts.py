@@ -139,6 +139,7 @@ def test_what_appears_in_a_folder_that_is_remembered_is_found(root: Path) -> Non
     lookout = AutoRunLookout()
     while time.time_ns() - deep.stat().st_ctime_ns < SETTLED_NANOSECONDS:
         assert lookout.look(str(root)).found == set()
+        time.sleep(0.02)
     assert lookout.look(str(root)).found == set()
     (deep / ".vscode").mkdir()
     assert lookout.look(str(root)).found == {str(deep / ".vscode")}

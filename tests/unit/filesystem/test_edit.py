@@ -20,7 +20,7 @@ from tools.call.context import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.results import FileDiff, ToolResult
-from tools.files.change.text_match import MAX_MATCHES
+from tools.files.change import edit_failures, text_match
 from tools.files.opener import identity_of
 from tools.files.read_ledger import SeenFile
 from tools.files.workspace import Workspace
@@ -695,13 +695,17 @@ async def test_an_answer_counts_for_the_file_that_was_shown_and_not_for_another_
 
 
 @pytest.mark.requirement("edit.ambiguous")
-async def test_more_matches_than_one_edit_changes_are_counted_and_refused(root: Path, context: ToolContext) -> None:
+async def test_more_matches_than_one_edit_changes_are_counted_and_refused(
+    root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (edit_failures, text_match):
+        monkeypatch.setattr(module, "MAX_MATCHES", most := 1_000)
     path = root / "a.txt"
-    path.write_text("ab" * (MAX_MATCHES + 7))
+    path.write_text("ab" * (most + 7))
     error = await refusal(context, old_string="ab", new_string="c", replace_all=True)
     assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
-    assert f"{MAX_MATCHES + 7:,} times" in error.message
-    assert path.read_text() == "ab" * (MAX_MATCHES + 7)
+    assert f"{most + 7:,} times" in error.message
+    assert path.read_text() == "ab" * (most + 7)
 
 
 @pytest.mark.requirement("edit.ambiguous")

@@ -298,5 +298,5 @@ async def test_patterns_with_very_many_stars_are_answered(root: Path, context: T
     names = ["a" * 250, "a" * 249 + "b", "keep"]
     for name in names:
         (root / name).write_text("")
-    result = await ls(context, ignore=["*a" * 400 + "c", "*a" * 100 + "*b"] * 100)
+    result = await ls(context, ignore=["*a" * 400 + "c", "*a" * 100 + "*b"] * 10)
     assert entries(result) == [names[0], "keep"]

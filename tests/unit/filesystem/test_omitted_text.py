@@ -150,6 +150,6 @@ def test_a_heading_of_markdown_is_none_without_dots_or_brackets() -> None:
 @pytest.mark.requirement("write.literal")
 def test_real_source_files_may_be_written_over_longer_versions_of_them() -> None:
     library = Path(sysconfig.get_path("stdlib"))
-    for path in (*library.glob("*.py"), *Path(pydantic.__file__).parent.rglob("*.py")):
+    for path in sorted((*library.glob("*.py"), *Path(pydantic.__file__).parent.rglob("*.py")))[::8]:
         text = path.read_text("utf-8", "replace")
         assert first_omission(text, f"{text}\nmore = 1\n\nlines = 2\n") is None, path

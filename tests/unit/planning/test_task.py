@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from tests.processes import CEILING, needs_proc
+from tests.tables import all_cases
 from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
 from tools.call.context import ClientState, ToolContext
 from tools.call.flow import Flow
@@ -308,30 +309,34 @@ async def test_a_long_answer_is_cut_in_the_middle_and_kept_in_a_file(agents: Age
     assert kept.split() == [str(number) for number in range(1, 100_001)]
 
 
+PRINTED = [
+    ('{"type": "result", "result": "yes", "is_error": false}', "yes"),
+    ('{"response": "yes", "stats": {}}', "yes"),
+    ('{"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]}', "a\nb"),
+    ('{\n "text": "yes"\n}', "yes"),
+    ('[{"type": "system", "text": "no"}, {"type": "result", "result": "yes"}]', "yes"),
+    ('{"type": "system", "text": "no"}\n{"type": "result", "result": "yes"}\n\n', "yes"),
+    ('warming up\n{"result": "yes"}', "yes"),
+    ('{"result": "", "response": "yes"}', "yes"),
+    ('{"result": "yes"', '{"result": "yes"'),
+    ('{"stats": {}}', '{"stats": {}}'),
+    ("plain", "plain"),
+    ("[]", "[]"),
+]
+
+
 @pytest.mark.requirement("task.json")
-@pytest.mark.parametrize(
-    ("printed", "expected"),
-    [
-        ('{"type": "result", "result": "yes", "is_error": false}', "yes"),
-        ('{"response": "yes", "stats": {}}', "yes"),
-        ('{"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]}', "a\nb"),
-        ('{\n "text": "yes"\n}', "yes"),
-        ('[{"type": "system", "text": "no"}, {"type": "result", "result": "yes"}]', "yes"),
-        ('{"type": "system", "text": "no"}\n{"type": "result", "result": "yes"}\n\n', "yes"),
-        ('warming up\n{"result": "yes"}', "yes"),
-        ('{"result": "", "response": "yes"}', "yes"),
-        ('{"result": "yes"', '{"result": "yes"'),
-        ('{"stats": {}}', '{"stats": {}}'),
-        ("plain", "plain"),
-        ("[]", "[]"),
-    ],
-)
 async def test_the_answer_is_taken_from_the_last_object_else_the_output_is_the_answer(
-    printed: str, expected: str, agents: Agents
+    agents: Agents,
 ) -> None:
-    agent = AgentCommand(name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', printed), output="json")
-    assert await agents.text(agent) == expected
-    assert await agents.text(replace(agent, output="text")) == printed.strip("\n")
+    with all_cases() as case:
+        for printed, expected in PRINTED:
+            with case(printed):
+                agent = AgentCommand(
+                    name="worker", command=SHELL, args=("-c", 'printf "%s" "$0"', printed), output="json"
+                )
+                assert await agents.text(agent) == expected
+                assert await agents.text(replace(agent, output="text")) == printed.strip("\n")
 
 
 @pytest.mark.requirement("task.json")

@@ -21,7 +21,8 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.results import FunctionCall, TodoListDisplay, ToolResult
 from tools.files.workspace import Workspace
 from tools.permissions.policy import PermissionPolicy
-from tools.planning.todo_lists import MAX_LISTS, Todo, TodoLists
+from tools.planning import todo_lists
+from tools.planning.todo_lists import Todo, TodoLists
 
 pytestmark = pytest.mark.anyio
 
@@ -163,9 +164,12 @@ async def test_a_client_that_cannot_be_told_from_others_gets_its_list_back_and_n
 
 
 @pytest.mark.requirement("todo.owner")
-async def test_lists_are_bounded_and_the_oldest_goes_first(context: ToolContext) -> None:
+async def test_lists_are_bounded_and_the_oldest_goes_first(
+    context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(todo_lists, "MAX_LISTS", most := 5)
     lists = TodoLists()
-    contexts = [replace(context, client=ClientState(str(number))) for number in range(MAX_LISTS + 1)]
+    contexts = [replace(context, client=ClientState(str(number))) for number in range(most + 1)]
     for where in contexts[:-1]:
         await write(where, [ONE], lists)
     await write(contexts[0], [TWO], lists)

@@ -169,9 +169,10 @@ anyio.run(main, sys.argv[1])
 """
 
 
+@pytest.mark.long
 @posix
 @pytest.mark.requirement("discovered.failed")
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.long), "after"])
 def test_a_discovery_command_that_is_added_after_the_working_folder_is_gone_ends_nothing(
     tmp_path: Path, when: str
 ) -> None:

@@ -16,6 +16,7 @@ from server.settings import SettingsReport, load_settings
 from server.settings.layers import FileState
 from server.settings.section import Diagnostics
 from server.settings.trust import digest, read_trust, trust_file, trust_folder
+from tests.fork_server import forked
 from tests.settings_cases import sources, write
 
 EVIL: dict[str, Any] = {
@@ -244,14 +245,8 @@ def test_a_link_to_a_trusted_folder_is_that_folder(environ: dict[str, str], proj
 def test_what_several_processes_trust_at_once_is_all_kept(environ: dict[str, str]) -> None:
     store = trust_file(environ)
     assert store is not None
-    repository = Path(__file__).parents[3]
     program = str(Path(__file__).with_name("trusting.py"))
-    code = (
-        "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_path(sys.argv.pop(1), run_name='__main__')"
-    )
-    started = [
-        subprocess.Popen([sys.executable, "-c", code, str(repository), program, store, name, "10"]) for name in "abcd"
-    ]
+    started = [subprocess.Popen([sys.executable, *forked([program, store, name, "10"])]) for name in "abcd"]
     assert [process.wait(50) for process in started] == [0, 0, 0, 0]
     folders = read_trust(store, Diagnostics())
     assert set(folders) == {f"/{name}/{number}" for name in "abcd" for number in range(10)}
