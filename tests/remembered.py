@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -64,12 +63,11 @@ def remember_programs() -> None:
 
 
 def remember_parts() -> None:
-    """The same for schemas of our tools, for patterns that are compiled when first used, and for our version."""
+    """The same for schemas of our tools, and for patterns that are compiled when first used."""
     base_tool.full_schema = cache(base_tool.full_schema)
     for tool in builtin_tools():
         assert tool.parameter_schema
     redact(TEXT)
-    metadata.version = cache(metadata.version)
 
 
 TEXT = """
