@@ -53,9 +53,15 @@ class EventStream:
         """How many messages were not read yet."""
         return self.last - self.read
 
+    @property
+    def kept_bytes(self) -> int:
+        return self._kept_bytes
+
     def put(self, line: bytes) -> None:
-        if self.is_ended or not line:
-            return
+        if not self.is_ended and line:
+            self._append(line)
+
+    def _append(self, line: bytes) -> None:
         self._kept.append(line)
         self._kept_bytes += len(line)
         self.size += len(line)
@@ -94,8 +100,8 @@ class EventStream:
         self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
 
     def _drop(self) -> None:
-        # What nobody has read is dropped too where nobody reads, but for an answer.
-        least = self.unread if self.is_read else int(self.is_ended and self.read < self.last)
+        # What nobody has read is dropped too where nobody reads. An answer is kept where a client can come for it.
+        least = max(self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0)))
         while len(self._kept) > least and (self._kept_bytes > KEPT_BYTES or not self.name):
             dropped = len(self._kept.popleft())
             self._kept_bytes -= dropped
@@ -125,7 +131,8 @@ class EventStream:
             return await waiter
         finally:
             late.cancel()
-            self._waiter = None
+            if self._waiter is waiter:  # else somebody else waits by now
+                self._waiter = None
 
     def as_event(self, line: bytes, number: int) -> bytes:
         identity = b"id: %b/%d\r\n" % (self.name.encode(), number) if self.name else b""
@@ -136,8 +143,10 @@ class RequestStream(EventStream):
     """The stream of one request, which ends with its answer."""
 
     def put_answer(self, line: bytes) -> None:
-        self.put(line)
-        self.end()
+        if not self.is_ended:
+            self.is_ended = True
+            self._append(line)
+            self.end()
 
     def leave_unanswered(self, identity: RequestId) -> None:
         self.put_answer(json.dumps(error_of(identity, "Request cancelled", REQUEST_CANCELLED)).encode())

@@ -38,19 +38,26 @@ class Gate:
         schemes = ("http", "https") if http.tls_cert else ("http",)
         public = (urlsplit(http.public_url).netloc,) if http.public_url is not None else ()
         # Without a port where it is the usual one.
-        self._hosts = [*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts]
-        self._origins = [*(f"{scheme}://{name}:*" for scheme in schemes for name in names), *http.allowed_origins]
+        hosts = [*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts]
+        pages = [f"{scheme}://{name}" for scheme in schemes for name in names]
+        origins = [*pages, *(f"{page}:*" for page in pages), *http.allowed_origins]
+        self._hosts, self._origins = ([each.lower() for each in allowed] for allowed in (hosts, origins))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         shown: dict[bytes, list[str]] = {}
         for name, value in scope["headers"]:
             shown.setdefault(name, []).append(value.decode("latin-1"))
+        if b"content-length" in shown and b"transfer-encoding" in shown:
+            # Somebody before us may have found another end of this request (RFC 9112, 6.1).
+            told = "A request has either Content-Length or Transfer-Encoding."
+            await refuse(HTTPStatus.BAD_REQUEST, told, send, {"connection": "close"})
+            return
         # A page of others whose name leads here is no client (DNS rebinding).
-        if not _is_among(shown.get(b"host", [""])[0], self._hosts):
+        if not _is_among(shown.get(b"host", [""])[0].lower(), self._hosts):
             told = "This server does not answer under the name of the header Host; http.allowedHosts names more."
             await refuse(HTTPStatus.MISDIRECTED_REQUEST, told, send)
             return
-        if (origin := shown.get(b"origin", [""])[0]) and not _is_among(origin, self._origins):
+        if (origin := ",".join(shown.get(b"origin", [])).lower()) and not _is_among(origin, self._origins):
             told = "Pages of this Origin may not use this server; http.allowedOrigins names those that may."
             await refuse(HTTPStatus.FORBIDDEN, told, send)
             return
@@ -92,7 +99,8 @@ class Gate:
 
 def _is_among(value: str, allowed: list[str]) -> bool:
     """Whether a host or an origin is allowed, by a pattern that ends in `:*` with any port."""
-    if value in allowed or any(each.endswith(":*") and value.startswith(each[:-1]) for each in allowed):
+    name, _, port = value.rpartition(":")
+    if value in allowed or (port.isascii() and port.isdecimal() and f"{name}:*" in allowed):
         return True
     logger.warning("a request was refused for its Host or Origin: %.100s", ascii(value))
     return False

@@ -20,7 +20,7 @@ async def read_posted(scope: Scope, receive: Receive, send: Send, max_bytes: int
     headers = dict(scope["headers"])
     declared, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(declared) if declared.isdigit() else 0
-    if size <= max_bytes and not kind.lower().startswith(b"application/json"):
+    if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
         await refuse(HTTPStatus.BAD_REQUEST, "The header Content-Type has to be application/json.", send)
         return None
     pieces: list[bytes] = []

@@ -50,13 +50,17 @@ MOST_SESSIONS = 1_000
 """Sessions kept, and beyond them only those that are not silent: when too many are open, one that is silent ends.
 Clients often leave without a word, so whoever opens enough sessions would keep all others out. A client whose session
 was ended gets 404 and opens a new one, as the protocol wants. What one costs is in docs/scale.md."""
-MOST_KEPT = 64  # streams of requests in one session that are kept until they were read to their end (ours)
+MOST_KEPT = 64
+KEPT_BYTES = 4 << 20
+"""Streams of one session that are kept after their end, and bytes of them (ours): that an answer was sent does not say
+that it arrived."""
 STREAM_SECONDS = 1.0  # after which a request that is at work is answered by a stream: its client sees that it is taken
 SESSION_HEADER = b"mcp-session-id"
 REVISION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 EVENT_HEADER = b"last-event-id"
+LONGEST_NUMBER = 19  # digits of the number of an event, as many as no stream has
 PRIMED_SINCE = "2025-11-25"  # the revision since which a stream begins with an event that has only an id
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that the header `Mcp-Name` repeats."""
@@ -100,7 +104,7 @@ class Session:
         self.requests = 0  # and streams of it that are open
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # what belongs to no request
-        self.streams: OrderedDict[str, EventStream] = OrderedDict()  # of requests, which were not read to their end
+        self.streams: dict[str, EventStream] = {}  # of requests, the oldest first
         self.dispatcher = Dispatcher(self.events, on_room=lambda: None, is_bounded=False)
         self.conversation = Conversation(table, self.dispatcher, is_modern=False)
         self.dispatcher.start(self.conversation.on_request, self.conversation.on_notify)
@@ -120,18 +124,23 @@ class Session:
         name, _, number = event_id.partition("/")
         stream = self.events if name == self.events.name else self.streams.get(name)
         if stream is not None:
-            stream.rewind(int(number) if number.isdecimal() and number.isascii() else 0)
+            # A longer number is none of ours.
+            is_number = number.isascii() and number.isdecimal() and len(number) < LONGEST_NUMBER
+            stream.rewind(int(number) if is_number else 0)
         return stream
 
     async def send_stream(self, stream: EventStream, receive: Receive, send: Send, first: bytes = b"") -> None:
         """Send a stream to its end, and keep it for a client that loses its connection before."""
         if stream is not self.events:
             self.streams[stream.name] = stream
-            while len(self.streams) > MOST_KEPT:
-                self.streams.popitem(last=False)
         with ClientWatch(receive, stream) as watch:
-            if await send_events(stream, watch, send, [(SESSION_HEADER, self.id.encode())], first):
-                self.streams.pop(stream.name, None)
+            await send_events(stream, watch, send, [(SESSION_HEADER, self.id.encode())], first)
+        ended = [each for each in self.streams.values() if each.is_ended]
+        size = sum(each.kept_bytes for each in ended)
+        while len(ended) > MOST_KEPT or size > KEPT_BYTES:
+            oldest = ended.pop(0)
+            size -= oldest.kept_bytes
+            del self.streams[oldest.name]
 
     async def aclose(self) -> None:
         await self.dispatcher.aclose(SESSION_ENDED)
@@ -298,9 +307,11 @@ class StreamableHttp:
         if not is_of_handshake_era(headers):
             if method == "POST":
                 await self._post_alone(scope, receive, send)
-            else:
+            elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
                 told = f"2026-07-28 knows no {method} here."
                 await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
+            else:
+                await _refuse_version(None, version or "", send)
         elif method == "POST":
             await self._post(scope, receive, send)
         elif method in ("GET", "DELETE"):
@@ -385,11 +396,10 @@ class StreamableHttp:
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
             if (found := session.stream_after(last_event)) is None:
                 told = "The stream of this Last-Event-ID is not kept any more. Open another one without that header."
-                await refuse(HTTPStatus.NOT_FOUND, told, send)
+                # Not 404, which would mean that there is no such session.
+                await refuse(HTTPStatus.BAD_REQUEST, told, send)
                 return
             stream = found
-        elif not stream.is_read:
-            stream.rewind(stream.last)
         self.sessions.take(session)
         try:
             await session.send_stream(stream, receive, send)
@@ -402,15 +412,14 @@ class StreamableHttp:
         if posted is None or not await _accepts(scope, send, needs_json=True):
             return
         message, _ = posted
-        version = header_of(scope["headers"], REVISION_HEADER)
+        version = header_of(scope["headers"], REVISION_HEADER) or ""
+        if version not in MODERN_PROTOCOL_VERSIONS:
+            await _refuse_version(message.id if isinstance(message, Request) else None, version, send)
+            return
         if isinstance(message, Notification):
             # There is none that a client could send here, and nobody reads an error.
-            if version in MODERN_PROTOCOL_VERSIONS:
-                await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": []})
-                await send({"type": "http.response.body"})
-                return
-            error = unsupported(version or "").to_json()
-            await refuse_json({"jsonrpc": "2.0", "id": None, "error": error}, send)
+            await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": []})
+            await send({"type": "http.response.body"})
             return
         if not isinstance(message, Request):
             told = "The body has to be one request, or one notification: nothing is asked of clients of 2026-07-28."
@@ -515,6 +524,10 @@ async def _answered(identity: RequestId, stream: EventStream, send: Send) -> Asy
             elif is_stream and not has_end:
                 await send({"type": "http.response.body", "body": stream.as_event(body, stream.last + 1)})
         raise
+
+
+async def _refuse_version(identity: RequestId | None, version: str, send: Send) -> None:
+    await refuse_json({"jsonrpc": "2.0", "id": identity, "error": unsupported(version).to_json()}, send)
 
 
 async def _accepts(scope: Scope, send: Send, *, needs_json: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
-from typing import Any
+from typing import Any, cast
 
 import mcp_types
 import mcp_types.version
@@ -23,7 +23,7 @@ ENVELOPE = {
     revisions.CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}}, "roots": {"listChanged": True}},
     revisions.CLIENT_INFO_META_KEY: ABOUT,
 }
-PARAMS: tuple[Any, ...] = (
+PARAMS: list[Any] = [
     None,
     {},
     {"cursor": "x"},
@@ -60,7 +60,7 @@ PARAMS: tuple[Any, ...] = (
     {"protocolVersion": 3, "capabilities": {}, "clientInfo": ABOUT},
     {"capabilities": {}, "clientInfo": ABOUT},
     {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": ABOUT, "_meta": 1},
-)
+]
 
 
 def is_refused_by_models(method: str, version: str, params: Any) -> bool:
@@ -83,9 +83,10 @@ def is_refused(method: str, version: str, params: Any) -> bool:
 @each_of("method, version", sorted(CLIENT_REQUESTS))
 def test_parameters_are_refused_where_the_models_of_the_protocol_refuse_them(method: str, version: str) -> None:
     for params in PARAMS:
-        given = params
-        if version == "2026-07-28" and not (params or {}).get("_meta"):  # else it would be of no revision
-            given = {**(params or {}), "_meta": ENVELOPE}
+        given: Any = params
+        meta = (params or {}).get("_meta") or {}
+        if version == "2026-07-28" and isinstance(meta, dict):  # else it would be of no revision
+            given = {**(params or {}), "_meta": {**ENVELOPE, **cast("dict[str, Any]", meta)}}
         assert is_refused(method, version, given) is is_refused_by_models(method, version, given), params
 
 

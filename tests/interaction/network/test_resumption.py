@@ -52,7 +52,31 @@ async def test_a_client_that_lost_the_stream_of_a_request_gets_its_answer_by_the
         assert not answers[-1]["result"].get("isError")
         async with connection(url) as late:
             head = await late.ask("GET", "/mcp", going_on)
-            assert head.status == 404, "an answer that was read is not kept"
+            again_told = [message async for message in late.messages(head)]
+            assert again_told == answers, "that it was sent does not say that it arrived"
+            head = await late.ask("GET", "/mcp", {**going_on, "Last-Event-ID": "77/1"})
+            assert head.status == 400
+            assert [message async for message in late.messages(head)]
+
+
+@pytest.mark.requirement("http.resumption")
+async def test_a_long_answer_waits_for_a_client_that_lost_its_stream(served: Served, place: Path) -> None:
+    url = served.url(UNASKED)
+    command = "echo $$ > began.new; mv began.new began; while [ ! -e go ]; do sleep 0.05; done; cat big"
+    (place / "big").write_text("x" * 79 + "\n" + ("y" * 79 + "\n") * 5_000)
+    call = {"name": "run_shell_command", "arguments": {"command": command, "directory": str(place)}}
+    async with session(url, "2025-11-25") as (_, headers):
+        async with connection(url) as calling:
+            head = await post(calling, "/mcp", request(7, "tools/call", call), headers)
+            first = await raw_event(calling, head)
+            await began(place)
+            calling.close()
+        async with connection(url) as again:
+            # Before the answer is there: whoever comes later is told, and not who has left.
+            head = await again.ask("GET", "/mcp", {**ACCEPT, **headers, "Last-Event-ID": first["id"]})
+            (place / "go").touch()
+            answers = [message async for message in again.messages(head)]
+        assert answers[-1]["id"] == 7
 
 
 @pytest.mark.requirement("http.json")

@@ -1,0 +1,40 @@
+"""What a stream keeps for a client that is away, and who is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from server.transports.event_stream import KEPT_BYTES, EventStream, RequestStream
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http.resumption")]
+
+
+async def test_an_answer_of_any_length_waits_for_a_client_that_is_away() -> None:
+    stream = RequestStream("1", is_read=False)
+    for _ in range(3):
+        stream.put(b"n" * KEPT_BYTES)
+    stream.put_answer(b"a" * (KEPT_BYTES + 1))
+    assert stream.take() == [b"a" * (KEPT_BYTES + 1)]
+    stream.rewind(0)
+    assert stream.take() == [b"a" * (KEPT_BYTES + 1)], "that it was sent does not say that it arrived"
+
+
+async def test_of_what_nobody_reads_the_latest_is_kept() -> None:
+    stream = EventStream("0", is_read=False)
+    for number in range(5):
+        stream.put(b"%d" % number + b"n" * (KEPT_BYTES // 2 - 1))
+    assert [line[:1] for line in stream.take()] == [b"3", b"4"]
+
+
+async def test_whoever_takes_the_place_of_a_reader_is_told_at_once() -> None:
+    stream = RequestStream("1")
+    first = asyncio.create_task(stream.wait(60))
+    await asyncio.sleep(0)
+    stream.take_turn()
+    second = asyncio.create_task(stream.wait(60))
+    assert await first
+    await asyncio.sleep(0)
+    stream.put(b"x")
+    assert await asyncio.wait_for(second, 10)
