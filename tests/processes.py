@@ -78,7 +78,7 @@ class _Passing:
         self._process = process
         self.pid, self.output, self.errors = process.pid, process.output, process.errors
         self.wait, self.left_running, self.wait_gone = process.wait, process.left_running, process.wait_gone
-        self.close = process.close
+        self.close, self.mount = process.close, process.mount
 
     async def end(self, grace_seconds: float) -> None:
         await self._process.end(grace_seconds)

@@ -22,7 +22,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import thread
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -38,8 +38,9 @@ from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.errors import ToolError
+from tools.shell.broker import messages, supervisor
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import EndedEarlyError, ProcessSpec, SandboxChanges, command_environment
+from tools.shell.process import EndedEarlyError, Mount, MountStep, ProcessSpec, SandboxChanges, command_environment
 from tools.shell.runner import sandbox_failed
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.bubblewrap import (
@@ -163,7 +164,7 @@ async def run_confined(
             os.close(descriptor)
     with process:
         try:
-            await confined.begin()
+            await confined.begin(mounting_for(process.pid))
         except EndedEarlyError:
             raise sandbox_failed((await anyio.to_thread.run_sync(process.communicate))[0].decode()) from None
         except BaseException:
@@ -171,6 +172,17 @@ async def run_confined(
             raise
         output, _ = await anyio.to_thread.run_sync(lambda: process.communicate(timeout=seconds))
     return process.returncode, output.decode("utf-8", "replace")
+
+
+def mounting_for(program: int) -> Mount:
+    """What mounts in the namespaces of a child of a program, by a fork of this process, without a supervisor."""
+
+    async def mount_there(told: int, steps: Iterable[MountStep]) -> None:
+        body, descriptors = messages.packed_mounts(steps), [os.dup(told)]
+        if number := await anyio.to_thread.run_sync(supervisor.mount, body, descriptors, program):
+            raise OSError(number, "it could not be mounted")
+
+    return mount_there
 
 
 async def run(

@@ -30,12 +30,12 @@ from tests.variants import one_in
 from tests.waiting import until
 from tools.contract.command_views import CommandView, Network
 from tools.contract.errors import ToolError
+from tools.shell import private_folders
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.process import ProcessSpec, SandboxChanges, command_environment
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
 from tools.shell.result_text import sandbox_notes
-from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import COPIED_ENTRIES, AutoRunLookout, is_harmless
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand
 from tools.shell.sandbox.visible_file_system import Site
@@ -286,7 +286,7 @@ async def test_what_a_command_leaves_running_goes_on_and_can_be_ended(root: Path
     try:
         process = await broker.start(confined.spec)
         with anyio.fail_after(30):
-            await confined.begin()
+            await confined.begin(process.mount)
             assert (await process.wait()).code == 0
             assert await process.left_running()
             assert any("stays" in line for line in _command_lines())
@@ -825,7 +825,7 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_
     large = await run(sandbox, "cd /var/tmp; head -c 2M /dev/zero > large; mkdir d", [str(root)], environment, **own)
     assert large.changes.temporary_bytes > 2 * 1024**2
     assert list((private / "work").iterdir()) == []
-    monkeypatch.setattr(visible_file_system, "MOST_TEMPORARY", 20)
+    monkeypatch.setattr(private_folders, "MOST_TEMPORARY", 20)
     command = "cd /var/tmp; touch {1..30}; ln -s /etc link; mkdir -m 0 x"
     many = await run(sandbox, command, [str(root)], environment, **own)
     assert many.changes.temporary_files >= 20

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.hostile.sandboxed import NOBODY, PROGRAM, READING, WORKING, Ran, run,
 from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.shell.process import SandboxChanges, command_environment
+from tools.shell.sandbox.landlock import why_not_here
 from tools.shell.sandbox.reading_view import closed_in_etc, reading_view_paths
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -61,13 +63,20 @@ class Place:
         """A view with what rules keep from it."""
         return replace(view, look=lambda: FileRestrictions(self.masked, (str(self.ws / "fixed"),)))
 
-    async def run(self, command: str, view: CommandView = READING, site: Site | None = None) -> Ran:
+    async def run(
+        self,
+        command: str,
+        view: CommandView = READING,
+        site: Site | None = None,
+        before_mounts: Callable[[], None] = lambda: None,
+    ) -> Ran:
         """Run a command of the client in a view."""
         sandbox = await sandbox_for(site or Site(home=str(self.home)))
         try:
             environment = command_environment({"HOME": str(self.home)}, os.environ)
             roots = [str(self.ws)]
-            return await run(sandbox, command, roots, environment, view=view, private_folder=lambda: str(self.private))
+            terms = dict[str, Any](view=view, private_folder=lambda: str(self.private))
+            return await run(sandbox, command, roots, environment, before_mounts, **terms)
         finally:
             sandbox.close()
 
@@ -606,7 +615,7 @@ async def test_what_a_rule_lets_run_finds_nothing_in_tmp_and_what_it_leaves_ther
     await place.run("mkdir -p /tmp/d; echo evil > /tmp/d/m; echo old > /tmp/out; ln -s /etc /tmp/link")
     look = "cat ~+/../../../../../../../tmp/d/m $(echo /tm)p/d/m /t*/d/m /proc/$PPID/root/tmp/d/m 2>&1; ls -A /tmp"
     leave = "echo new > /tmp/out; mkdir /tmp/d /tmp/link; echo x > /tmp/d/n; echo y > /tmp/link/passwd"
-    by_rule = replace(WORKING, by_rule=True)
+    by_rule = replace(WORKING, has_new_tmp=True)
     found = await place.run(f"{look}; {leave}", by_rule)
     assert "evil" not in found.output
     assert "link" not in found.output
@@ -625,6 +634,88 @@ async def test_what_a_rule_lets_run_finds_nothing_in_tmp_and_what_it_leaves_ther
         await place.run("cat /tmp/file; ls /tmp/*/[abc] | wc -l; ls -d /tmp/file-*/x | wc -l")
     ).output == "data\n900\n1\n"
     assert {path.name for path in place.private.iterdir()} == {"tmp", "work"}
+
+
+@pytest.mark.requirement("sandbox.places")
+@pytest.mark.parametrize("kind", [READING, WORKING], ids=["reading", "working"])
+@pytest.mark.parametrize("swapped", ["sub", "closed"])
+async def test_where_a_job_swaps_what_is_mounted_on_nothing_is_made_or_emptied_outside(
+    place: Place, kind: CommandView, swapped: str
+) -> None:
+    view = place.restricted(kind)
+    victim = place.outside / "new" if swapped != "sub" else place.outside
+
+    def swap() -> None:
+        (place.ws / swapped).rename(place.ws / "gone")
+        (place.ws / swapped).symlink_to(f"/oldroot{victim}")
+
+    before = sorted(path.name for path in place.outside.iterdir())
+    with pytest.raises(ToolError) as refusal:
+        await place.run("echo ran", view, before_mounts=swap)
+    assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
+    assert sorted(path.name for path in place.outside.iterdir()) == before
+
+
+@pytest.mark.requirement("sandbox.places")
+async def test_a_link_in_tmp_leads_neither_a_mount_nor_what_removes_its_place_outside(place: Place) -> None:
+    real = Path(tempfile.mkdtemp(prefix="real-", dir="/tmp")).resolve()
+    (real / "file").write_text("shown\n")
+    try:
+        view = replace(READING, seen=(str(real / "file"),))
+        swap = f"mv {real} /tmp/gone && ln -s {place.outside} {real}"
+        assert (await place.run(f"cat {real}/file; {swap}", view)).output == "shown\n"
+        assert (place.outside / "file").read_text() == "SECRET"
+        # What is in the place now is moved aside. So is what comes there before the mount, which then is refused.
+        assert (await place.run(f"cat {real}/file", view)).output == "shown\n"
+
+        def swap_it() -> None:
+            inner = place.private / "tmp" / real.name
+            inner.rename(place.private / "tmp" / "gone-2")
+            inner.symlink_to(f"/oldroot{place.outside}/new")
+
+        with pytest.raises(ToolError, match="changed while its sandbox was set up"):
+            await place.run("echo ran", view, before_mounts=swap_it)
+        assert [path.name for path in place.outside.iterdir()] == ["file"]
+        assert (place.outside / "file").read_text() == "SECRET"
+    finally:
+        shutil.rmtree(real)
+
+
+@pytest.mark.requirement("sandbox.pipes")
+@pytest.mark.skipif(bool(why_not_here()), reason="not run: the kernel has no Landlock that holds them")
+async def test_a_pipe_that_a_view_does_not_make_writable_is_not_written(place: Place) -> None:
+    places = (place.outside / "pipe", place.ws / "pipe")
+    for path in places:
+        os.mkfifo(path)
+    readers = [os.open(path, os.O_RDONLY | os.O_NONBLOCK) for path in places]
+    try:
+        for view in (READING, WORKING):
+            for path in places:
+                told = await place.run(f"echo told > {path}; echo own > /tmp/own; cat /tmp/own > /dev/null", view)
+                may = view is WORKING and path is places[1]
+                assert ("denied" in told.output or "No such file" in told.output) is not may
+        assert [os.read(reader, 100) for reader in readers] == [b"", b"told\n"]
+    finally:
+        for reader in readers:
+            os.close(reader)
+
+
+@pytest.mark.requirement("sandbox.leases")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+async def test_no_command_keeps_others_from_opening_what_it_reads(place: Place, view: CommandView) -> None:
+    lease = "import fcntl, os; fcntl.fcntl(os.open({}, os.O_RDONLY), {}, {})"
+    for path, request, what in (("'file'", 1024, 1), ("'.'", 1026, 1), ("'.'", 1040, 0)):
+        assert "Invalid argument" in (await place.run(python(lease.format(path, request, what)), view)).output
+    assert (await place.run(python(lease.format("'file'", 1033, 0)), view)).code != 7
+
+
+@pytest.mark.requirement("sandbox.rule_tmp")
+async def test_what_reads_with_the_network_takes_nothing_that_others_left_in_tmp(place: Place) -> None:
+    await place.run("mkdir -p $XDG_CACHE_HOME $TMPDIR/d; echo evil | tee $XDG_CACHE_HOME/x $TMPDIR/d/x /tmp/x")
+    online = replace(READING, network=Network.HOST, has_new_tmp=True)
+    found = await place.run("find /tmp $TMPDIR $XDG_CACHE_HOME -type f; echo new > /tmp/y", online)
+    assert "x" not in found.output
+    assert (await place.run("cat /tmp/x /tmp/y")).output == "evil\nnew\n"
 
 
 @pytest.mark.requirement("sandbox.lasting")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from tools.contract.permission_subjects import HostSubject, Kind, Subject
 from tools.contract.results import FunctionCall, InlineDataPart, TextPart, ToolResult
 from tools.permissions.policy import PermissionPolicy
 from tools.permissions.rights import Rights
+from tools.permissions.rules import read_rules
 from tools.permissions.verdict import Permission, Verdict
 
 pytestmark = pytest.mark.anyio
@@ -131,6 +133,26 @@ async def test_invalid_parameters_end_the_call_before_any_question(context: Tool
     assert result.error.code is ToolErrorType.INVALID_TOOL_PARAMS
     assert tool.steps == ["validate"]
     assert not person.questions
+
+
+@pytest.mark.requirement("flow.rules_of_now")
+async def test_a_rule_that_denies_since_the_question_was_asked_refuses_whatever_the_answer_is(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    policy = PermissionPolicy()
+
+    class Slow(Person):
+        async def ask(self, question: Question) -> Any:
+            policy.rules = read_rules({"permissions.deny": ["recorder"]}, policy.canonical, str(tmp_path))[0]
+            return await super().ask(question)
+
+    tool, person = Recorder(), Slow(YES)
+    result = await call(tool, context, person, policy=policy)
+    assert isinstance(result, ToolResult)
+    assert result.error is not None
+    assert result.error.code is ToolErrorType.EXECUTION_DENIED
+    assert "execute" not in tool.steps
+    assert len(person.questions) == 1
 
 
 @pytest.mark.requirement("flow.order")

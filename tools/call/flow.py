@@ -123,10 +123,16 @@ class Flow:
                 refuse(permission)
             if permission.verdict is Verdict.ASK:
                 question = question_of(judged, arguments, description)
+                rules, mode = self.policy.rules, context.client.approval_mode
                 answer = await confirmer.ask(question)
                 if isinstance(answer, Pending):
                     return question
                 try:
+                    # What is denied since the question was asked is not done.
+                    if self.policy.rules is not rules or context.client.approval_mode is not mode:
+                        now = (await self.judge(tool, arguments, context)).permission
+                        if now.verdict is Verdict.DENY:
+                            refuse(now)
                     lasting = await accept(
                         answer, question, judged, context, self.policy, self.keeper, self.shared_grants
                     )

@@ -85,7 +85,9 @@ class CommandView:
     is_git: bool = False  # whether nothing but git changes anything: the repository's own files are writable to it
     is_asked: bool = False  # whether somebody was asked about this very command
     is_plan: bool = False  # whether it runs in plan mode, which has a `/tmp` of its own
-    by_rule: bool = False  # whether a rule lets it run: what others left in `/tmp` unasked is not there for it
+    # Whether its `/tmp` is empty at first, since a rule lets it run, or it reads with the network: there may be what
+    # nobody was asked about
+    has_new_tmp: bool = False
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what rules about files keep from it, when it was judged
     # Looks at what rules about files keep from it, now. Blocking. A `ToolError` where that cannot be kept from it.
     look: Callable[[], FileRestrictions] = field(default=lambda: NO_RESTRICTIONS, compare=False, repr=False)

@@ -172,6 +172,7 @@ class _KernelOpener:
             number = self._errno()
             if number not in (errno.EAGAIN, errno.EINTR):
                 break
+        number = errno.EBUSY if number == errno.EAGAIN else number
         raise OSError(number, os.strerror(number))
 
     def open_from_memory(self, name: bytes, flags: int, mode: int) -> int:
@@ -218,6 +219,13 @@ def _kernel_opener() -> _KernelOpener | None:
         return None
 
 
+def _open_at(name: str, flags: int, mode: int, folder: int | None) -> int:
+    try:
+        return os.open(name, flags, mode, dir_fd=folder)
+    except BlockingIOError:  # another program has a lease on it, and is told to give it back
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
+
+
 def _open_by_steps(path: str, flags: int, mode: int) -> int:
     """Open a real path folder by folder, as `open_link_free` does where the kernel cannot."""
     may_block()
@@ -226,7 +234,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 
     def open_below(name: str, flags: int) -> int:
         try:
-            return os.open(name, flags, mode, dir_fd=current)
+            return _open_at(name, flags, mode, current)
         except NotADirectoryError:
             if stat.S_ISLNK(os.stat(name, dir_fd=current, follow_symlinks=False).st_mode):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
@@ -489,7 +497,7 @@ class Folder:
         """Open a regular file in it for reading, as `open_regular` does; a link is refused with `ELOOP`."""
         if self.descriptor is None:
             return open_regular(self.named(name))
-        return OpenedFile(os.open(name, _OPEN_FLAGS | _NO_LINK, dir_fd=self.descriptor))
+        return OpenedFile(_open_at(name, _OPEN_FLAGS | _NO_LINK, 0, self.descriptor))
 
     def entries(self) -> list[Entry]:
         """Everything in it but files that are being written, in no order."""

@@ -15,7 +15,7 @@ words turn out to mean; where nothing can hold it, everything but a short list o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -65,6 +65,7 @@ class Request:
     guarded: GuardedPaths
     lookout: HiddenFileLookout
     home: str
+    rules_now: Callable[[], Rules]  # the rules when it is called: they may change before the command starts
     is_sandboxed: bool  # whether any command that stays in the sandbox runs unasked
 
     def look(self) -> HiddenFiles:
@@ -403,7 +404,11 @@ class _CommandPolicy:
     def _view(self, network: Network, asking: _Asking) -> CommandView:
         """The view that it runs in, after a yes where it is asked about."""
         is_asked = bool(asking.reasons)
-        kind = ViewKind.READING if self._is_reading and not self._is_yolo else ViewKind.WORKING
+        # With the network nothing counts that others may have left in `/tmp`, unless its words name it: then caches and
+        # temporary files of its own are those of the working view.
+        is_online = network is Network.HOST
+        reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
+        kind = ViewKind.READING if reads else ViewKind.WORKING
         is_reading = kind is ViewKind.READING
         if not self._is_held and (self._site.engine is Engine.NONE or not is_reading or is_asked):
             if self._site.is_required:
@@ -433,7 +438,8 @@ class _CommandPolicy:
             is_asked=is_asked,
             is_plan=self._is_plan,
             # Where any command runs unasked, it needs no rule to do what others have prepared.
-            by_rule=bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed),
+            has_new_tmp=(kind is ViewKind.READING and is_online)
+            or (bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed)),
         )
 
     def _restricted(self, view: CommandView) -> CommandView:
@@ -638,6 +644,7 @@ def _grant(scope: str) -> Grant:
 
 def _look_again(request: Request, view: CommandView, stores: Sequence[str]) -> FileRestrictions:
     """What rules keep from a command that starts now, in the view that its verdict gave."""
+    request = replace(request, rules=request.rules_now())
     hidden = request.look()
     if hidden.problem_of_deny or (hidden.problem and not view.is_asked):
         raise ExecutionDeniedError(

@@ -12,6 +12,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tools.contract.confirmation import ConfirmationDetails, PlanConfirmation
@@ -229,6 +230,7 @@ class PermissionPolicy:
                 self.guarded,
                 self._lookout,
                 self.home,
+                partial(self.rules_of, request.rights, request.grants),
                 is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
             )
         )

@@ -6,13 +6,15 @@ import asyncio
 import errno
 import hashlib
 import os
+import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from tools.contract.errors import ExhaustedError
 from tools.contract.threads import Threads
@@ -20,7 +22,8 @@ from tools.files.opener import open_folder, open_private_folder
 
 FILE_BYTES = 64 << 20  # most bytes kept of one output; what is printed beyond is only counted
 CLIENT_BYTES = 1 << 30  # most bytes of outputs kept for one client; the oldest complete one goes first
-DEEPEST = 100  # folders in each other that are merged; two descriptors are open for each
+DEEPEST = 100  # folders in each other that are merged, or kept: descriptors are open for each on the way
+MOST_TEMPORARY = 50_000  # files and folders in a folder of the client, which is emptied where it holds more
 PIECE_OVERHEAD = 64  # bytes of memory that a piece costs beside its content, so that very small ones count
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
@@ -407,23 +410,125 @@ def _move_entry(name: str, here: int, there: int) -> bool:
 
 def remove_tree(folder: str) -> None:
     """Remove a folder with all in it, whatever its permissions. No link is followed; what cannot be removed stays."""
-    import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
+    if sys.platform == "win32":
+        import shutil  # noqa: PLC0415 - it takes a while, and most servers never need it
 
-    # A thousand nested folders are too deep for it.
-    with suppress(RecursionError):
-        shutil.rmtree(folder, onerror=lambda _call, path, _error: give_back_permissions(folder, path))
         shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(OSError):
+        top = _open_own(folder, None)
+        try:
+            _empty(top)
+        finally:
+            os.close(top)
+        os.rmdir(folder)
 
 
-def give_back_permissions(folder: str, path: str) -> None:
-    """Let the owner into a folder, what is at a path below it, and all between, if a command has closed these.
+def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
+    """Empty a folder of the client where it holds too much; then what it held, bytes and entries, as far as counted."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    size = count = 0
+    is_deep = False
+    with ExitStack() as opened:
+        top = _open_own(folder, None)
+        opened.callback(os.close, top)
+        way = [(top, _entries(top))]  # the folders from the top to where we are, with what is left to be seen in each
+        while way and count < MOST_TEMPORARY and not is_deep:
+            here, entries = way[-1]
+            entry = next(entries, None)
+            if entry is None:
+                way.pop()
+                if way:
+                    os.close(here)
+                continue
+            count += 1
+            with suppress(OSError):
+                size += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    inner = _open_own(entry.name, here)
+                    way.append((inner, _entries(inner)))
+                    is_deep = len(way) > DEEPEST
+        for here, _ in way[1:]:
+            os.close(here)
+        if size <= most_bytes and count < MOST_TEMPORARY and not is_deep:
+            return 0, 0
+        _empty(top)
+    return size, count
 
-    A command that still runs may put a link in the place of any of them; none is followed.
-    """
+
+def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return iter([*islice(entries, MOST_TEMPORARY)])
+
+
+def _open_own(name: str, folder: int | None) -> int:
+    """Open a folder of ours, and let its owner in where a command has closed it. No link is followed."""
     if sys.platform == "linux":
-        place, flags = None, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
-        with suppress(OSError), ExitStack() as opened:
-            for name in (folder, *os.path.relpath(path, folder).split(os.sep)):
-                place = os.open(name, flags, dir_fd=place)
-                opened.callback(os.close, place)
-                os.chmod(f"/proc/self/fd/{place}", 0o700)
+        place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        try:
+            mode = os.fstat(place).st_mode
+            if mode & 0o700 != 0o700:
+                os.chmod(f"/proc/self/fd/{place}", mode | 0o700)
+            return os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=place)
+        finally:
+            os.close(place)
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def _empty(top: int) -> None:
+    """Remove what is in an open folder. Folders in folders come to the top before, so none is too deep."""
+
+    def is_folder(name: str, folder: int) -> bool:
+        try:
+            os.unlink(name, dir_fd=folder)
+        except (IsADirectoryError, PermissionError):
+            return True
+        return False
+
+    has_removed = True
+    while has_removed:
+        has_removed = False
+        for name in os.listdir(top):
+            with suppress(OSError), ExitStack() as opened:
+                if not is_folder(name, top):
+                    continue
+                inner = _open_own(name, top)
+                opened.callback(os.close, inner)
+                for child in os.listdir(inner):
+                    with suppress(OSError):
+                        if is_folder(child, inner):
+                            os.close(_open_own(child, inner))  # who may not write in a folder may not move it
+                            os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
+                os.rmdir(name, dir_fd=top)
+                has_removed = True
+
+
+def make_place(folder: str, names: Sequence[str], *, is_file: bool) -> bool:
+    """Make a place to mount something on, by names from a folder of the client on; whether a file is new there.
+
+    What is of another kind is moved aside. Commands may put a link in the place of anything; none is followed.
+    """
+    if sys.platform != "linux":
+        raise NotImplementedError
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+    is_new = False
+    with ExitStack() as opened:
+        here = os.open(folder, flags)
+        opened.callback(os.close, here)
+        for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+            wants_file = is_file and left == 0
+            with suppress(FileNotFoundError):
+                mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
+                if not (stat.S_ISREG(mode) if wants_file else stat.S_ISDIR(mode)):
+                    os.rename(name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=here, dst_dir_fd=here)
+            with suppress(FileExistsError):
+                if wants_file:
+                    os.close(os.open(name, _FLAGS, 0o644, dir_fd=here))
+                    is_new = True
+                else:
+                    os.mkdir(name, 0o755, dir_fd=here)
+            if not wants_file:
+                here = os.open(name, flags, dir_fd=here)
+                opened.callback(os.close, here)
+    return is_new

@@ -7,10 +7,10 @@ once this server is gone. Their environment has what builds need, and no secret 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tools.contract.command_views import CommandSite, CommandView, Engine, Network, ViewKind
 from tools.contract.secrets import has_secret, is_secret_name, without_userinfo
@@ -75,6 +75,15 @@ class EndedEarlyError(Exception):
     """The sandbox process ended before the command started; what it printed says why."""
 
 
+class MountStep(NamedTuple):
+    """One mount in namespaces of another process, by absolute paths there, without links."""
+
+    what: str  # from where; empty for the place itself
+    place: str
+    is_read_only: bool
+    is_moved: bool = False  # whether it is a mount that leaves its place for this one, else a copy with all below it
+
+
 class Process(Protocol):
     """One started program with everything that it starts, whatever session or group that is in.
 
@@ -93,6 +102,13 @@ class Process(Protocol):
 
     async def left_running(self) -> tuple[int, ...]:
         """The ids of all processes that it started and that still run, itself included."""
+        ...
+
+    async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
+        """Mount in the namespaces of a process that it has started, once its number is read from a descriptor.
+
+        An `OSError` if that cannot be. Until the number or its end can be read there, nothing else is done for it.
+        """
         ...
 
     async def end(self, grace_seconds: float) -> None:
@@ -116,6 +132,9 @@ def printed(process: Process) -> str:
     with suppress(BlockingIOError):
         return os.read(process.output, 4096).decode("utf-8", "replace")
     return ""
+
+
+Mount = Callable[[int, Iterable[MountStep]], Coroutine[Any, Any, None]]  # `Process.mount`
 
 
 class ProcessStarter(Protocol):
@@ -157,8 +176,8 @@ class ConfinedCommand:
     network: Network = Network.HOST  # what it really has: a loopback of its own where the session has none
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # what it does not see as it is
 
-    async def begin(self) -> None:
-        """Let the command begin, which was started; until then nothing of it runs.
+    async def begin(self, mount: Mount) -> None:
+        """Let the command begin, which was started as a process that can mount; until then nothing of it runs.
 
         A `ToolError` if it must not, and has to be ended: it is not confined as it was meant to be. An
         `EndedEarlyError` if nothing of it can run.

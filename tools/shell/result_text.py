@@ -28,6 +28,7 @@ _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
 _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
+_NO_SOCKET = re.compile(r"address family not supported|\bEAFNOSUPPORT\b", re.IGNORECASE)
 _SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
 # What ends processes, where it has failed, and what is content without one
 _ENDS_PROCESSES = (
@@ -201,8 +202,14 @@ def _view_note(finished: FinishedCommand) -> str:
             )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         ways.append("Name a path in the home in the command's own words to ask the user for it.")
-    if request.view.by_rule and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
-        ways.append("A rule let it run, so its /tmp was empty at first: name the file in its words to ask the user.")
+    if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
+        why, way = "A rule let it run", "name the file in its words to ask the user"
+        if is_reading:
+            why, way = (
+                "It only read, with the network",
+                'needs: "write" asks the user for a view with the session\'s /tmp',
+            )
+        ways.append(f"{why}, so its /tmp was empty at first: {way}.")
     if is_reading and not is_landlock and _WORK.search(request.command):
         ways.append(
             "What commands that change files leave in /var/tmp (their TMPDIR) is not there in this view: read_file and "
@@ -223,6 +230,11 @@ def _view_note(finished: FinishedCommand) -> str:
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
         ways.append(
             "Sockets of other programs, such as docker's, are not there in the sandbox: ask the user to run it."
+        )
+    if not is_landlock and _NO_SOCKET.search(text):
+        ways.append(
+            "No command makes UNIX sockets, nor its own processes among themselves (managers and fork servers of "
+            "multiprocessing, tmux, agents): use pipes or a port on 127.0.0.1, or ask the user to run it."
         )
     ends = _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
@@ -289,7 +301,7 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
     if changes.temporary_files:
         notes.append(
             f"Note: its temporary files took {size(changes.temporary_bytes)}, {changes.temporary_files:,} files and "
-            "folders, which is too much, and were removed."
+            "folders, which is too much or too deep, and were removed."
         )
     return notes
 

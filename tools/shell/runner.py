@@ -169,7 +169,7 @@ class Runner:
         process: Process | None = None
         try:
             process = await self._starter.start(confined.spec)
-            await confined.begin()
+            await confined.begin(process.mount)
         except BaseException as error:
             said = ""
             if process is not None:

@@ -7,12 +7,13 @@ broker is lost, the next program starts another.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic
 from typing import NamedTuple
@@ -21,7 +22,7 @@ import anyio
 
 from tools.contract.process_limits import usual_open_files
 from tools.shell.broker import messages
-from tools.shell.process import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
+from tools.shell.process import ExitStatus, MountStep, Process, ProcessSpec, ResourceLimits, StartFailedError
 
 if sys.platform == "win32":
     raise ImportError("there is no broker on Windows")
@@ -268,7 +269,7 @@ class Supervisor:
         self._pid = 0
         # What is being started, and what is done once it is known whether it was.
         self._starting: tuple[Launch, asyncio.Future[SupervisedProcess]] | None = None
-        self._listings: deque[asyncio.Future[tuple[int, ...]]] = deque()
+        self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # to LIST and MOUNT, in their order
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._read)
 
@@ -311,12 +312,29 @@ class Supervisor:
         with suppress(OSError):
             self._channel.send(messages.framed(kind, *numbers))
 
-    def list(self) -> asyncio.Future[tuple[int, ...]]:
+    async def list(self) -> tuple[int, ...]:
         """What runs beneath it; nothing if it is gone."""
-        listing = self._loop.create_future()
-        self._listings.append(listing)
+        answer = self._expected()
         self.ask(messages.LIST)
-        return listing
+        return await answer
+
+    async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
+        """Do what `Process.mount` says."""
+        body = messages.packed_mounts(steps)
+        data = messages.FRAME.pack(messages.MOUNT, len(body)) + body
+        answer = self._expected()
+        sent = socket.send_fds(self._channel, [data], [told])
+        if sent < len(data):
+            with anyio.CancelScope(shield=True):  # half a message would be the beginning of the next one
+                await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
+        (number,) = await answer or (errno.ESRCH,)
+        if number:
+            raise OSError(number, "it could not be mounted")
+
+    def _expected(self) -> asyncio.Future[tuple[int, ...]]:
+        answer: asyncio.Future[tuple[int, ...]] = self._loop.create_future()
+        self._answers.append(answer)
+        return answer
 
     def signal(self, number: int) -> None:
         with suppress(OSError):
@@ -360,10 +378,10 @@ class Supervisor:
             self._starting = None
             answer.set_exception(StartFailedError(numbers[0]))
             self._on_free(self)
-        elif kind == messages.LISTED:
-            listing = self._listings.popleft()
-            if not listing.done():
-                listing.set_result(tuple(numbers))
+        elif kind in (messages.LISTED, messages.MOUNTED):
+            waiting = self._answers.popleft()
+            if not waiting.done():
+                waiting.set_result(tuple(numbers))
         elif kind == messages.EXITED and self.process is not None:
             self.process.on_exit(numbers[0])
         elif kind == messages.GONE and self.process is not None:
@@ -379,9 +397,9 @@ class Supervisor:
         if self._starting is not None and not self._starting[1].done():
             self._starting[1].set_exception(why)
             self._starting[1].exception()  # whoever waited may have been cancelled
-        for listing in self._listings:
-            if not listing.done():
-                listing.set_result(())
+        for waiting in self._answers:
+            if not waiting.done():
+                waiting.set_result(())
         if self.process is not None:
             self.process.on_gone()
             self.process = None
@@ -406,6 +424,9 @@ class SupervisedProcess:
 
     async def left_running(self) -> tuple[int, ...]:
         return () if self._is_gone.is_set() else await self._supervisor.list()
+
+    async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
+        await self._supervisor.mount(told, steps)
 
     async def end(self, grace_seconds: float) -> None:
         """End it and all it started; returns when nothing is left, or when that cannot be had in some seconds."""

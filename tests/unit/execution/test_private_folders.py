@@ -15,7 +15,16 @@ import pytest
 from tests.waiting import CEILING, until
 from tools.contract.threads import Threads
 from tools.shell.output import MOST_WAITING
-from tools.shell.private_folders import PREFIX, OutputFile, PrivateFolder, PrivateFolders, give_back_permissions
+from tools.shell.private_folders import (
+    DEEPEST,
+    PREFIX,
+    OutputFile,
+    PrivateFolder,
+    PrivateFolders,
+    empty_if_large,
+    make_place,
+    remove_tree,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -268,14 +277,57 @@ def test_caches_are_closed_to_others_and_nothing_behind_a_link_in_their_place_is
     assert PrivateFolders(caches=str(caches)).cache_of("stdio", ["/a"]) is None
 
 
-def test_a_link_that_comes_while_a_scratch_folder_is_removed_changes_nothing_elsewhere(tmp_path: Path) -> None:
-    elsewhere, scratch = tmp_path / "elsewhere/folder", tmp_path / "scratch"
-    elsewhere.mkdir(parents=True)
-    (scratch / "real/folder").mkdir(parents=True)
-    (scratch / "link").symlink_to(elsewhere.parent)
-    (scratch / "own-link").symlink_to("real")
-    for folder in (elsewhere, scratch / "real/folder"):
-        folder.chmod(0o555)
-    for path in ("link/folder", "own-link/folder", "real/folder/gone"):
-        give_back_permissions(str(scratch), str(scratch / path))
-    assert [stat.S_IMODE(each.stat().st_mode) for each in (elsewhere, scratch / "real/folder")] == [0o555, 0o700]
+def deep(folder: Path, depth: int) -> None:
+    """Make folders in each other below a folder, too many for one path, and a file in the deepest."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d" * 20, dir_fd=here)
+        inner = os.open("d" * 20, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+
+
+@pytest.mark.requirement("sandbox.temporary.deep")
+def test_folders_too_deep_for_a_path_are_removed_and_no_link_among_them_is_followed(tmp_path: Path) -> None:
+    elsewhere, scratch = tmp_path / "elsewhere", tmp_path / "scratch"
+    (elsewhere / "folder").mkdir(parents=True)
+    (elsewhere / "folder" / "file").touch()
+    (elsewhere / "folder").chmod(0o555)
+    (scratch / "closed" / "inner").mkdir(parents=True)
+    for link in (scratch / "link", scratch / "closed" / "inner" / "link"):
+        link.symlink_to(elsewhere)
+    (scratch / "closed" / "inner").chmod(0)
+    (scratch / "closed").chmod(0o555)
+    deep(scratch, 300)
+    remove_tree(str(scratch))
+    assert not scratch.exists()
+    assert (elsewhere / "folder" / "file").exists()
+    assert stat.S_IMODE((elsewhere / "folder").stat().st_mode) == 0o555
+
+
+@pytest.mark.requirement("sandbox.temporary.deep")
+def test_a_scratch_folder_with_too_much_in_a_place_too_deep_or_closed_is_emptied(tmp_path: Path) -> None:
+    for name, depth, mode in (("shallow", DEEPEST - 1, 0o755), ("too deep", DEEPEST + 1, 0o755), ("closed", 3, 0)):
+        scratch = tmp_path / name
+        scratch.mkdir()
+        deep(scratch, depth)
+        (scratch / ("d" * 20)).chmod(mode)
+        most = 1 << 30 if mode else 4 * 1024 * 2
+        held, _ = empty_if_large(str(scratch), most)
+        assert (bool(held), os.listdir(scratch) == []) == (name != "shallow", name != "shallow"), name
+
+
+@pytest.mark.requirement("sandbox.places")
+def test_a_place_to_mount_on_is_made_in_the_scratch_folder_wherever_links_there_lead(tmp_path: Path) -> None:
+    elsewhere, scratch = tmp_path / "elsewhere", tmp_path / "scratch"
+    elsewhere.mkdir()
+    scratch.mkdir()
+    (elsewhere / "file").write_text("kept")
+    (scratch / "link").symlink_to(elsewhere)
+    assert make_place(str(scratch), ["link", "file"], is_file=True)
+    assert not make_place(str(scratch), ["link", "file"], is_file=True)
+    assert not make_place(str(scratch), ["link", "file", "folder"], is_file=False)
+    assert (scratch / "link" / "file" / "folder").is_dir()
+    assert [(path.name, path.read_text()) for path in elsewhere.iterdir()] == [("file", "kept")]

@@ -237,6 +237,7 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
             "only if a command of this session listens on it",
         ),
         ("Cannot connect to the Docker daemon at unix:///x.sock", WORKING, OWN, "Sockets of other programs"),
+        ("listen EAFNOSUPPORT: address family not supported /tmp/x", WORKING, OWN, "No command makes UNIX sockets"),
         ("connect: Network is unreachable", WORKING, OWN, 'needs: "network" to ask'),
         ("Temporary failure in name resolution", WORKING, OWN, 'needs: "network" to ask'),
         ("connect: Network is unreachable", WORKING, HOST, None),
@@ -309,7 +310,7 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         for command in ("ps -o pid= -p 4194000", "wait 4194000", "ls /proc/4194000"):
             assert "A command sees and ends only" in await said(command)
         assert "empty at first" not in await said("echo /tmp/m: No such file or directory")
-        held = replace(shell, context=replace(shell.context, view=replace(view, by_rule=True)))
+        held = replace(shell, context=replace(shell.context, view=replace(view, has_new_tmp=True)))
         assert "its /tmp was empty at first" in await said("echo /tmp/m: No such file or directory")
 
 

@@ -62,10 +62,10 @@ BROKEN = [
         "it does not mount what it is told to",
     ),
     # Runs the command as it is, which is what must be noticed.
-    ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not confine: a command wrote outside"),
+    ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not confine: a command"),
     (
         f'while [ "$1" != "{os.path.realpath(sys.executable)}" ]; do shift; done; exec "$@"',
-        "it does not confine: a command wrote outside",
+        "it does not confine: a command",
     ),
     ("exec sleep 600", "did not answer within 5 s"),
 ]

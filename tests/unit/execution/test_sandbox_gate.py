@@ -62,7 +62,7 @@ async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
     arrive(gate, b'{\n    "child-pid": %d\n}\n' % os.getpid())
     gate.give_away()
     await gate.wait_mounted()
-    assert gate.look([])
+    assert gate.look(gate.process(), [])
     while os.read(held, 1 << 16):
         pass
     os.close(held)
@@ -73,7 +73,7 @@ async def test_what_mounted_what_was_meant_goes_on(gate: Gate) -> None:
 async def test_what_does_not_tell_its_process_does_not_go_on(gate: Gate, told: bytes) -> None:
     arrive(gate, told)
     await gate.wait_mounted()
-    assert not gate.look([])
+    assert not gate.look(gate.process(), [])
     os.set_blocking(gate.held, False)
     drained = 1
     with suppress(BlockingIOError):
@@ -114,7 +114,7 @@ async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int 
     try:
         process = await broker.start(confined.spec)
         try:
-            await confined.begin()
+            await confined.begin(process.mount)
             await process.wait_gone()
             return (await process.wait()).code
         finally:

@@ -21,7 +21,7 @@ from tools.shell.sandbox.auto_run_guard import (
     is_harmless,
     move_away,
 )
-from tools.shell.sandbox.bubblewrap import HELD, bubblewrap_options
+from tools.shell.sandbox.bubblewrap import HELD, STAGE, ViewSetup
 from tools.shell.sandbox.hidden_secrets import secret_places
 from tools.shell.sandbox.visible_file_system import Site, View, sandbox_environment
 
@@ -36,30 +36,29 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         pinned=("/w/.git",),
         read_only=("/w/.vscode",),
     )
-    argv = bubblewrap_options(view, "/w", is_filtered=True)
-    text = " ".join(argv)
+    setup = ViewSetup(view, "/w", is_filtered=True)
+    text = " ".join(setup.options)
     order = [
         "--ro-bind / /",
-        "--bind /w /w",
-        "--tmpfs /home/u/.config",
-        "--bind /home/u/.config/w",
-        # It would be shown again by the mount of a folder that holds it.
-        "--bind-try /w/.git",
-        "--ro-bind-try /w/.vscode",
-        "--tmpfs /w/.ssh",
-        # Where it waits: after all that is mounted.
+        f"--tmpfs {STAGE}/0",
+        f"--bind /home/u/.config/w {STAGE}/0/w",
+        # Where it waits: after all that it mounts.
         f"--file {HELD} /dev/null",
     ]
     places = [text.index(step) for step in order]
     assert places == sorted(places)
-    assert argv[argv.index("--chdir") :] == ("--chdir", "/w", "--seccomp", "9")
+    assert setup.options[setup.options.index("--chdir") :] == ["--chdir", "/w", "--seccomp", "9"]
+    # What hides something in a folder comes last: a mount of that folder would show it again.
+    places = ["/home/u/.config", "/w/.git", "/w/.vscode", "/w/.ssh"]
+    assert [step.place for step in setup.steps] == [f"/newroot{place}" for place in places]
+    assert [step.is_read_only for step in setup.steps] == [True, False, True, True]
     assert [mount.at for mount in view.expected()] == [*view.roots, "/w/.git", "/w/.vscode"]
 
 
 @pytest.mark.requirement("sandbox.network")
 @pytest.mark.parametrize("has_own_network", [True, False])
 def test_the_network_is_shared_only_if_that_is_said(has_own_network: bool) -> None:
-    argv = bubblewrap_options(View(roots=("/w",), has_own_network=has_own_network), "/w", is_filtered=False)
+    argv = ViewSetup(View(roots=("/w",), has_own_network=has_own_network), "/w", is_filtered=False).options
     assert ("--unshare-net" in argv) is has_own_network
     assert "--seccomp" not in argv
 

@@ -35,9 +35,8 @@ def judge(
     assert not warnings
     site = site or CommandSite(Engine.BUBBLEWRAP)
     subject = CommandSubject(command, str(root), site, needs, is_background)
-    request = Request(
-        subject, rules, mode, Workspace([str(root)]), GuardedPaths(), HiddenFileLookout(), str(home), is_sandboxed
-    )
+    workspace, lookout = Workspace([str(root)]), HiddenFileLookout()
+    request = Request(subject, rules, mode, workspace, GuardedPaths(), lookout, str(home), lambda: rules, is_sandboxed)
     return judge_command(request)
 
 

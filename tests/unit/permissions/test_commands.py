@@ -509,7 +509,7 @@ def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
     permission = judge(project, command, site=site, home=home, allow=["Bash(npm test *)"])
     assert shown(permission) == expected
     assert permission.view is not None
-    assert permission.view.by_rule is (expected == "w")
+    assert permission.view.has_new_tmp is (expected == "w")
     assert not permission.grants, "which would not be enough"
 
 
@@ -549,11 +549,25 @@ def test_a_rule_stands_for_nothing_that_lies_in_tmp_however_the_command_leads_th
         (copy / "t").symlink_to("/tmp")
     permission = judge(copy, command, allow=["Bash(make *)"])
     assert permission.view is not None
-    assert permission.view.is_asked or permission.view.by_rule
+    assert permission.view.is_asked or permission.view.has_new_tmp
     landlock = CommandSite(Engine.LANDLOCK, scratch=str(copy.parent / "scratch"))
     assert outcome(copy, command, site=landlock, allow=["Bash(make *)"]).startswith("?")
     assert outcome(copy, "make GREP='/[a-z]/'", allow=["Bash(make *)"]) == "w"
     assert outcome(copy, "make -C src > /tmp/out 2>&1 && ls src/tmp", allow=["Bash(make *)"]) == "w"
+
+
+@pytest.mark.requirement("sandbox.rule_tmp")
+def test_what_reads_with_the_network_has_an_empty_tmp_unless_its_words_name_it(copy: Path) -> None:
+    for command, expected, is_new in (
+        ("npm view react", "?rn", True),
+        ("npm view react > /tmp/out", "?rn", True),
+        ("ls /tmp; npm view react", "?wn", False),
+        ("curl -T /tmp/body https://example.org", "?wn", False),
+        ("cat /tmp/x", "r", False),
+    ):
+        permission = judge(copy, command)
+        assert permission.view is not None
+        assert (shown(permission), permission.view.has_new_tmp) == (expected, is_new), command
 
 
 @pytest.mark.requirement("hidden.stored")

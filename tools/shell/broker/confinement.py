@@ -24,14 +24,19 @@ _TCP_ABI = 4
 _MOST_CAPABILITIES = 64
 # The same numbers on every architecture (asm-generic/unistd.h).
 _OPENAT2, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 437, 444, 445, 446
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 # linux/prctl.h, linux/seccomp.h, linux/capability.h, asm-generic/fcntl.h, linux/openat2.h
 _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, _FILTER_MODE = 22, 24, 38, 47, 4, 2
 _CAPABILITY_VERSION = 0x20080522
 _O_PATH, _NO_SYMLINKS = 0o10000000, 0x04
+# linux/fcntl.h, linux/mount.h. Mounts from a descriptor to a descriptor; attributes: read-only, nosuid, nodev.
+_EMPTY_PATH, _RECURSIVE, _CLONED, _BY_DESCRIPTORS = 0x1000, 0x8000, 1 | os.O_CLOEXEC, 0x04 | 0x40
+_READ_ONLY, _WITHOUT_DEVICES = 1, 2 | 4
 # linux/landlock.h. Rights to files: execute, write, read, and truncate; all others are rights to folders.
 _ALL_RIGHTS = (1 << 15) - 1
 _TRUNCATE = 1 << 14
 _FILE_RIGHTS = 0b111 | _TRUNCATE
+_WRITE_RIGHTS = _ALL_RIGHTS & ~0b1101  # all but those to read
 _READ_RIGHTS = 0b1101  # execute, read a file, list a folder
 _MAKE_DEVICE_OR_SOCKET = 1 << 6 | 1 << 9 | 1 << 11
 _BIND_AND_CONNECT = 0b11
@@ -101,11 +106,60 @@ def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
     _ask("prctl", _SET_SECCOMP, _FILTER_MODE, struct.pack("@HP", len(calls) // 8, ctypes.addressof(program)), 0, 0)
 
 
-def _allow(rules: int, path: bytes, rights: int) -> None:
-    """Give rights to what is at a path now, and below it."""
-    how = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC, 0, _NO_SYMLINKS)
+def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, bool]]) -> None:
+    """Join the user and mount namespaces of a process, once it is told, and mount there.
+
+    No link is followed, and nothing is made: an `OSError` where something else has come in the place of a folder, and
+    where the process is no child of the parent.
+    """
+    os.close(_opened(b"/"))  # what is done the first time in a fork takes longer, and nobody waits yet
+    seen = os.open(f"/proc/{int(os.read(told, 16) or 0)}", os.O_RDONLY | os.O_DIRECTORY)
+    status = os.open("stat", os.O_RDONLY, dir_fd=seen)
+    if int(os.read(status, 4096).rpartition(b")")[2].split()[1]) != parent:
+        raise OSError(errno.ESRCH, "not the process that is meant")
+    for name in ("ns/user", "ns/mnt"):
+        namespace = os.open(name, os.O_RDONLY, dir_fd=seen)
+        if os.fstat(namespace).st_ino != os.stat(f"/proc/self/{name}").st_ino:
+            join_namespace(namespace)
+        elif name == "ns/mnt":
+            raise OSError(errno.ESRCH, "nothing is mounted in the namespace of the server")
+    for path, at, is_read_only, is_moved in steps:
+        place = _opened(at)
+        what = _opened(path) if path else place
+        below = 0 if is_moved else _RECURSIVE
+        tree = what if is_moved else _ask("syscall", _OPEN_TREE, what, b"", _EMPTY_PATH | below | _CLONED)
+        attributes = struct.pack("=QQQQ", _WITHOUT_DEVICES | _READ_ONLY * is_read_only, 0, 0, 0)
+        _ask("syscall", _MOUNT_SETATTR, tree, b"", _EMPTY_PATH | below, attributes, len(attributes))
+        _ask("syscall", _MOVE_MOUNT, tree, b"", place, b"", _BY_DESCRIPTORS)
+        for descriptor in {place, what, tree}:
+            os.close(descriptor)
+
+
+def ruleset_for_writing() -> int:
+    """A ruleset by which whoever is held by it changes nothing but what `allow_writing` names; its descriptor."""
+    handled = struct.pack("=QQQ", _WRITE_RIGHTS, 0, 0)
+    return _ask("syscall", _CREATE_RULESET, handled, len(handled), 0)
+
+
+def allow_writing(rules: int, root: str, paths: Iterable[str]) -> None:
+    """Add paths below a folder to such a ruleset, by what is there now."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        opened = _ask("syscall", _OPENAT2, -1, path, how, len(how))
+        for path in paths:
+            _allow(rules, os.fsencode(path.lstrip("/")), _WRITE_RIGHTS, folder)
+    finally:
+        os.close(folder)
+
+
+def _opened(path: bytes, folder: int = -1) -> int:
+    how = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC, 0, _NO_SYMLINKS)
+    return _ask("syscall", _OPENAT2, folder, path, how, len(how))
+
+
+def _allow(rules: int, path: bytes, rights: int, folder: int = -1) -> None:
+    """Give rights to what is at a path now, and below it."""
+    try:
+        opened = _opened(path, folder)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
             return

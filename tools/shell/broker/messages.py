@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tools.shell.process import ProcessSpec
+    from tools.shell.process import MountStep, ProcessSpec
 
 
 # To the broker, with the socket of a supervisor: it is to have a process of its own, or is one more of what is shared.
@@ -15,11 +16,12 @@ OWN, SHARED = b"\0", b"\1"
 FRAME = struct.Struct("=BI")  # what every message begins with: its kind, and the bytes that follow
 NUMBER = struct.Struct("=I")  # a number in a message
 # From the server. RUN: `packed`; with it come the descriptors of the output, of the errors if told apart, of the
-# attachments, those that are handed on, and those of namespaces. END: the grace in milliseconds. LIST: nothing.
-RUN, END, LIST = 1, 2, 3
+# attachments, those that are handed on, and those of namespaces. END: the grace in milliseconds. LIST: nothing. MOUNT:
+# `packed_mounts`; with it comes a descriptor from which the process is read in whose namespaces that is to be mounted.
+RUN, END, LIST, MOUNT = 1, 2, 3, 4
 # To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a status of `waitpid`.
-# GONE: nothing is left, the next one may come. LISTED: the ids of what runs.
-STARTED, FAILED, EXITED, GONE, LISTED = 1, 2, 3, 4, 5
+# GONE: nothing is left, the next one may come. LISTED: the ids of what runs. MOUNTED: an error number, or 0.
+STARTED, FAILED, EXITED, GONE, LISTED, MOUNTED = 1, 2, 3, 4, 5, 6
 MOST_DESCRIPTORS = 253  # Linux passes as many with one message (SCM_MAX_FD)
 STANDARD_ERROR = 2
 OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptors that a program writes to, so nothing can be attached there
@@ -56,6 +58,23 @@ def packed(spec: ProcessSpec) -> bytes:
     ):
         raise ValueError("the operating system cannot take this")
     return os.fsencode("\0".join((" ".join(map(str, numbers)), *texts)))
+
+
+def packed_mounts(steps: Iterable[MountStep]) -> bytes:
+    """What follows in a message MOUNT: three texts for each mount, with NUL between them."""
+    texts: list[str] = []
+    for what, place, is_read_only, is_moved in steps:
+        texts += (what, place, str(is_read_only + 2 * is_moved))
+    return os.fsencode("\0".join(texts))
+
+
+def unpacked_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
+    """`MountStep`s, as a supervisor reads them."""
+    parts = iter(body.split(b"\0"))
+    steps: list[tuple[bytes, bytes, bool, bool]] = []
+    for what, place, how in zip(parts, parts, parts, strict=True):
+        steps.append((what, place, bool(int(how) & 1), bool(int(how) & 2)))
+    return steps
 
 
 class Rules(NamedTuple):

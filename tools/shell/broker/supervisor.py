@@ -16,8 +16,9 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
@@ -77,7 +78,9 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     moves = [(output, 1), (output, 2), *zip(attached, numbers, strict=False)]
     namespaces = attached[len(numbers) :]
     if namespaces or order.rules is not None:
-        return _fork(order.argv, environment, moves, namespaces, order.rules)
+        become = partial(_become, order.argv, environment, moves, namespaces, order.rules, _ignored_signals())
+        # What the fork has to say goes above all numbers that are given.
+        return _fork(become, max(target for _, target in moves) + 1)
     return os.posix_spawn(
         order.argv[0],
         order.argv,
@@ -89,26 +92,18 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     )
 
 
-def _fork(
-    argv: list[bytes],
-    environment: dict[bytes, bytes],
-    moves: list[tuple[int, int]],
-    namespaces: list[int],
-    rules: messages.Rules | None,
-) -> int:
-    """Start a program from a fork of this process, which confines itself before: that cannot be undone."""
+def _fork(act: Callable[[], None], least: int = 0) -> int:
+    """Do something in a fork of this process, which may become a program there; an `OSError` if it failed."""
     import fcntl  # noqa: PLC0415 - as above
 
     said, saying = os.pipe()
     pid = -1
     try:
-        # Above all numbers that are given.
-        kept = fcntl.fcntl(saying, fcntl.F_DUPFD_CLOEXEC, max(target for _, target in moves) + 1)
+        kept = fcntl.fcntl(saying, fcntl.F_DUPFD_CLOEXEC, least)
         try:
-            ignored = _ignored_signals()
             pid = os.fork()
             if pid == 0:
-                _become(argv, environment, moves, namespaces, rules, ignored, kept)
+                _act(act, kept)
         finally:
             os.close(kept)
             os.close(saying)
@@ -118,10 +113,23 @@ def _fork(
         os.close(said)
         if saying >= 0:
             os.close(saying)
-    if failure:
+    if int(failure or 0):
         os.waitpid(pid, 0)
         raise OSError(int(failure), "the program could not be confined or started")
     return pid
+
+
+def _act(act: Callable[[], None], failed: int) -> NoReturn:
+    """In the child: no way back into the code of the supervisor."""
+    number = errno.EINVAL
+    try:
+        act()
+        number = 0
+    except OSError as error:
+        number = error.errno or number
+    finally:
+        os.write(failed, str(number).encode())
+        os._exit(127)
 
 
 def _become(
@@ -131,25 +139,31 @@ def _become(
     namespaces: list[int],
     rules: messages.Rules | None,
     ignored: tuple[int, ...],
-    failed: int,
-) -> NoReturn:
-    """In the child: nothing but what the program needs, and no way back into the code of the supervisor."""
-    number = errno.EINVAL
+) -> None:
+    """Become a program that is confined."""
+    os.setsid()
+    confinement.stop_ignoring(ignored)  # none is blocked here, ever
+    for source, target in moves:
+        os.dup2(source, target)
+    for namespace in namespaces:
+        confinement.join_namespace(namespace)
+    if rules is not None:
+        confinement.confine(*rules)
+    os.execve(argv[0], argv, environment)  # noqa: S606 - no shell reads it
+
+
+def mount(body: bytes, descriptors: list[int], program: int) -> int:
+    """Mount what MOUNT says in namespaces of a child of the program: an error number, or 0."""
     try:
-        os.setsid()
-        confinement.stop_ignoring(ignored)  # none is blocked here, ever
-        for source, target in moves:
-            os.dup2(source, target)
-        for namespace in namespaces:
-            confinement.join_namespace(namespace)
-        if rules is not None:
-            confinement.confine(*rules)
-        os.execve(argv[0], argv, environment)  # noqa: S606 - no shell reads it
+        _fork(partial(confinement.mount_in, descriptors[0], program, messages.unpacked_mounts(body)))
+    except IndexError:
+        return errno.EMFILE
     except OSError as error:
-        number = error.errno or number
+        return error.errno or errno.EINVAL
     finally:
-        os.write(failed, str(number).encode())
-        os._exit(127)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return 0
 
 
 @cache
@@ -322,6 +336,8 @@ class Supervisor:
             return False
         if kind == messages.RUN:
             self._run(channel, body, descriptors)
+        elif kind == messages.MOUNT:
+            channel.tell(messages.MOUNTED, mount(body, descriptors, channel.program))
         elif kind == messages.END:
             channel.end(messages.NUMBER.unpack(body)[0] / 1000)
         else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -17,6 +19,7 @@ from anyio import CancelScope, Lock, move_on_after, sleep
 
 from tools.contract.command_views import (
     NO_RESTRICTIONS,
+    SYSTEM,
     CommandSite,
     CommandView,
     Engine,
@@ -35,16 +38,17 @@ from tools.contract.errors import (
 from tools.contract.file_names_in_text import shown_whole_path
 from tools.contract.threads import THREADS
 from tools.files.child_process import find_program, is_outside
-from tools.files.workspace import contains
+from tools.files.workspace import contains, is_inside
 from tools.shell.loopback import SessionLoopbacks
-from tools.shell.private_folders import PrivateFolders
-from tools.shell.process import ConfinedCommand, ProcessSpec, ProcessStarter, SandboxChanges
+from tools.shell.private_folders import PrivateFolders, empty_if_large
+from tools.shell.process import ConfinedCommand, Mount, MountStep, ProcessSpec, ProcessStarter, SandboxChanges
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.hidden_secrets import secret_places
-from tools.shell.sandbox.landlock import LandlockConfinement
-from tools.shell.sandbox.mount_check import ExpectedMount, Gate
+from tools.shell.sandbox.landlock import LandlockConfinement, ruleset_for_views
+from tools.shell.sandbox.landlock_entry import landlock_entry
+from tools.shell.sandbox.mount_check import NEW_ROOT, Gate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_closed
 from tools.shell.sandbox.system_call_filter import seccomp_program
@@ -66,69 +70,122 @@ TOO_SLOW = (
 )
 
 
-# Descriptors of bubblewrap, above what a shell command uses: the program of the system call filter comes from the first
-# one, to the second one it writes what its process is, before it begins the command it reads the third one to its end,
-# and it reads its options from the fourth one.
-CALLS, INFO, HELD, OPTIONS = 9, 10, 11, 12
+# Descriptors of bubblewrap, above what a shell command uses. Two are for the program by which the command enters
+# Landlock: its rules, and the program. The program of the system call filter comes from the next one, to the one after
+# it bubblewrap writes what its process is, before it begins the command it reads the next one to its end, and it reads
+# its options from the one after that.
+RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
 FIRST_COPY = 13  # the first of those that have what is shown in place of settings
+OLD_ROOT = "/oldroot"  # where bubblewrap has all of the machine while it mounts
+FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that no command changes
+STAGE = "/dev/.places"  # where it puts what is then moved to a place that it must not mount on
 
 
-def bubblewrap_options(view: View, folder: str, *, is_filtered: bool) -> tuple[str, ...]:
-    """The options of bubblewrap for one command that starts in a folder."""
-    # Not `--die-with-parent`: what a command leaves running would end with its shell.
-    options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if view.has_own_network:
-        options.append("--unshare-net")
-    options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
+class ViewSetup:
+    """What makes a view for one command: the options of bubblewrap, and what is mounted once it has done these.
 
-    def bind_each(option: str, paths: Iterable[str]) -> None:
-        for path in paths:
-            options.extend((option, path, path))
+    Bubblewrap follows links on the way to a place, makes the place where it is absent, and may empty a file there. So
+    it mounts nothing in a folder of the machine: other commands may put a link to `/oldroot` into it meanwhile. What
+    goes there is mounted by descriptor (`mount_in`), and bubblewrap mounts on file systems in memory that it has made.
+    """
 
-    if view.is_whole:
-        options += ("--ro-bind", "/", "/")
-    for place in sorted(view.links, key=depth):
-        options += ("--symlink", view.links[place], place)
-    for path in view.empty:
-        options += ("--dir", path)
-    options += ("--dev", "/dev", "--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
-    options += ("--proc", "/proc")
-    bind_each("--ro-bind-try", TUNING)
-    for private in view.private:
-        if private in view.lasting:
-            options += ("--bind", view.lasting[private], private)
+    def __init__(self, view: View, folder: str, *, is_filtered: bool) -> None:
+        # Not `--die-with-parent`: what a command leaves running would end with its shell.
+        self.options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        if view.has_own_network:
+            self.options.append("--unshare-net")
+        self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
+        self.steps: list[MountStep] = []
+        # Where bubblewrap reaches what is mounted at a place; `None` where that is a folder of the machine.
+        self._ways: dict[str, str | None] = {"/": None if view.is_whole else ""}
+        if view.is_whole:
+            self.options += ("--ro-bind", "/", "/")
+        for place in sorted(view.links, key=depth):
+            self.options += ("--symlink", view.links[place], place)
+        for path in view.empty:
+            self.options += ("--dir", path)
+        self.options += ("--dev", "/dev", "--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
+        self.options += ("--proc", "/proc")
+        for path in TUNING:
+            self.options += ("--ro-bind-try", path, path)
+        for private in view.private:
+            if private not in view.lasting:
+                mode = "1777" if private in OPEN_TO_ALL else "0755"
+                most = str(visible_file_system.PRIVATE_BYTES)
+                self.options += ("--perms", mode, "--size", most, "--tmpfs", private)
+                self._ways[private] = private
+            elif private in OPEN_TO_ALL:  # folders of the system, in which no command writes
+                self.options += ("--bind", view.lasting[private], private)
+                self._ways[private] = None
+            else:
+                self._bind(private, view.lasting[private], is_read_only=False)
+        for path in filter(os.path.lexists, view.seen):
+            self._bind(path)
+
+        hidden: list[tuple[str, Callable[[], None]]] = [
+            *((path, partial(self._empty, path)) for path in view.hidden_folders),
+            # A device on a mount without devices: opening it is refused, whoever asks.
+            *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
+            *((path, partial(self._copy, path, str(data))) for path, data in view.copies.items()),
+            *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.shown)),
+            *((path, partial(self._bind, path, what)) for path, what in view.masked.items()),
+        ]
+        in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
+        # A root that is itself hidden was named by the operator, so it comes second.
+        writable = ((path, partial(self._bind, path, is_read_only=False)) for path in (*view.roots, *view.writable))
+        outside = (*(each for each in hidden if each[0] not in in_roots), *writable)
+        for _, mount in sorted(outside, key=lambda each: depth(each[0])):
+            mount()
+        self.steps += (MountStep("", NEW_ROOT + path, is_read_only=False) for path in view.pinned)
+        self.steps += (MountStep("", NEW_ROOT + path, is_read_only=True) for path in view.read_only)
+        for _, mount in sorted((each for each in hidden if each[0] in in_roots), key=lambda each: depth(each[0])):
+            mount()
+        # What is made in a file system in memory is lost, so nothing can be.
+        for path in ("/", "/dev"):
+            self.options += ("--remount-ro", path)
+        # Here it waits at the gate. Nothing is left of what it reads.
+        self.options += ("--file", str(HELD), "/dev/null", "--chdir", folder)
+        if is_filtered:
+            self.options += ("--seccomp", str(CALLS))
+
+    def _way(self, path: str) -> str | None:
+        """Where bubblewrap may mount what goes to a path; `None` if it must not."""
+        above: str = os.path.dirname(path)
+        if above in FIXED or is_inside(above, SYSTEM):
+            return path
+        while above not in self._ways:
+            above = os.path.dirname(above)
+        way = self._ways[above]
+        return None if way is None else way + path[len(above.rstrip("/")) :]
+
+    def _bind(self, path: str, what: str = "", *, is_read_only: bool = True) -> None:
+        """Show at a path what is there, or something else."""
+        way, what = self._way(path), what or path
+        self._ways[path] = None
+        if way is None:
+            self.steps.append(MountStep(OLD_ROOT + what, NEW_ROOT + path, is_read_only))
         else:
-            mode = "1777" if private in OPEN_TO_ALL else "0755"
-            options += ("--perms", mode, "--size", str(visible_file_system.PRIVATE_BYTES), "--tmpfs", private)
-    bind_each("--ro-bind-try", view.seen)
+            self.options += ("--ro-bind-try" if is_read_only else "--bind", what, way)
 
-    hidden: list[tuple[str, tuple[str, ...]]] = [
-        *((path, ("--size", "4096", "--perms", "0555", "--tmpfs", path)) for path in view.hidden_folders),
-        # A device on a mount without devices: opening it is refused, whoever asks.
-        *((path, ("--ro-bind-try", "/dev/null", path)) for path in view.hidden_files),
-        *((path, ("--ro-bind-data", str(descriptor), path)) for path, descriptor in view.copies.items()),
-        *((path, ("--ro-bind-try", path, path)) for path in view.shown),
-        *((path, ("--ro-bind", what, path)) for path, what in view.masked.items()),
-    ]
-    in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
-    # A root that is itself hidden was named by the operator, so it comes second.
-    writable = ((path, ("--bind", path, path)) for path in (*view.roots, *view.writable))
-    outside = (*(step for step in hidden if step[0] not in in_roots), *writable)
-    for _, mount in sorted(outside, key=lambda step: depth(step[0])):
-        options += mount
-    bind_each("--bind-try", view.pinned)
-    bind_each("--ro-bind-try", view.read_only)
-    # After these, which show what is really in the folders that they mount.
-    for _, mount in sorted((step for step in hidden if step[0] in in_roots), key=lambda step: depth(step[0])):
-        options += mount
-    # What is made in a file system in memory is lost, so nothing can be.
-    for path in ("/", "/dev"):
-        options += ("--remount-ro", path)
-    # Here it waits at the gate. Nothing is left of what it reads.
-    options += ("--file", str(HELD), "/dev/null", "--chdir", folder)
-    if is_filtered:
-        options += ("--seccomp", str(CALLS))
-    return tuple(options)
+    def _empty(self, path: str) -> None:
+        """Put an empty folder at a path, in which more may be mounted."""
+        way = self._way(path) or self._staged(path, is_moved=True)
+        self._ways[path] = way
+        self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
+
+    def _copy(self, path: str, data: str) -> None:
+        """Put at a path a file with what a descriptor has."""
+        way = self._way(path)
+        if way is None:
+            self.options += ("--perms", "0444", "--file", data, self._staged(path))
+        else:
+            self.options += ("--ro-bind-data", data, way)
+
+    def _staged(self, path: str, *, is_moved: bool = False) -> str:
+        """Where bubblewrap makes what then is mounted at a path."""
+        place = f"{STAGE}/{len(self.steps)}"
+        self.steps.append(MountStep(NEW_ROOT + place, NEW_ROOT + path, is_read_only=True, is_moved=is_moved))
+        return place
 
 
 @dataclass(slots=True)
@@ -141,15 +198,28 @@ class SandboxedCommand(ConfinedCommand):
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)  # what rules about files keep from it now
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
-    def send_options(self) -> tuple[ExpectedMount, ...]:
-        """Prepare, and tell the bubblewrap that was started what to mount: what its mount table then has. Blocks."""
+    def send_options(self) -> tuple[View, list[MountStep]]:
+        """Prepare, and tell the bubblewrap that was started what to mount: what is mounted then. Blocks."""
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
         view = prepared.view
         if not all(map(os.path.lexists, view.masked)):
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
-        self.gate.say(bubblewrap_options(view, prepared.folder(self.spec.folder), is_filtered=self.is_filtered))
-        return view.expected()
+        setup = ViewSetup(view, prepared.folder(self.spec.folder), is_filtered=self.is_filtered)
+        self.gate.say(setup.options)
+        return view, setup.steps
+
+    def is_as_meant(self, process: int, view: View) -> bool:
+        """Whether it may begin, and has: then its mounts are what was meant, and Landlock knows what it may write."""
+        if not self.is_as_looked_at():
+            return False
+        expected = view.expected()
+        if self.gate.rules is not None:
+            places = ("/dev", "/proc", *view.private, *view.roots, *view.writable)
+            from tools.shell.broker.confinement import allow_writing  # noqa: PLC0415 - not on Windows
+
+            allow_writing(self.gate.rules, f"/proc/{process}/root{NEW_ROOT}", places)
+        return self.gate.look(process, expected)
 
     def is_as_looked_at(self) -> bool:
         """Whether rules about files say the same once all is mounted: a folder may have moved meanwhile. Blocks."""
@@ -157,20 +227,33 @@ class SandboxedCommand(ConfinedCommand):
         now = self.look()
         return (set(now.masked), set(now.read_only)) == (set(before.masked), set(before.read_only))
 
-    async def begin(self) -> None:
+    async def begin(self, mount: Mount) -> None:
         """Tell bubblewrap what to mount, and let it begin the command if that is what was mounted, in time."""
-        expected: tuple[ExpectedMount, ...] = ()
+        view, steps = View(), list[MountStep]()
+        mounting: asyncio.Task[None] | None = None
         try:
             # Not to be lost on the way: bubblewrap waits.
             with CancelScope(shield=True):
-                expected = await THREADS.run(self.send_options)
+                view, steps = await THREADS.run(self.send_options)
+            if steps:  # who mounts begins to get ready meanwhile
+                mounting = asyncio.create_task(mount(self.gate.mounting, steps))
             await self.gate.wait_mounted()
-            if await THREADS.run(self.is_as_looked_at) and self.gate.look(expected):
+            process = self.gate.process()
+            if mounting is not None:
+                self.gate.tell(process)
+                await mounting
+            if await THREADS.run(partial(self.is_as_meant, process, view)):
                 return
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
         except OSError as error:
-            raise not_made(error) from None
+            # A place is not what it was.
+            if error.errno not in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ESRCH):
+                raise not_made(error) from None
+        finally:
+            self.gate.tell()
+            if mounting is not None:
+                mounting.cancel()
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
     async def release(self) -> SandboxChanges:
@@ -370,7 +453,7 @@ class BubblewrapConfinement:
         folder = self._folders.cache_of(client_key, roots)
         if folder is not None and folder not in self._caches:
             self._caches.add(folder)
-            visible_file_system.empty_if_large(folder, self._site.temporary_bytes)
+            empty_if_large(folder, self._site.temporary_bytes)
         return folder
 
     def _masks(self) -> tuple[str, str]:
@@ -403,18 +486,24 @@ class BubblewrapConfinement:
         # Looked for before anything is started: bubblewrap is given the copies as descriptors.
         present = visible_file_system.writable(roots)
         hidden = visible_file_system.secrets_of(site, present, allowed)
-        gate = Gate()
+        gate = Gate(ruleset_for_views())
         copies = {path: FIRST_COPY + at for at, path in enumerate(hidden.copies)}
         attachments = {number: hidden.copies[path] for path, number in copies.items()}
         if calls_filter is not None:
             attachments[CALLS] = calls_filter
+        descriptors = {INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
+        entering: tuple[str, ...] = ()
+        if gate.rules is not None:
+            attachments[ENTRY] = landlock_entry(os.uname().machine, RULES, ENTRY)
+            descriptors[RULES] = gate.rules
+            entering = (f"/proc/self/fd/{ENTRY}",)
         wrapped = replace(
             spec,
-            argv=(program, "--args", str(OPTIONS), "--", *spec.argv),
+            argv=(program, "--args", str(OPTIONS), "--", *entering, *spec.argv),
             limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
             environment=visible_file_system.sandbox_environment(spec.environment, present, allowed.kind),
             attachments={**spec.attachments, **attachments},
-            descriptors={INFO: gate.info, HELD: gate.held, OPTIONS: gate.options},
+            descriptors=descriptors,
             namespaces=namespaces or (),
         )
         is_own = allowed.network is not Network.HOST and namespaces is None

@@ -55,6 +55,15 @@ def why_not_here() -> str:
     return ""
 
 
+def ruleset_for_views() -> int | None:
+    """A ruleset for what runs in a view of bubblewrap, to which is added what it may write; `None` without Landlock."""
+    if sys.platform != "linux" or why_not_here():
+        return None
+    from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - not on Windows
+
+    return ruleset_for_writing()
+
+
 async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
     """Why Landlock does not hold what only reads here, as the middle of a sentence; `None` where it does.
 

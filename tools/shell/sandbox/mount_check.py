@@ -35,14 +35,21 @@ _ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
 
 
 class Gate:
-    """Three pipes between us and one bubblewrap. Closing lets that through, so only if it is to go on, or gone."""
+    """The pipes between us and one bubblewrap. Closing lets that through, so only if it is to go on, or gone.
 
-    def __init__(self) -> None:
-        self._open: set[int] = set()
+    With it goes the ruleset of Landlock that the command enters, if any, by its descriptor.
+    """
+
+    def __init__(self, rules: int | None = None) -> None:
+        self.rules = rules
+        self._open: set[int] = set() if rules is None else {rules}
         try:
             self._told, self.info = self._pipe()  # bubblewrap writes to the second one what its process is
             self.held, self._full = self._pipe()  # it reads from the first one, and waits there
             self.options, self._saying = self._pipe()  # it reads its options from the first one
+            self.mounting, self._telling = (
+                self._pipe()
+            )  # who mounts for it reads from the first one what its process is
             if sys.platform != "win32":
                 for ours in (self._told, self._full, self._saying):
                     os.set_blocking(ours, False)
@@ -56,6 +63,12 @@ class Gate:
     def give_away(self) -> None:
         """Close our copies of the ends that bubblewrap has, once it was started or could not be."""
         self._close(self.info, self.held, self.options)
+
+    def tell(self, process: int = 0) -> None:
+        """Tell who mounts for it what its process is, or that it has none."""
+        if process:
+            os.write(self._telling, str(process).encode())
+        self._close(self.mounting, self._telling)
 
     def say(self, options: Iterable[str]) -> None:
         """Tell bubblewrap its options. Blocks while it does not read, up to a `TimeoutError`."""
@@ -75,15 +88,19 @@ class Gate:
         if self._poll(self._full, 0) & _NO_READER:
             raise EndedEarlyError
 
-    def look(self, expected: Iterable[ExpectedMount]) -> bool:
+    def process(self) -> int:
+        """The process that mounts, and waits now; 0 if it was not told. To be asked once."""
+        try:
+            # It is told before that begins to mount.
+            return int(os.read(self._told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
+        except (BlockingIOError, ValueError, IndexError):
+            return 0
+
+    def look(self, process: int, expected: Iterable[ExpectedMount]) -> bool:
         """Let it go on if what was mounted is what is expected; whether it went on, where not, it waits still."""
         try:
-            # It tells its process before that begins to mount.
-            process = int(os.read(self._told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
             if not all(map(MountTable(process, NEW_ROOT).has, expected)):
                 return False
-        except (BlockingIOError, ValueError, IndexError):
-            return False
         except OSError as error:
             if exhaustion_of(error) is not None:
                 raise

@@ -92,7 +92,7 @@ async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str 
         process = await starter.start(confined.spec)
         with fail_after(SECONDS):
             with suppress(EndedEarlyError):
-                await confined.begin()
+                await confined.begin(process.mount)
             code = (await process.wait()).code
         said = printed(process)
     except StartFailedError as error:

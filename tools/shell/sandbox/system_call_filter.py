@@ -59,6 +59,8 @@ _OPENAT2 = 437  # programs then take the older way
 # What a terminal and a descriptor are asked for (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
 # TCGETS2, FS_IOC_GETFLAGS). Others change attributes, make subvolumes, send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
+# F_SETLEASE, F_NOTIFY, F_SETDELEG: who may only read a file would stop others that open it, and be told of them.
+_LEASES = (1024, 1026, 1040)
 # Copies, flags, locks, sizes of pipes and seals of memory; not owners and signals (F_SETOWN, F_SETSIG), leases, hints.
 _DESCRIPTOR_QUESTIONS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1027, 1030, 1031, 1032, 1033, 1034)
 _ARCHITECTURES = {
@@ -136,6 +138,14 @@ def seccomp_program(machine: str, *, only_reads: bool = False, may_signal: bool 
 
     socket, pair, clone, unshare = architecture.calls
 
+    def refuse_leases() -> None:
+        add(_EQUAL, architecture.looked_into[1], false=len(_LEASES) + 3)
+        add(_LOAD, _ARGUMENTS_AT + 8)
+        for at, request in enumerate(_LEASES):
+            add(_EQUAL, request, true=len(_LEASES) - at)
+        add(_RETURN, _ALLOW)
+        add(_RETURN, _ERRNO | errno.EINVAL)
+
     def refuse_to_readers() -> None:
         ioctl, fcntl, prlimit = architecture.looked_into
         kill, *others = architecture.signals
@@ -164,6 +174,8 @@ def seccomp_program(machine: str, *, only_reads: bool = False, may_signal: bool 
     refuse(architecture.refused, errno.EPERM)
     if only_reads:
         refuse_to_readers()
+    else:
+        refuse_leases()
     only_one_of(socket, 0, 0xFFFFFFFF, _FAMILIES[-1:] if only_reads else _FAMILIES, errno.EAFNOSUPPORT)
     only_one_of(pair, 1, _TYPE_MASK, _PAIR_TYPES, errno.EPROTONOSUPPORT)
     only_one_of(clone, 0, _CLONE_NAMESPACES, (0,), errno.EPERM)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,10 +12,18 @@ from dataclasses import dataclass, field, replace
 from tools.contract.command_views import NO_RESTRICTIONS, SYSTEM, CommandView, FileRestrictions, ViewKind
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shown_whole_path
-from tools.files.opener import open_link_free
+from tools.files.opener import open_folder, open_link_free
 from tools.files.workspace import contains, is_inside, outermost
 from tools.shell import private_folders
-from tools.shell.private_folders import SCRATCH, SCRATCH_OF_PLAN, make_open_folder, move_entries, remove_tree
+from tools.shell.private_folders import (
+    SCRATCH,
+    SCRATCH_OF_PLAN,
+    empty_if_large,
+    make_open_folder,
+    make_place,
+    move_entries,
+    remove_tree,
+)
 from tools.shell.process import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunPaths, AutoRunState
 from tools.shell.sandbox.hidden_secrets import HiddenPaths, secret_places
@@ -38,7 +45,6 @@ from tools.shell.sandbox.reading_view import (
 # the temporary files and the cache of another. `/dev/shm` is part of the private `/dev`.
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # of each that is held in memory; the client's `/tmp` is emptied where it holds more
-MOST_TEMPORARY = 50_000  # files and folders in it, which is emptied where it holds more, too
 # Mounts for the paths of all workspaces that stay as they are, of each kind, with the folders on the way to them: those
 # nearest to the top. Each takes bubblewrap the longer the more there are.
 KEPT = 200
@@ -125,8 +131,8 @@ class PreparedView:
         """Move what is new and obeyed out of the workspace, and tell what has changed. After the command; blocks."""
         changes = replace(self.auto_run.settle(), uncovered=self.uncovered)
         for path in self.made:
-            with suppress(OSError):
-                os.unlink(path)
+            with suppress(OSError), open_folder(os.path.dirname(path), to_list=False) as held:
+                os.unlink(os.path.basename(path), dir_fd=held.descriptor)
         mine = (each for at, each in self.view.lasting.items() if at != CACHE)
         lasting = [each for each in mine if self.alone is None or not contains(self.alone, each)]
         if self.scratch is not None and self.alone is not None:
@@ -145,8 +151,8 @@ class PreparedView:
         ways = [folder + path[len(TEMPORARY) :] for path in mounted if contains(TEMPORARY, path)]
         left: list[str] = []
         for place in sorted({os.path.dirname(way) for way in ways} | {folder}):
-            with suppress(OSError):
-                entries = (os.path.join(place, name) for name in sorted(os.listdir(place)))
+            with suppress(OSError), open_folder(place) as held:
+                entries = (os.path.join(place, name) for name in sorted(held.names()))
                 left += (each for each in entries if not any(contains(each, way) for way in ways))
         remove_tree(self.alone)
         return replace(changes, not_lasting=tuple(TEMPORARY + path[len(folder) :] for path in left))
@@ -265,7 +271,9 @@ def prepare(
         is_known=private_folder is not None,
         is_git=changes_by_git,
     )
-    made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen, CACHE)))
+    made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen, *view.copies)))
+    if CACHE in lasting:
+        make_place(lasting[WORK], [os.path.basename(CACHE)], is_file=False)
     return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, scratch, made, restrictions)
 
 
@@ -338,21 +346,18 @@ def _is_there(path: str, view: View, hidden: HiddenPaths) -> bool:
 
 
 def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Iterator[str]:
-    """Make the client's folders ready for the mounts that lie in them: where one goes, no command has left a link.
+    """Make the places in the client's folders where something is mounted.
 
     Yields:
-        The empty files that bubblewrap will make there, to mount a file on.
+        The empty files among them.
     """
     for at, folder in lasting.items():
         for path in mounted:
-            place = folder
-            for name in os.path.relpath(path, at).split(os.sep) if contains(at, path) else ():
-                place = os.path.join(place, name)
-                with suppress(OSError):
-                    if not stat.S_ISDIR(os.lstat(place).st_mode):
-                        os.unlink(place)
-            if place != folder and os.path.isfile(path):
-                yield place
+            if contains(at, path) and path != at and os.path.lexists(path):
+                way = os.path.relpath(path, at)
+                with suppress(OSError):  # where there is none, it is not mounted, and the command is refused
+                    if make_place(folder, way.split(os.sep), is_file=not os.path.isdir(path)):
+                        yield os.path.join(folder, way)
 
 
 def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> HiddenPaths:
@@ -428,14 +433,15 @@ def _lasting(
     """The folders that are a command's `/tmp`, `/var/tmp` and cache, the one that goes with it, where its `/tmp` goes.
 
     Programs look for settings in each folder above the one that they work in. So where the workspace lies in `/tmp`,
-    nothing may last there; other temporary files go to `/var/tmp` then. What a rule lets run has a new `/tmp`, whose
-    files become the client's when the command has ended: what nobody was asked about may be in that one.
+    nothing may last there; other temporary files go to `/var/tmp` then. What a rule lets run, or what reads with the
+    network, has a new `/tmp`, whose files become the client's when the command has ended: what nobody was asked about
+    may be in that one.
     """
     if private_folder is None:
         return {}, None, None
     folder, alone, scratch = private_folder(), None, None
     temporary = os.path.join(folder, SCRATCH_OF_PLAN if allowed.is_plan else SCRATCH)
-    if allowed.by_rule and not is_alone:
+    if allowed.has_new_tmp and not is_alone:
         scratch = temporary
         make_open_folder(scratch)
         alone = tempfile.mkdtemp(prefix="new-", dir=folder)
@@ -556,29 +562,3 @@ def _kept_in_place(
     # What is read-only, or in a folder that is, cannot be renamed anyway.
     only_pinned = (path for path in pinned if path not in read_only and read_only.keys().isdisjoint(way_to(path)))
     return _by_depth(only_pinned), _by_depth(read_only), uncovered
-
-
-def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a folder of the client where it holds too much; then what it held, bytes and entries, as far as counted."""
-    if sys.platform == "win32":
-        raise NotImplementedError
-    size = count = 0
-    waiting = [folder]
-    while waiting and count < MOST_TEMPORARY:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                count += 1
-                size += entry.stat(follow_symlinks=False).st_blocks * 512
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-    if size <= most_bytes and count < MOST_TEMPORARY:
-        return 0, 0
-    with os.scandir(folder) as entries:
-        present = list(entries)
-    for entry in present:
-        if entry.is_dir(follow_symlinks=False):
-            remove_tree(entry.path)
-        else:
-            with suppress(OSError):
-                os.unlink(entry.path)
-    return size, count

@@ -1,0 +1,70 @@
+"""The program by which a command in bubblewrap's view enters Landlock, before it becomes the command.
+
+A mount that is read-only holds files, but whoever may write to a pipe (FIFO) or a device there can do so all the same.
+Landlock holds these too, and only a process itself can enter it. Bubblewrap does not, and another interpreter would
+cost more than the whole view. So this is a dozen instructions: enter the rules that are open under one number, close
+these and the program itself, and become the program that the arguments name. It ends with 126 where that fails.
+"""
+
+from __future__ import annotations
+
+import struct
+
+FAILED = 126
+_ADDRESS = 0x400000
+# linux/elf.h: a 64-bit little-endian program, with one part of its file in memory, to be read and executed.
+_IDENTITY = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+_HEADER, _PART = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
+# landlock_restrict_self, close_range: the same on both.
+_RESTRICT_SELF, _CLOSE_RANGE = 446, 436
+
+
+def landlock_entry(machine: str, rules: int, program: int) -> bytes:
+    """The program for an architecture that has a filter of system calls, as `uname -m` calls it.
+
+    `rules` and `program` are the numbers of two descriptors, one after the other.
+    """
+    kind, instructions = (_aarch64 if machine == "aarch64" else _x86_64)(rules, program)
+    start = _HEADER.size + _PART.size
+    size = start + len(instructions)
+    header = _HEADER.pack(_IDENTITY, 2, kind, 1, _ADDRESS + start, _HEADER.size, 0, 0, 64, _PART.size, 1, 0, 0, 0)
+    return header + _PART.pack(1, 5, 0, _ADDRESS, _ADDRESS, size, size, 0x10000) + instructions
+
+
+def _x86_64(rules: int, program: int) -> tuple[int, bytes]:
+    def number(register: int, value: int) -> bytes:
+        return struct.pack("<BI", 0xB8 | register, value)
+
+    eax, edx, esi, edi, call = 0, 2, 6, 7, b"\x0f\x05"
+    then = b"".join(
+        (
+            *(number(eax, _CLOSE_RANGE), number(edi, rules), number(esi, program), number(edx, 0), call),
+            b"\x48\x8b\x04\x24",  # rax = how many arguments
+            b"\x48\x8d\x54\xc4\x10",  # rdx = rsp + 8 * rax + 16: the environment
+            b"\x48\x8d\x74\x24\x10",  # rsi = rsp + 16: the arguments from the second one on
+            b"\x48\x8b\x3e",  # rdi = the second one
+            *(number(eax, 59), call),  # execve
+        )
+    )
+    enter = (number(eax, _RESTRICT_SELF), number(edi, rules), number(esi, 0), call, b"\x85\xc0")  # is eax 0?
+    failed = (number(edi, FAILED), number(eax, 60), call)  # exit
+    return 62, b"".join((*enter, b"\x75", bytes([len(then)]), then, *failed))
+
+
+def _aarch64(rules: int, program: int) -> tuple[int, bytes]:
+    def number(register: int, value: int) -> int:
+        return 0xD2800000 | value << 5 | register
+
+    call = 0xD4000001
+    then = (
+        *(number(8, _CLOSE_RANGE), number(0, rules), number(1, program), number(2, 0), call),
+        0xF94003E9,  # x9 = how many arguments
+        0x910043E1,  # x1 = sp + 16: the arguments from the second one on
+        0x8B090C22,  # x2 = x1 + 8 * x9: the environment
+        0xF9400020,  # x0 = the second one
+        *(number(8, 221), call),  # execve
+    )
+    enter = (number(8, _RESTRICT_SELF), number(0, rules), number(1, 0), call)
+    skip = 0xB5000000 | (len(then) + 1) << 5  # unless x0 is 0
+    words = (*enter, skip, *then, number(0, FAILED), number(8, 93), call)  # exit
+    return 183, struct.pack(f"<{len(words)}I", *words)
