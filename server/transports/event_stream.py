@@ -140,13 +140,18 @@ class EventStream:
 
 
 class RequestStream(EventStream):
-    """The stream of one request, which ends with its answer."""
+    """The stream of one request, which ends with its answer; `on_end` is called then."""
+
+    def __init__(self, name: str = "", *, is_read: bool = True, on_end: Callable[[], None] = lambda: None) -> None:
+        super().__init__(name, is_read=is_read)
+        self._on_end = on_end
 
     def put_answer(self, line: bytes) -> None:
         if not self.is_ended:
             self.is_ended = True
             self._append(line)
             self.end()
+            self._on_end()
 
     def leave_unanswered(self, identity: RequestId) -> None:
         self.put_answer(json.dumps(error_of(identity, "Request cancelled", REQUEST_CANCELLED)).encode())

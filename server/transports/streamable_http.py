@@ -51,9 +51,9 @@ MOST_SESSIONS = 1_000
 Clients often leave without a word, so whoever opens enough sessions would keep all others out. A client whose session
 was ended gets 404 and opens a new one, as the protocol wants. What one costs is in docs/scale.md."""
 MOST_KEPT = 64
-KEPT_BYTES = 4 << 20
-"""Streams of one session that are kept after their end, and bytes of them (ours): that an answer was sent does not say
-that it arrived."""
+KEPT_BYTES = 512 << 10
+"""Streams of one session that are kept after their end, and bytes of them (ours): an answer may wait for a client that
+lost its connection, and that it was sent does not say that it arrived."""
 STREAM_SECONDS = 1.0  # after which a request that is at work is answered by a stream: its client sees that it is taken
 SESSION_HEADER = b"mcp-session-id"
 REVISION_HEADER = b"mcp-protocol-version"
@@ -117,7 +117,7 @@ class Session:
 
     def new_stream(self) -> EventStream:
         self._streams += 1
-        return RequestStream(str(self._streams))
+        return RequestStream(str(self._streams), on_end=self._forget_streams)
 
     def stream_after(self, event_id: str) -> EventStream | None:
         """The stream that goes on after an event."""
@@ -135,7 +135,11 @@ class Session:
             self.streams[stream.name] = stream
         with ClientWatch(receive, stream) as watch:
             await send_events(stream, watch, send, [(SESSION_HEADER, self.id.encode())], first)
-        ended = [each for each in self.streams.values() if each.is_ended]
+        self._forget_streams()
+
+    def _forget_streams(self) -> None:
+        """Keep no more than may be kept of what nobody reads."""
+        ended = [each for each in self.streams.values() if each.is_ended and not each.is_read]
         size = sum(each.kept_bytes for each in ended)
         while len(ended) > MOST_KEPT or size > KEPT_BYTES:
             oldest = ended.pop(0)
@@ -145,6 +149,7 @@ class Session:
     async def aclose(self) -> None:
         await self.dispatcher.aclose(SESSION_ENDED)
         self.events.end()
+        self.streams.clear()
         self.conversation.connection.close()
 
 
@@ -193,6 +198,8 @@ class Sessions:
     def take(self, session: Session) -> None:
         """A request of a session is at work, or a stream of it open."""
         session.requests += 1
+        if session.id not in self._sessions:
+            return  # it was ended meanwhile
         of_principal = self._principals.setdefault(session.principal, _PrincipalSessions())
         of_principal.silent.pop(session.id, None)
         of_principal.busy[session.id] = session

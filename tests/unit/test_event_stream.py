@@ -6,7 +6,10 @@ import asyncio
 
 import pytest
 
+from server.protocol.requests import RequestTable
 from server.transports.event_stream import KEPT_BYTES, EventStream, RequestStream
+from server.transports.streamable_http import KEPT_BYTES as SESSION_BYTES
+from server.transports.streamable_http import MOST_KEPT, Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http.resumption")]
 
@@ -38,3 +41,17 @@ async def test_whoever_takes_the_place_of_a_reader_is_told_at_once() -> None:
     await asyncio.sleep(0)
     stream.put(b"x")
     assert await asyncio.wait_for(second, 10)
+
+
+async def test_of_what_a_session_has_ended_a_bounded_amount_waits_for_clients_that_are_away() -> None:
+    session = Session(RequestTable(), None, "")
+    streams = [session.new_stream() for _ in range(MOST_KEPT + 10)]
+    for stream in streams:
+        session.streams[stream.name] = stream
+        stream.is_read = False
+    for stream in streams[:-1]:
+        stream.put_answer(b"a")
+    assert len(session.streams) == MOST_KEPT + 1, "one is at work"
+    streams[-1].put_answer(b"a" * (SESSION_BYTES + 1))
+    assert session.streams == {}
+    await session.aclose()
