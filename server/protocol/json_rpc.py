@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -39,13 +39,11 @@ def as_mapping(value: Any) -> Json:
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys of JSON are texts
 
 
-_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,99}")
-
-
 def comparable_id(identity: RequestId) -> RequestId:
     """An id as ids are compared: a number and the same as a text are one, since some peers send it back so."""
-    if isinstance(identity, str) and _NUMBER.fullmatch(identity):
-        return int(identity)
+    if isinstance(identity, str):
+        with suppress(ValueError):
+            return int(identity)
     return identity
 
 
