@@ -30,7 +30,7 @@ _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL
 _CAPABILITY_VERSION = 0x20080522
 _O_PATH, _NO_SYMLINKS = 0o10000000, 0x04
 # linux/fcntl.h, linux/mount.h. Mounts from a descriptor to a descriptor; attributes: read-only, nosuid, nodev.
-_EMPTY_PATH, _RECURSIVE, _CLONED, _BY_DESCRIPTORS = 0x1000, 0x8000, 1 | os.O_CLOEXEC, 0x04 | 0x40
+_EMPTY_PATH, _RECURSIVE, _CLONED, _BY_DESCRIPTORS = 0x1000, 0x8000, 1, 0x04 | 0x40
 _READ_ONLY, _WITHOUT_DEVICES = 1, 2 | 4
 # linux/landlock.h. Rights to files: execute, write, read, and truncate; all others are rights to folders.
 _ALL_RIGHTS = (1 << 15) - 1
@@ -127,7 +127,7 @@ def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, b
         place = _opened(at)
         what = _opened(path) if path else place
         below = 0 if is_moved else _RECURSIVE
-        tree = what if is_moved else _ask("syscall", _OPEN_TREE, what, b"", _EMPTY_PATH | below | _CLONED)
+        tree = what if is_moved else _ask("syscall", _OPEN_TREE, what, b"", _EMPTY_PATH | below | _CLONED | os.O_CLOEXEC)
         attributes = struct.pack("=QQQQ", _WITHOUT_DEVICES | _READ_ONLY * is_read_only, 0, 0, 0)
         _ask("syscall", _MOUNT_SETATTR, tree, b"", _EMPTY_PATH | below, attributes, len(attributes))
         _ask("syscall", _MOVE_MOUNT, tree, b"", place, b"", _BY_DESCRIPTORS)
