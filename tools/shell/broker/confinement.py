@@ -127,7 +127,9 @@ def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, b
         place = _opened(at)
         what = _opened(path) if path else place
         below = 0 if is_moved else _RECURSIVE
-        tree = what if is_moved else _ask("syscall", _OPEN_TREE, what, b"", _EMPTY_PATH | below | _CLONED | os.O_CLOEXEC)
+        tree = (
+            what if is_moved else _ask("syscall", _OPEN_TREE, what, b"", _EMPTY_PATH | below | _CLONED | os.O_CLOEXEC)
+        )
         attributes = struct.pack("=QQQQ", _WITHOUT_DEVICES | _READ_ONLY * is_read_only, 0, 0, 0)
         _ask("syscall", _MOUNT_SETATTR, tree, b"", _EMPTY_PATH | below, attributes, len(attributes))
         _ask("syscall", _MOVE_MOUNT, tree, b"", place, b"", _BY_DESCRIPTORS)
