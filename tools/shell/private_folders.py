@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import math
 import os
 import stat
 import sys
@@ -453,8 +454,11 @@ def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
             os.close(here)
         if size <= most_bytes and count < MOST_TEMPORARY and not is_deep:
             return 0, 0
-        _empty(top)
+        _empty(top, EMPTYING_SECONDS)
     return size, count
+
+
+EMPTYING_SECONDS = 2.0  # how long a folder is emptied in which other commands may go on writing (ours)
 
 
 def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
@@ -476,8 +480,12 @@ def _open_own(name: str, folder: int | None) -> int:
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
 
 
-def _empty(top: int) -> None:
-    """Remove what is in an open folder. Folders in folders come to the top before, so none is too deep."""
+def _empty(top: int, seconds: float = math.inf) -> None:
+    """Remove what is in an open folder, while others may add to it for so long.
+
+    Folders in folders come to the top before, so none is too deep.
+    """
+    late = time.monotonic() + seconds
 
     def is_folder(name: str, folder: int) -> bool:
         try:
@@ -487,7 +495,7 @@ def _empty(top: int) -> None:
         return False
 
     has_removed = True
-    while has_removed:
+    while has_removed and time.monotonic() < late:
         has_removed = False
         for name in os.listdir(top):
             with suppress(OSError), ExitStack() as opened:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +23,7 @@ from tools.shell.sandbox.auto_run_guard import (
     is_harmless,
     move_away,
 )
-from tools.shell.sandbox.bubblewrap import HELD, STAGE, ViewSetup
+from tools.shell.sandbox.bubblewrap import HELD, NEW_ROOT, STAGE, ViewSetup
 from tools.shell.sandbox.hidden_secrets import secret_places
 from tools.shell.sandbox.visible_file_system import Site, View, sandbox_environment
 
@@ -284,3 +286,23 @@ def test_what_is_moved_away_keeps_its_content_and_is_led_nowhere_by_links(root: 
     assert renamed is not None
     assert [path.name for path in root.iterdir() if path.is_file()] == [Path(renamed).name]
     assert Path(renamed).name.startswith(".envrc.untrusted-")
+
+
+@pytest.mark.requirement("sandbox.places")
+@pytest.mark.parametrize("roots", [(), ("/opt/app",)], ids=["reading", "working"])
+def test_in_a_workspace_below_a_folder_of_the_system_nothing_is_mounted_by_a_path(roots: tuple[str, ...]) -> None:
+    view = View(roots=roots, masked={"/opt/app/d/.env": "/dev/null"}, pinned=("/opt/app/d",), read_only=("/opt/app/x",))
+    setup = ViewSetup(view, "/opt/app", is_filtered=False)
+    mounted = {step.place.removeprefix(NEW_ROOT) for step in setup.steps}
+    assert mounted == {"/opt/app/d/.env", "/opt/app/d", "/opt/app/x"}
+    assert not {"/opt/app/d/.env", "/opt/app/d", "/opt/app/x"} & set(setup.options)
+
+
+@pytest.mark.requirement("sandbox.places")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: there are no forks")
+def test_a_fork_that_is_killed_while_it_mounts_has_not_mounted() -> None:
+    from tools.shell.broker import supervisor
+
+    with pytest.raises(OSError, match="confined") as failed:
+        supervisor._fork(lambda: os.kill(os.getpid(), signal.SIGKILL), becomes=False)  # pyright: ignore[reportPrivateUsage]
+    assert failed.value.errno == errno.ESRCH

@@ -92,8 +92,8 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     )
 
 
-def _fork(act: Callable[[], None], least: int = 0) -> int:
-    """Do something in a fork of this process, which may become a program there; an `OSError` if it failed."""
+def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> int:
+    """Do something in a fork of this process; an `OSError` if it failed. What `becomes` a program says no more then."""
     import fcntl  # noqa: PLC0415 - as above
 
     said, saying = os.pipe()
@@ -113,9 +113,11 @@ def _fork(act: Callable[[], None], least: int = 0) -> int:
         os.close(said)
         if saying >= 0:
             os.close(saying)
-    if int(failure or 0):
+    # A fork that was killed has said nothing.
+    number = int(failure) if failure else 0 if becomes else errno.ESRCH
+    if number:
         os.waitpid(pid, 0)
-        raise OSError(int(failure), "the program could not be confined or started")
+        raise OSError(number, "the program could not be confined or started")
     return pid
 
 
@@ -155,7 +157,8 @@ def _become(
 def mount(body: bytes, descriptors: list[int], program: int) -> int:
     """Mount what MOUNT says in namespaces of a child of the program: an error number, or 0."""
     try:
-        _fork(partial(confinement.mount_in, descriptors[0], program, messages.unpacked_mounts(body)))
+        mount = partial(confinement.mount_in, descriptors[0], program, messages.unpacked_mounts(body))
+        _fork(mount, becomes=False)
     except IndexError:
         return errno.EMFILE
     except OSError as error:

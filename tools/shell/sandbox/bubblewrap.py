@@ -96,6 +96,7 @@ class ViewSetup:
             self.options.append("--unshare-net")
         self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
         self.steps: list[MountStep] = []
+        self._of_rules, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
         # Where bubblewrap reaches what is mounted at a place; `None` where that is a folder of the machine.
         self._ways: dict[str, str | None] = {"/": None if view.is_whole else ""}
         if view.is_whole:
@@ -151,7 +152,12 @@ class ViewSetup:
     def _way(self, path: str) -> str | None:
         """Where bubblewrap may mount what goes to a path; `None` if it must not."""
         above: str = os.path.dirname(path)
-        if above in FIXED or is_inside(above, SYSTEM):
+        # A workspace may lie in a folder of the system, such as /opt.
+        if (
+            (above in FIXED or is_inside(above, SYSTEM))
+            and path not in self._of_rules
+            and not is_inside(above, self._roots)
+        ):
             return path
         while above not in self._ways:
             above = os.path.dirname(above)
