@@ -18,7 +18,7 @@ from server.protocol.parameters import capabilities_of, check_params
 from tests.tables import each_of
 
 ABOUT = {"name": "t", "version": "1"}
-ENVELOPE = {
+ENVELOPE: dict[str, Any] = {
     revisions.PROTOCOL_VERSION_META_KEY: "2026-07-28",
     revisions.CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}}, "roots": {"listChanged": True}},
     revisions.CLIENT_INFO_META_KEY: ABOUT,
@@ -84,9 +84,10 @@ def is_refused(method: str, version: str, params: Any) -> bool:
 def test_parameters_are_refused_where_the_models_of_the_protocol_refuse_them(method: str, version: str) -> None:
     for params in PARAMS:
         given: Any = params
-        meta = (params or {}).get("_meta") or {}
+        fields = cast("dict[str, Any]", params or {})
+        meta: Any = fields.get("_meta") or {}
         if version == "2026-07-28" and isinstance(meta, dict):  # else it would be of no revision
-            given = {**(params or {}), "_meta": {**ENVELOPE, **cast("dict[str, Any]", meta)}}
+            given = {**fields, "_meta": {**ENVELOPE, **cast("dict[str, Any]", meta)}}
         assert is_refused(method, version, given) is is_refused_by_models(method, version, given), params
 
 

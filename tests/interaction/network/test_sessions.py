@@ -245,11 +245,13 @@ async def test_what_ended_sessions_leave_does_not_gather() -> None:
     left: list[weakref.ref[Session]] = []
     gc.disable()
     try:
-        for _ in range(MOST):
+
+        def opened() -> weakref.ref[Session]:
             session = sessions.open(None, "")
-            left.append(weakref.ref(session))
             sessions.release(session)
-        del session
+            return weakref.ref(session)
+
+        left += [opened() for _ in range(MOST)]
         await sessions.aclose()
         await anyio.lowlevel.checkpoint()
         assert [each() for each in left] == [None] * MOST
