@@ -108,6 +108,8 @@ class _Wire:
         self._was_blocking = self._begin()
 
     def _begin(self) -> tuple[bool, ...]:
+        if sys.platform == "win32":
+            return ()  # there is the other wire
         was_blocking = os.get_blocking(self._reading), os.get_blocking(self._writing)
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
@@ -119,6 +121,8 @@ class _Wire:
         self._loop.remove_writer(self._writing)
         if self._end is not None:
             self._end.cancel()
+        if sys.platform == "win32":
+            return
         # The descriptors may be shared with a shell that goes on after us.
         for descriptor, was_blocking in zip((self._reading, self._writing), self._was_blocking, strict=True):
             with suppress(OSError):

@@ -477,7 +477,8 @@ def _open_own(name: str, folder: int | None) -> int:
             return os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=place)
         finally:
             os.close(place)
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    flags = os.O_RDONLY if sys.platform == "win32" else os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    return os.open(name, flags, dir_fd=folder)
 
 
 def _empty(top: int, seconds: float = math.inf) -> None:

@@ -220,7 +220,7 @@ class SandboxedCommand(ConfinedCommand):
         if not self.is_as_looked_at():
             return False
         expected = view.expected()
-        if self.gate.rules is not None:
+        if self.gate.rules is not None and sys.platform != "win32":
             places = ("/dev", "/proc", *view.private, *view.roots, *view.writable)
             from tools.shell.broker.confinement import allow_writing  # noqa: PLC0415 - not on Windows
 
@@ -499,7 +499,7 @@ class BubblewrapConfinement:
             attachments[CALLS] = calls_filter
         descriptors = {INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
         entering: tuple[str, ...] = ()
-        if gate.rules is not None:
+        if gate.rules is not None and sys.platform != "win32":
             attachments[ENTRY] = landlock_entry(os.uname().machine, RULES, ENTRY)
             descriptors[RULES] = gate.rules
             entering = (f"/proc/self/fd/{ENTRY}",)
