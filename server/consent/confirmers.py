@@ -142,8 +142,8 @@ def _read_reply(reply: Any) -> tuple[str, Json | None]:
     if action not in ("accept", "decline", "cancel") or not isinstance(content, dict | None):
         raise ValueError("this is no answer to a form")
     for value in as_mapping(content).values():
-        parts = cast("list[Any]", value) if isinstance(value, list) else [value]
-        if not all(isinstance(each, _SCALARS) for each in parts):
+        is_list_of_texts = isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
+        if not is_list_of_texts and not isinstance(value, _SCALARS):
             raise ValueError("a field of a form holds neither a text, a number, yes or no, nor a list of texts")
     return action, cast("Json | None", content)
 

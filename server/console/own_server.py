@@ -14,7 +14,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from server import VERSION
 from server.protocol.errors import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND, MCPError
-from server.protocol.json_rpc import Failure, Json, Request, Response, as_mapping, read_message
+from server.protocol.json_rpc import Failure, Json, Notification, Request, Response, as_mapping, read_message
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.transports.lines import LineSplitter
 
@@ -43,7 +43,7 @@ class OwnServer:
         Args:
             method: What is asked for.
             params: The parameters.
-            on_progress: Is told what the server says meanwhile.
+            on_progress: Called with each message of progress.
 
         Raises:
             MCPError: It answered with an error, or has ended.
@@ -61,8 +61,12 @@ class OwnServer:
                 raise MCPError(error["code"], error["message"], error.get("data"))
             if isinstance(message, Request):
                 await self._answer(message)
-            elif on_progress is not None and getattr(message, "method", "") == "notifications/progress":
-                on_progress(str(as_mapping(getattr(message, "params", None)).get("message") or ""))
+            elif (
+                on_progress is not None
+                and isinstance(message, Notification)
+                and message.method == "notifications/progress"
+            ):
+                on_progress(str(as_mapping(message.params).get("message") or ""))
 
     async def notify(self, method: str) -> None:
         await self._send({"method": method})

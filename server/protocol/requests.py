@@ -15,9 +15,10 @@ from server.protocol.errors import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
+    internal_error,
     invalid_params,
 )
-from server.protocol.json_rpc import Json, RequestId, as_mapping
+from server.protocol.json_rpc import Json, Request, RequestId, as_mapping
 from server.protocol.parameters import capabilities_of, check_params
 from server.protocol.results import OUR_TITLE, our_name, result_for_client
 from server.protocol.revisions import (
@@ -100,9 +101,10 @@ class Connection:
     @property
     def client_name(self) -> str:
         """How the client calls itself, with its version; empty where it does not."""
-        if not self.client_info:
-            return ""
         name, version = self.client_info.get("name"), self.client_info.get("version")
+        # In 2026-07-28 it is asked for before the parameters were checked.
+        if not isinstance(name, str) or not isinstance(version, str):
+            return ""
         return visible_line(f"{name} {version}"[:MAX_NAME_CHARS])
 
 
@@ -230,6 +232,20 @@ class RequestTable:
             "capabilities": self._capabilities(),
             **({"instructions": self.instructions} if self.instructions is not None else {}),
         }
+
+
+async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
+    """The answer to a request: what came of the work on it, or the error that this ended with."""
+    answer: Json = {"jsonrpc": "2.0", "id": request.id}
+    try:
+        answer["result"] = await work
+    except MCPError as error:
+        answer["error"] = error.to_json()
+    except Exception as error:
+        # Texts of our exceptions stay here.
+        logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
+        answer["error"] = internal_error().to_json()
+    return answer
 
 
 def _pass(middleware: Middleware, call_next: CallNext, ctx: RequestContext) -> Awaitable[Any]:

@@ -20,7 +20,7 @@ from server.consent.confirmers import ClientConfirmer, Confirmers
 from server.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
 from server.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError
 from server.protocol.json_rpc import as_mapping
-from server.protocol.requests import RequestContext, RequestTable
+from server.protocol.requests import Handler, RequestContext, RequestTable
 from server.protocol.results import NEVER_CACHED
 from server.protocol_mapping import contents_to_wire, encodable, prompt_to_wire
 from server.requests.prompts import AT, AT_PROMPT, PATHS, read_at
@@ -40,7 +40,6 @@ from tools.planning.todo_lists import TodoLists
 RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
 """Runs one call that no client can name, under the rules that hold for it."""
 Wire = dict[str, Any]
-Handler = Callable[[RequestContext], Awaitable[Wire]]
 READER = "read_file"  # the tool whose rules hold for reading a resource
 
 TEMPLATE: Wire = {

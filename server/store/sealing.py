@@ -30,10 +30,10 @@ class Sealer:
         """What was sealed; `ValueError` where it was not sealed with one of the keys."""
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
 
+        # What is written in another way than `seal` does it was changed, though it may mean the same.
+        if base64.urlsafe_b64encode(base64.urlsafe_b64decode(sealed)).decode() != sealed:
+            raise ValueError("not as it was sealed")
         try:
-            # What is written in another way than `seal` does it was changed, though it may mean the same.
-            if base64.urlsafe_b64encode(base64.urlsafe_b64decode(sealed)).decode() == sealed:
-                return self._fernet.decrypt(sealed)
-        except (InvalidToken, ValueError):
-            pass
-        raise ValueError("not sealed with a known key")
+            return self._fernet.decrypt(sealed)
+        except InvalidToken:
+            raise ValueError("not sealed with a known key") from None

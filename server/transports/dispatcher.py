@@ -19,7 +19,6 @@ from server.protocol.errors import (
     INVALID_REQUEST,
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
-    internal_error,
 )
 from server.protocol.json_rpc import (
     ID_IS_TAKEN,
@@ -42,6 +41,7 @@ from server.protocol.requests import (
     Connection,
     RequestContext,
     RequestTable,
+    answer_to,
     has_envelope,
     opened_by,
 )
@@ -423,25 +423,19 @@ class Dispatcher:
 
     async def _work(self, request: Request, incoming: Incoming, scope: anyio.CancelScope) -> None:
         """Work on one request, and answer it, unless the client has cancelled it."""
-        answer: Json = {"jsonrpc": "2.0", "id": request.id}
+        answer: Json | None = None
         try:
             try:
                 with scope:
                     if self._on_request is not None:
-                        answer["result"] = await self._on_request(incoming, request)
-            except MCPError as error:
-                answer["error"] = error.to_json()
-            except Exception as error:
-                # Texts of exceptions of ours stay here.
-                logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
-                answer["error"] = internal_error().to_json()
+                        answer = await answer_to(request, self._on_request(incoming, request))
             finally:
                 incoming.is_done = True
                 if self.owed.get(incoming.key) is incoming:
                     del self.owed[incoming.key]
                 if request.method in INLINE:
                     self._release()
-            if not incoming.is_cancelled:
+            if answer is not None and not incoming.is_cancelled:
                 self._answered.set()
                 incoming.outgoing.put_answer(encoded(answer))
         finally:

@@ -43,7 +43,7 @@ class EventStream:
         self.last = 0  # how many messages there were
         self.read = 0  # how many of them were read
         self._kept: deque[bytes] = deque()  # the latest messages
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self.on_read: Callable[[], None] = lambda: None  # called when messages were read
         self.turn = 0  # counts who has read: whoever comes later takes its place
         self._waiter: asyncio.Future[bool] | None = None
@@ -53,17 +53,13 @@ class EventStream:
         """How many messages were not read yet."""
         return self.last - self.read
 
-    @property
-    def kept_bytes(self) -> int:
-        return self._kept_bytes
-
     def put(self, line: bytes) -> None:
         if not self.is_ended and line:
             self._append(line)
 
     def _append(self, line: bytes) -> None:
         self._kept.append(line)
-        self._kept_bytes += len(line)
+        self.kept_bytes += len(line)
         self.size += len(line)
         self.last += 1
         if self.is_read:
@@ -102,9 +98,9 @@ class EventStream:
     def _drop(self) -> None:
         # What nobody has read is dropped too where nobody reads. An answer is kept where a client can come for it.
         least = max(self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0)))
-        while len(self._kept) > least and (self._kept_bytes > KEPT_BYTES or not self.name):
+        while len(self._kept) > least and (self.kept_bytes > KEPT_BYTES or not self.name):
             dropped = len(self._kept.popleft())
-            self._kept_bytes -= dropped
+            self.kept_bytes -= dropped
             if self.last - len(self._kept) > self.read:
                 self.size -= dropped
                 self.read = self.last - len(self._kept)
@@ -187,8 +183,8 @@ async def send_events(
     send: Send,
     headers: Iterable[tuple[bytes, bytes]] = (),
     first: bytes = b"",
-) -> bool:
-    """Send a stream until its end; whether its client was there until then.
+) -> None:
+    """Send a stream until its end, or until its client has left or goes on elsewhere.
 
     Args:
         stream: What is sent.
@@ -209,12 +205,11 @@ async def send_events(
                 await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
             elif stream.is_ended:
                 await send({"type": "http.response.body"})
-                return True
+                return
             elif not await stream.wait(PING_SECONDS):
                 await send({"type": "http.response.body", "body": _PING, "more_body": True})
         if stream.turn != turn:
             await send({"type": "http.response.body"})
-        return False
     finally:
         if stream.turn == turn:
             stream.is_read = False

@@ -55,7 +55,7 @@ class Application(Protocol):
 
     @property
     def on_http_refusal(self) -> Callable[[int], None]:
-        """Is told the status of each refusal."""
+        """Called with the status of each refusal."""
         ...
 
     @property
@@ -207,14 +207,14 @@ class WebApp(Starlette):
         routes: list[Route] = [
             Route("/healthz", endpoint=self._healthz, methods=["GET"]),
             Route("/readyz", endpoint=self._readyz, methods=["GET"]),
-            Route("/sse", endpoint=_Endpoint(Gate(sse.connect, options)), methods=["GET"]),
-            Route("/messages", endpoint=_Endpoint(Gate(sse.post, options))),
+            Route("/sse", endpoint=Gate(sse.connect, options), methods=["GET"]),
+            Route("/messages", endpoint=Gate(sse.post, options)),
             *(metadata_routes(options.issuer) if options.issuer is not None else ()),
             *app.pages,
         ]
         if app.metrics is not None:
             shown = Gate(request_response(self._metrics), options)
-            routes.append(Route("/metrics", endpoint=_Endpoint(shown), methods=["GET"]))
+            routes.append(Route("/metrics", endpoint=shown, methods=["GET"]))
         answers = {404: self._leads_nowhere, 405: self._leads_nowhere}
         super().__init__(routes=routes, exception_handlers=answers, lifespan=self._lifespan)
         self.router.redirect_slashes = False
@@ -260,13 +260,3 @@ class WebApp(Starlette):
         path = quote(request.url.path[:100])
         what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
         return JSONResponse(error_of(None, f"There is no {what} at '{path}': {routes}{more}."), status, headers)
-
-
-class _Endpoint:
-    """An ASGI application as an endpoint: Starlette takes a function for one that is given a request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)

@@ -45,6 +45,13 @@ async def read_posted(scope: Scope, receive: Receive, send: Send, max_bytes: int
     return None
 
 
+async def accept(send: Send, body: bytes = b"") -> None:
+    """Say that a message was taken in which is not answered here."""
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 async def refuse_json(error: Json, send: Send, status: int = HTTPStatus.BAD_REQUEST) -> None:
     # Not by the encoder of answers: an id may hold half a character.
     await send_json(json.dumps(error).encode(), status, send)

@@ -20,7 +20,7 @@ from server.protocol.json_rpc import ID_IS_TAKEN, Request, error_of
 from server.protocol.requests import RequestTable
 from server.transports.dispatcher import Conversation, Dispatcher
 from server.transports.event_stream import ClientWatch, EventStream, send_events
-from server.transports.posted import OPEN_REQUEST, SERVER_ENDS, read_posted, refuse, refuse_json
+from server.transports.posted import OPEN_REQUEST, SERVER_ENDS, accept, read_posted, refuse, refuse_json
 
 MOST_UNREAD = 64  # messages of a session that wait to be read, before no more is taken in from its client
 SESSION_EXPIRED = (
@@ -34,10 +34,10 @@ class _Session:
 
     def __init__(self, table: RequestTable, principal: Principal | None, request: anyio.CancelScope | None) -> None:
         self._principal, self._request = principal, request
-        self.events = EventStream()
-        self.dispatcher = Dispatcher(self.events, on_room=self._on_room)
-        self.conversation = Conversation(table, self.dispatcher)
         self._room = asyncio.Event()
+        self.events = EventStream()
+        self.dispatcher = Dispatcher(self.events, on_room=self._room.set)
+        self.conversation = Conversation(table, self.dispatcher)
         self.events.on_read = self._on_read
 
     @property
@@ -56,9 +56,6 @@ class _Session:
 
     def _on_read(self) -> None:
         self.dispatcher.go_on()
-        self._room.set()
-
-    def _on_room(self) -> None:
         self._room.set()
 
     def end(self) -> None:
@@ -134,9 +131,7 @@ class SseSessions:
             await refuse(HTTPStatus.NOT_FOUND, told, send)
             return
         session.dispatcher.receive(message, body, None, http_request)
-        headers = [(b"content-length", b"8")]
-        await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})
-        await send({"type": "http.response.body", "body": b"Accepted"})
+        await accept(send, b"Accepted")
 
 
 def named_session(scope: Scope) -> str | None:

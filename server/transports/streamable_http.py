@@ -34,15 +34,23 @@ from server.protocol.errors import (
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
-    internal_error,
 )
 from server.protocol.headers import decode_header
 from server.protocol.json_rpc import ID_IS_TAKEN, Json, Notification, Request, RequestId, as_mapping, encoded, error_of
-from server.protocol.requests import NO_WAY, Connection, RequestContext, RequestTable, opened_by, unsupported
+from server.protocol.requests import (
+    NO_WAY,
+    Connection,
+    RequestContext,
+    RequestTable,
+    answer_to,
+    has_envelope,
+    opened_by,
+    unsupported,
+)
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
 from server.transports.dispatcher import Conversation, Dispatcher
 from server.transports.event_stream import EVENT_STREAM, ClientWatch, EventStream, RequestStream, send_events, send_json
-from server.transports.posted import SERVER_ENDS, read_posted, refuse, refuse_json
+from server.transports.posted import SERVER_ENDS, accept, read_posted, refuse, refuse_json
 
 logger = logging.getLogger(__name__)
 
@@ -177,9 +185,6 @@ class Sessions:
         self._ending: set[asyncio.Task[None]] = set()
         self._look: asyncio.TimerHandle | None = None
         self._has_warned = False
-
-    def __len__(self) -> int:
-        return len(self._sessions)
 
     def find(self, name: str, owner: object) -> Session | None:
         session = self._sessions.get(name)
@@ -367,8 +372,7 @@ class StreamableHttp:
         try:
             if not isinstance(message, Request):
                 session.dispatcher.receive(message, body, None, http_request)
-                await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": []})
-                await send({"type": "http.response.body"})
+                await accept(send)
             elif session.dispatcher.has_open(message.id):
                 await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
             else:
@@ -425,8 +429,7 @@ class StreamableHttp:
             return
         if isinstance(message, Notification):
             # There is none that a client could send here, and nobody reads an error.
-            await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": []})
-            await send({"type": "http.response.body"})
+            await accept(send)
             return
         if not isinstance(message, Request):
             told = "The body has to be one request, or one notification: nothing is asked of clients of 2026-07-28."
@@ -452,24 +455,20 @@ class StreamableHttp:
         self, request: Request, http_request: HttpRequest, stream: EventStream, scope: anyio.CancelScope
     ) -> int:
         """Work on a request; the status of its answer, where that is no stream."""
-        connection = None
-        answer: Json = {"jsonrpc": "2.0", "id": request.id}
-        with scope:
+
+        async def work() -> Json:
+            connection = await self._opened(request, http_request)
             try:
-                connection = await self._opened(request, http_request)
                 way = _LoneRequest(stream)
                 ctx = RequestContext(request.method, request.params, request.id, connection, way, http_request)
-                answer["result"] = await self._table.answer(ctx)
-            except MCPError as error:
-                answer["error"] = error.to_json()
-            except Exception as error:
-                # Texts of exceptions of ours stay here.
-                logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
-                answer["error"] = internal_error().to_json()
+                return await self._table.answer(ctx)
             finally:
-                if connection is not None:
-                    connection.close()
-        stream.put_answer(encoded(answer)) if not scope.cancelled_caught else stream.end()
+                connection.close()
+
+        answer: Json = {}
+        with scope:
+            answer = await answer_to(request, work())
+        stream.put_answer(encoded(answer)) if answer else stream.end()
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _opened(self, request: Request, http_request: HttpRequest) -> Connection:
@@ -478,18 +477,15 @@ class StreamableHttp:
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for each, _ in headers if each == name) > 1:
                 raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} is there more than once.")
-        meta = as_mapping(params.get("_meta"))
-        connection = None
-        if PROTOCOL_VERSION_META_KEY not in meta:
-            connection = opened_by(params, NO_WAY)  # it tells what is missing
-        said = {REVISION_HEADER: meta.get(PROTOCOL_VERSION_META_KEY), METHOD_HEADER: request.method}
-        for name, value in said.items():
-            if header_of(headers, name) != value:
-                raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} is not what the request says itself.")
-        value = params.get(_NAMED_BY.get(request.method, ""))
-        if value is not None and decode_header(header_of(headers, NAME_HEADER)) != value:
-            raise MCPError(HEADER_MISMATCH, "The header mcp-name is not what the request says itself.")
-        connection = connection or opened_by(params, NO_WAY)
+        if has_envelope(params):  # else it is told what is missing
+            said = {REVISION_HEADER: params["_meta"][PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
+            given = {name: header_of(headers, name) for name in said}
+            if (value := params.get(_NAMED_BY.get(request.method, ""))) is not None:
+                said[NAME_HEADER], given[NAME_HEADER] = value, decode_header(header_of(headers, NAME_HEADER))
+            for name, value in said.items():
+                if given[name] != value:
+                    raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} is not what the request says itself.")
+        connection = opened_by(params, NO_WAY)
         await self._check_repeated(request, http_request)
         return connection
 

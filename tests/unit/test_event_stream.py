@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import anyio
 import pytest
 
 from server.protocol.requests import RequestTable
@@ -34,11 +35,11 @@ async def test_of_what_nobody_reads_the_latest_is_kept() -> None:
 async def test_whoever_takes_the_place_of_a_reader_is_told_at_once() -> None:
     stream = RequestStream("1")
     first = asyncio.create_task(stream.wait(60))
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     stream.take_turn()
     second = asyncio.create_task(stream.wait(60))
     assert await first
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     stream.put(b"x")
     assert await asyncio.wait_for(second, 10)
 

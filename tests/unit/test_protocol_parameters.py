@@ -15,6 +15,7 @@ from server.protocol import errors, revisions
 from server.protocol.errors import MCPError
 from server.protocol.headers import decode_header, encode_header
 from server.protocol.parameters import capabilities_of, check_params
+from server.protocol.requests import NO_WAY, Connection
 from tests.tables import each_of
 
 ABOUT = {"name": "t", "version": "1"}
@@ -136,6 +137,12 @@ def test_what_a_header_cannot_hold_goes_through_it_in_base64(value: str) -> None
 @each_of("header", [None, "=?base64?eB==?=", "=?base64?*?=", "=?base64?/w==?="])
 def test_a_header_that_is_encoded_in_another_way_has_no_value(header: str | None) -> None:
     assert decode_header(header) is None
+
+
+@pytest.mark.requirement("protocol.parameters")
+@each_of("info, name", [(ABOUT, "t 1"), ({}, ""), ({"name": "t"}, ""), ({"name": ["t"] * 1_000, "version": "1"}, "")])
+def test_a_client_whose_name_is_no_text_has_none(info: dict[str, Any], name: str) -> None:
+    assert Connection(NO_WAY, client_info=info).client_name == name
 
 
 @pytest.mark.requirement("project.start-imports")

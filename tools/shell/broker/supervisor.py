@@ -113,8 +113,9 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
         os.close(said)
         if saying >= 0:
             os.close(saying)
-    # A fork that was killed has said nothing.
-    number = int(failure) if failure else 0 if becomes else errno.ESRCH
+    # A fork that becomes no program says how it went; one that was killed has not.
+    silence = 0 if becomes else errno.ESRCH
+    number = int(failure) if failure else silence
     if number:
         os.waitpid(pid, 0)
         raise OSError(number, "the program could not be confined or started")
