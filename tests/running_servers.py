@@ -50,9 +50,10 @@ async def served(
         args=forked(server_arguments(root, config)),
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
     )
+    known = set(sockets(runtime))
     async with speaking(revision, stdio_client(parameters), **callbacks) as client:
         await client.list_tools()
-        await until(lambda: [path for path in sockets(runtime) if path.name != LEFT])
+        await until(lambda: set(sockets(runtime)) - known)
         yield client
 
 

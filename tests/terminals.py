@@ -21,6 +21,7 @@ def at_terminal(
 ) -> tuple[int, str]:
     """The exit code and the output of a command at a terminal; each answer is given once its prompt has come.
 
+    Answers to an empty prompt that come first are typed before the command says anything.
     One that has not ended by then is killed, and its exit code is -9.
     """
     pid, terminal = pty.fork()
@@ -28,6 +29,8 @@ def at_terminal(
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # what runs in the background of a shell ignores it
         os.execve(command[0], command, {**os.environ, "TERM": "xterm", **(environ or {})})  # noqa: S606 - as a shell
     seen, told, left = b"", 0, list(answers)
+    while left and not left[0][0]:
+        os.write(terminal, left.pop(0)[1])
     for _ in range(seconds * 10):
         ready, _, _ = select.select([terminal], [], [], 0.1)
         if not ready:
