@@ -14,6 +14,7 @@ from server.protocol.json_rpc import RequestId, error_of
 from server.transports.lines import OUTGOING_BYTES, Backpressure
 
 PING_SECONDS = 15.0  # after which a silent stream says something, so that nobody on the way takes it for dead
+UNWATCHED_SECONDS = 0.02  # a request is at work before it is looked whether its client is still there
 KEPT_BYTES = 256 << 10  # of events that were sent, for a client that lost its connection and goes on (ours)
 REQUEST_CANCELLED = -32800  # what the official SDKs answer to a request of the handshake era that its client cancelled
 EVENT_STREAM = b"text/event-stream"
@@ -154,21 +155,29 @@ class RequestStream(EventStream):
 
 
 class ClientWatch:
-    """Looks whether the client of a request has left, and wakes who waits for its stream then."""
+    """Looks whether the client of a request has left, and wakes who waits for its stream then.
+
+    It begins after a moment: most requests are answered before that.
+    """
 
     def __init__(self, receive: Receive, stream: EventStream) -> None:
         self.has_left = False
         self._receive = receive
         self._stream = stream
+        self._beginning: asyncio.TimerHandle | None = None
         self._watching: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        self._watching = asyncio.create_task(self._watch())
+        self._beginning = asyncio.get_running_loop().call_later(UNWATCHED_SECONDS, self._begin)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        for each in (self._beginning, self._watching):
+            if each is not None:
+                each.cancel()
+
+    def _begin(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

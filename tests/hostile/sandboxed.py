@@ -15,6 +15,7 @@ in. With the variable WORKS it is known that the sandbox works here, and not tri
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -175,11 +176,21 @@ async def run_confined(
 
 
 def mounting_for(program: int) -> Mount:
-    """What mounts in the namespaces of a child of a program, by a fork of this process, without a supervisor."""
+    """What mounts in the namespaces of a child of a program, by a fork of this process, without a supervisor.
+
+    It is forked where processes are started, so that it never has a pipe of one that is being started.
+    """
 
     async def mount_there(told: int, steps: Iterable[MountStep]) -> None:
-        body, descriptors = messages.packed_mounts(steps), [os.dup(told)]
-        if number := await anyio.to_thread.run_sync(supervisor.mount, body, descriptors, program):
+        body, number = messages.packed_mounts(steps), errno.EINVAL
+        pid = os.fork()
+        if pid == 0:
+            try:
+                number = supervisor.mount(body, [os.dup(told)], program)
+            finally:
+                os._exit(number)
+        _, status = await anyio.to_thread.run_sync(os.waitpid, pid, 0)
+        if number := os.waitstatus_to_exitcode(status):
             raise OSError(number, "it could not be mounted")
 
     return mount_there
