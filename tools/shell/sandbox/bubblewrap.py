@@ -256,9 +256,9 @@ class SandboxedCommand(ConfinedCommand):
             # A place is not what it was.
             if error.errno not in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ESRCH):
                 raise not_made(error) from None
-            logger.info("a sandbox could not be mounted: %s", os.strerror(error.errno))
+            logger.warning("a sandbox could not be mounted: %s", os.strerror(error.errno))
         else:
-            logger.info("a sandbox is not what was meant")
+            logger.warning("a sandbox is not what was meant")
         finally:
             self.gate.tell()
             if mounting is not None:
