@@ -20,7 +20,7 @@ from server.client_request import Exchange
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.session.era import Era, IncompatibleError, wanted_for
-from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Kind, Lister, Offer, read_lists
+from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Kind, Lister, Offer, read_lists, told
 from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
 from server.upstreams.session.upstream_subscriptions import ChangeStream
@@ -501,6 +501,8 @@ class Upstream:
             facts["fromLastRun"] = [kind.field for kind in KINDS if kind.field in self.offer.stored]
         if self.offer.cut:
             facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.cut]
+        if any(self.offer.left_out.values()):
+            facts["leftOut"] = {field: told(each) for field, each in self.offer.left_out.items() if each}
         return facts
 
     def warn_once(self, what: str, reason: str) -> None:
