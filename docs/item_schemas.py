@@ -43,13 +43,13 @@ def references(node: Any) -> set[str]:
 
 def cut(schema: dict[str, Any]) -> dict[str, Any]:
     """The definitions that are reached from those of items."""
-    known, found, wanted = schema.get("$defs") or schema["definitions"], dict[str, Any](), list(ITEMS)
+    known, found, wanted = schema.get("$defs") or schema["definitions"], dict[str, Any](), list[str](ITEMS)
     while wanted:
         if (name := wanted.pop()) not in found:
             found[name] = without_descriptions(known[name])
-            wanted += references(found[name])
-    if "lastModified" in (fields := found["Annotations"]["properties"] if "Annotations" in found else {}):
-        fields["lastModified"]["format"] = "date-time"
+            wanted.extend(references(found[name]))
+    if "Annotations" in found and (told := found["Annotations"]["properties"].get("lastModified")):
+        told["format"] = "date-time"
     return {name: found[name] for name in sorted(found)}
 
 

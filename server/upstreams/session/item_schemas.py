@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache, reduce
-from operator import getitem
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -90,14 +89,16 @@ def fitted(name: str, item: Json) -> tuple[Json, tuple[str, ...]]:
     kept = for_handshake(item)
     while places := _wrong_places(name, kept):
         for place, is_named, what in places:
-            value = reduce(getitem, place, kept)
+            value: Any = kept
+            for step in place:
+                value = value[step]
             # A name of an argument stays, though nothing is known of what it takes.
-            stand_in = ({"not": {}} if value is False else {}) if is_named else None
+            stand_in: Json | None = ({"not": {}} if value is False else {}) if is_named else None
             item, kept = _changed(item, place, stand_in), _changed(kept, place, stand_in)
             if not (is_named and isinstance(value, bool)):
                 dropped.append(what)
         if len(dropped) > MOST_WRONG:
-            raise UnfitError(what)
+            raise UnfitError(f"{len(dropped)} places")
     return item, tuple(dropped)
 
 

@@ -175,7 +175,7 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
             known = before.get(name)
             if known is None or known.digest != digest:
                 try:
-                    known = Known(digest, *(fitted(kind.item, item) if kind.item else (item,)))
+                    known = Known(digest, *(fitted(kind.item, item) if kind.item else (item, ())))
                 except UnfitError as error:
                     left_out.append(f"'{name}' ({error})")
                     continue
