@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
@@ -41,7 +41,10 @@ WRONG: list[Any] = [None, 5, -1.5, True, False, "x", [], [None], {}, {"a": None}
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     if path:
         yield path
-    entries: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        entries = list(cast("Json", value).items())
+    else:
+        entries = list(enumerate(cast("list[Any]", value))) if isinstance(value, list) else []
     for key, each in entries:
         yield from places(each, (*path, key))
 
