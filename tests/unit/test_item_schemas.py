@@ -88,6 +88,12 @@ def test_whatever_stands_anywhere_in_an_item_is_valid_in_every_revision_afterwar
     [
         ("Tool", {"title": None}, {}, ["title"]),
         ("Tool", {"icons": [ICON, {"src": 3}]}, {"icons": [ICON]}, ["icons.1.src"]),
+        (
+            "Tool",
+            {"icons": [{"src": 3, "sizes": 4}, {**ICON, "theme": 5}]},
+            {"icons": [{key: ICON[key] for key in ("src", "mimeType", "sizes")}]},
+            None,
+        ),
         ("Tool", {"annotations": {"title": "T", "readOnlyHint": None}}, {"annotations": {"title": "T"}}, None),
         ("Tool", {"inputSchema": {"type": "object", "required": None, "properties": None}}, None, None),
         (

@@ -323,7 +323,9 @@ class ToolIndex:
         found += [(PREFIX_SCORE, self._postings[other]) for other in alike]
         found += [(GROUP_SCORE, self._of_group[number]) for number in groups]
         count = min(sum(len(postings) * part for part, postings in found), len(self.texts))
-        return _Concept(word, related, alike, is_name, found, math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5)))
+        return _Concept(
+            word, related, alike, is_name, found, math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5))
+        )
 
     def _alike(self, word: str) -> frozenset[str]:
         """Words of tools that begin like one that no tool has."""

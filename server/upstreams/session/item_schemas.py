@@ -34,7 +34,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _ESCAPED = r"c[A-Za-z]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[dDwWsSfnrtv^$\\.*+?()\[\]{}|/"
 _ECMASCRIPT = re.compile(
     rf"(?:[^\\\[\](){{}}*+?]|\\(?:{_ESCAPED}bB1-9]|0(?!\d))|\[\^?(?:[^\\\]]|\\(?:{_ESCAPED}b-]|0(?!\d)))*\]"
-    r"|\((?:\?(?:[:=!]|<[=!])|(?!\?))|\)|(?:[*+?]|\{\d+(?:,\d*)?\})\??(?![*+?{]))*+"
+    r"|\((?:\?(?:[:=!]|<[=!])|(?!\?))|\)|(?:[*+?]|\{\d+(?:,\d*)?\})\??(?![*+?{]))*"
 )
 """Of the regular expressions of Python those that are some in ECMAScript, too."""
 
@@ -134,7 +134,8 @@ def _wrong_places(name: str, item: Json) -> list[tuple[Sequence[int | str], bool
             if not place:
                 raise UnfitError(what) from None
             found.setdefault(place, (is_named, what))
-        return [(place, *told) for place, told in found.items()]
+        within = (place for place in found if any(place[:end] in found for end in range(1, len(place))))
+        return [(place, *found[place]) for place in sorted(found.keys() - {*within}, key=str)]
     return []
 
 
