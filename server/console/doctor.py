@@ -359,14 +359,10 @@ async def check_upstreams(app: App, found: Findings) -> None:
             more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
             text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
             wait = app.live.report.settings.proxy.first_list_wait
-            lists = upstream.offer.left_out
-            for field in (each for each in lists if lists[each]):
-                subject_of_list, remedy = (
-                    f"{field} of {upstream.alias}",
-                    "nothing has to be done; its maker can mend it",
-                )
-                left_out = f"left out, since not every client can read that: {', '.join(told(lists[field]))}"
-                found.absent(subject_of_list, left_out, remedy)
+            for kind, left_out in upstream.offer.left_out.items():
+                if left_out:
+                    text_of_list = f"left out, since not every client can read it: {', '.join(told(left_out))}"
+                    found.absent(f"{kind} listed by {upstream.alias}", text_of_list, "its maker can mend that")
             late = (
                 f"the first list waits {wait / 1000:g} s for it; for a client that looks only once, raise "
                 "proxy.firstListWait in the settings (at most 60000)"

@@ -292,8 +292,9 @@ class UpstreamPool:
                 with self.catalog.at_once():
                     for upstream in upstreams:
                         last_run = found.get(keys[upstream])
-                        if last_run is not None and self.by_alias.get(upstream.alias) is upstream:
-                            upstream.is_awaited = bool(last_run.era.version)
+                        upstream.is_awaited = last_run is None or last_run.era.version != NEVER_LISTED
+                        is_used = upstream.is_awaited and self.by_alias.get(upstream.alias) is upstream
+                        if last_run is not None and is_used:
                             try:
                                 await upstream.offer_stored(replace(last_run, alias=upstream.alias))
                             except Exception:

@@ -148,7 +148,7 @@ class StoredLists:
         try:
             content = _content(key, version, lists)
             digest = hashlib.sha256(content or b"").digest()
-            if self._written.get(key) == digest:
+            if self._written.get(key) == digest or (version == NEVER_LISTED and key in self._written):
                 return
             with open_private_folder(self._folder, makes=True) as folder:
                 if content is None:
