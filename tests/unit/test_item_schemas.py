@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS
+from server.upstreams.catalog.resources import with_alias, without_alias
 from server.upstreams.session import item_schemas
 from server.upstreams.session.item_schemas import UnfitError, fitted, for_handshake
 from tests.tables import each_of
@@ -132,6 +133,16 @@ def test_only_the_innermost_thing_goes_that_need_not_be_there(
 def test_an_item_goes_where_what_has_to_be_there_is_wrong(name: str, item: Json) -> None:
     with pytest.raises(UnfitError):
         fitted(name, item)
+
+
+@pytest.mark.requirement("proxy.items")
+@each_of("alias", ["a", "a_b", "9p", "-x_y", "Files-2"])
+def test_a_resource_with_the_alias_before_it_is_one_that_can_be_listed(alias: str) -> None:
+    for uri in ("memo://a", "file:///a_b.c", "ui://a/b"):
+        item = {"uri": with_alias(alias, uri), "name": "r"}
+        assert fitted("Resource", item) == (item, ())
+        assert without_alias(item["uri"]) == (alias, uri)
+        assert without_alias(f"{alias}+memo://a") == (alias, "memo://a")
 
 
 def tool(output: Any) -> Json:
