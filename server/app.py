@@ -297,7 +297,8 @@ class App:
         if kind == "tools":
             self.tools.listings.clear()
             self.search.changed()
-        if not self.pool.is_recalling:
+        # What comes before the first list is in it.
+        if not self.pool.is_recalling and (kind in self.pool.listed or self.pool.is_settled):
             self._announcements.note(kind, self._tasks)
 
     def _capabilities(self) -> Json:

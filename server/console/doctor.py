@@ -33,7 +33,7 @@ from server.settings.variable_expansion import HINT
 from server.upstreams.catalog.tool_checks import labels_of
 from server.upstreams.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
 from server.upstreams.lock_file import COMMAND
-from server.upstreams.session.listing import TOOLS
+from server.upstreams.session.listing import TOOLS, told
 from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.contract.display import visible_line
 from tools.contract.threads import THREADS
@@ -359,6 +359,10 @@ async def check_upstreams(app: App, found: Findings) -> None:
             more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
             text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
             wait = app.live.report.settings.proxy.first_list_wait
+            for kind, left_out in upstream.offer.left_out.items():
+                if left_out:
+                    text_of_list = f"left out, since not every client can read it: {', '.join(told(left_out))}"
+                    found.absent(f"{kind} listed by {upstream.alias}", text_of_list, "its maker can mend that")
             late = (
                 f"the first list waits {wait / 1000:g} s for it; for a client that looks only once, raise "
                 "proxy.firstListWait in the settings (at most 60000)"

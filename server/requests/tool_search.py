@@ -171,6 +171,7 @@ class ToolSearch:
             ToolError: There is no such tool, or the arguments are of no use.
         """
         await self.pool.wait_for_first_list()
+        await self.pool.before_list("tools")
         is_about_one = name == DESCRIBE
         return await (self._describe(arguments, published, rights) if is_about_one else self._search(arguments, rights))
 

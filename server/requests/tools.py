@@ -47,7 +47,8 @@ from tools.permissions.tool_names import DELEGATING
 
 MOST_NAMED = 5  # tools that an error proposes
 MOST_LISTINGS = 256  # lists that are kept: tokens may give many different things
-Kept = tuple[bool, bool, bool, Rights]  # which clients get a list: in plan mode, shown forms, searching, what they may
+Kept = tuple[bool, bool, bool, bool, Rights]
+"""Which clients get a list: in plan mode, shown forms, searching, of 2026-07-28, and what they may."""
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed for clients in plan mode only
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show a person a form
 
@@ -80,10 +81,11 @@ class ToolRequests:
         is_of_like = bool(chain_of(meta))
         await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None, is_live=is_of_like)
         await self.custom_tools.wait_for_first_list()
+        await self.relay.pool.before_list("tools")
         # A client that cannot be told from others has no mode that it may leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         shows_forms, searches, rights = self.confirmers.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
-        kept = plans, shows_forms, searches, rights
+        kept = plans, shows_forms, searches, ctx.is_modern, rights
         if not is_of_like and (listing := self.listings.get(kept)) is not None:
             return listing
         offered = self.offered_tools(plans=plans, shows_forms=shows_forms, rights=rights)
@@ -95,6 +97,10 @@ class ToolRequests:
         if searches:
             offered = [tool for tool in offered if not self.search.is_kept_back(tool)]
         tools = [*map(self._listed, offered), *(self.search.listed(rights) if searches else ())]
+        if not ctx.is_modern and any("outputSchema" in tool for tool in tools):
+            from server.upstreams.session.item_schemas import for_handshake  # noqa: PLC0415 - with the first upstream
+
+            tools = list(map(for_handshake, tools))
         if is_of_like:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         # It may change at any time, and depends on what the operator configured.

@@ -181,7 +181,7 @@ class McpSettings(Section):
 class ProxySettings(Section):
     first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 3_000
     """How long the first list waits for upstreams that have not answered yet; later ones are announced."""
-    name_budget: Annotated[int, Field(ge=16, le=128)] = 48
+    name_budget: Annotated[int, Field(ge=16, le=64)] = 48
     """The most characters of the published name of a server's tool; longer ones are shortened. Clients may take 64, \
 with what they put before it."""
     catalogue: bool = True

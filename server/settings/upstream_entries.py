@@ -19,7 +19,7 @@ ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a server that we start h
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # with variables in texts
 MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops (ours)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # a token of RFC 6749, 3.3
 _CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "issuer", "private_key")  # of `oauth`
@@ -159,7 +159,7 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
     for name, new in entry.rename.items():
         which = f"{here}.rename: the new name of {json.dumps(name)}"
         if not _TOOL_NAME.fullmatch(new):
-            yield f"{which} has to consist of letters, digits and _ . - only, and not be empty."
+            yield f"{which} has to consist of letters, digits, _ and - only, and not be empty."
         elif len(new) > budget:
             yield (
                 f"{which} has {len(new)} characters, and proxy.nameBudget leaves room for {budget}; give a shorter "

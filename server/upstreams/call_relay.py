@@ -22,7 +22,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.client_request import Exchange, NotAskedError
-from server.protocol.errors import INVALID_PARAMS
+from server.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from server.protocol.json_rpc import Json
 from server.sealed_states import SealedStates
 from server.store.replica import Replica
@@ -48,6 +48,7 @@ from server.upstreams.session.results import (
     is_result_of_call,
     protocol_error,
     protocol_error_for,
+    says_unknown,
     tool_error_for,
 )
 from server.upstreams.session.session import UpstreamSession
@@ -284,7 +285,11 @@ class Relay:
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)
+                if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):  # perhaps it has no such tool any more
+                    upstream.list_changed("tools", False)
             raise tool_error_for(error, upstream.alias, f"the call of {name}") from None
+        if says_unknown(name, result):
+            upstream.list_changed("tools", False)
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
         return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
 

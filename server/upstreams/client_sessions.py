@@ -202,6 +202,8 @@ class ClientSessions:
                             await session.flush()
                     held.session = session
                     held.ready.set()
+                    if transport.name != "stdio":  # else it has a program of its own
+                        self._upstream.session_began()
                     await self._until_unused(held, session)
             if held.session is None:
                 held.problem = "it did not connect in time"

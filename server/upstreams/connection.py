@@ -20,7 +20,7 @@ from server.client_request import Exchange
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.session.era import Era, IncompatibleError, wanted_for
-from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Kind, Lister, Offer, read_lists
+from server.upstreams.session.listing import KINDS, TOOLS, IsThisServerError, Kind, Lister, Offer, read_lists, told
 from server.upstreams.session.questions import SessionOptions
 from server.upstreams.session.session import UpstreamSession, open_session
 from server.upstreams.session.upstream_subscriptions import ChangeStream
@@ -51,6 +51,9 @@ LAST_RETRY_SECONDS = 60.0
 SOON_SECONDS = 10.0  # a connection that is lost within this time after it was tried counts as a crash
 CRASHES = 3  # after so many crashes in a row an upstream is left alone for longer and longer
 MOST_WARNINGS = 20  # failures of one upstream that are warnings until it is connected for longer (ours)
+
+LOOK_SECONDS = 60.0  # how old a list may be that a client wants, where nothing tells that it has changed
+LEAST_LOOK_SECONDS = 5.0  # the same where a client has a new session (ours)
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
@@ -235,6 +238,7 @@ class Upstream:
             self.rate = Rate(entry.calls_per_minute)
         self._outcome = anyio.Event()  # set with the end of the attempt to connect that comes next, whichever it is
         self.is_login_offered = False  # whether its only tool is the one to log in
+        self.is_awaited = True  # whether the first list waits for it, which has listed something before, or may yet
         self.is_withheld = False  # whether one of our kind was given a list without its tools of the last run
         self._prepare = prepare
         self._store = store
@@ -244,6 +248,8 @@ class Upstream:
         self._spared_until = 0.0
         self._stale: dict[str, bool] = {}  # by capability: whether the upstream itself says that it has changed
         self._news = anyio.Event()
+        self._looked: dict[str, float] = {}  # by capability, when its lists were read last, or are about to be
+        self._read_again = anyio.Event()  # set with the end of the reading that comes next
         self._warned = set[str]()
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
@@ -376,6 +382,7 @@ class Upstream:
             if kind is TOOLS:
                 self._set_connected()
 
+        self._looked = {kind.capability: anyio.current_time() for kind in KINDS}
         await read_lists(session, KINDS, self.entry.list_timeout / 1000, take, self.offer)
         for kind in KINDS:
             if kind not in read:
@@ -472,11 +479,39 @@ class Upstream:
                 return
             read = anyio.current_time()
             took = read - began
+            self._looked |= {kind.capability: read for kind in kinds}
+            self._read_again.set()
+            self._read_again = anyio.Event()
 
     def list_changed(self, kind: str, is_said: bool) -> None:
         """Have a list read anew. Where the upstream does not say itself that it has changed, it may be the same."""
         self._stale[kind] = self._stale.get(kind, False) or is_said
         self._news.set()
+
+    def session_began(self) -> None:
+        """A client has a new session with it: perhaps it was started anew, and is another one now."""
+        for capability in sorted(self._looked):
+            self._look(capability, LEAST_LOOK_SECONDS)
+
+    def look_for_client(self, capability: str) -> anyio.Event | None:
+        """Have a list read that a client wants, where it is old and nobody would tell that it has changed.
+
+        Whatever it has promised, a server over HTTP may have no stream to tell it. What is returned is set in the end.
+        """
+        if self.era is None or self.transport is None:
+            return None
+        tells = self.era.is_modern or self.transport.name != "http"
+        if tells and self.era.announces(capability, "listChanged"):
+            return None
+        return self._read_again if self._look(capability, LOOK_SECONDS) else None
+
+    def _look(self, capability: str, least_age: float) -> bool:
+        now = anyio.current_time()
+        if self.live_session is None or now < self._looked.get(capability, now) + least_age:
+            return False
+        self._looked[capability] = now
+        self.list_changed(capability, False)
+        return True
 
     def resource_updated(self, uri: str, whose: SessionKey | None = None) -> None:
         self._resource_updated(self, uri, whose)
@@ -501,6 +536,8 @@ class Upstream:
             facts["fromLastRun"] = [kind.field for kind in KINDS if kind.field in self.offer.stored]
         if self.offer.cut:
             facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.cut]
+        if any(self.offer.left_out.values()):
+            facts["leftOut"] = {field: told(each) for field, each in self.offer.left_out.items() if each}
         return facts
 
     def warn_once(self, what: str, reason: str) -> None:

@@ -19,10 +19,9 @@ from server.upstreams.catalog.tools import UpstreamCall
 from server.upstreams.client_sessions import ClientSessions
 from server.upstreams.connection import Audience, SessionKey, Upstream
 from server.upstreams.lock_file import Lock, write_approved
-from server.upstreams.session.era import wanted_for
 from server.upstreams.session.listing import PROMPTS, TOOLS, Kind
 from server.upstreams.session.session import UpstreamSession
-from server.upstreams.stored_lists import StoredLists, key_of
+from server.upstreams.stored_lists import NEVER_LISTED, StoredLists, key_of
 from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.threads import THREADS
@@ -42,6 +41,7 @@ GATHER_WAIT_SECONDS = 0.5
 GATHER_SECONDS = 10.0  # how long all of it may take
 STORED_SECONDS = 1.0  # how long what servers listed in the last run may take to be read; a disk may never answer (ours)
 LIST_FIRST_SECONDS = 0.02  # how long servers are started later, so that a list that waits goes out before (ours)
+LOOK_WAIT_SECONDS = 1.0  # how long a list waits for what is read again for it; what comes later is announced (ours)
 LIKE_SECONDS = 1.0  # how long another server of our kind waits for our first list; in a ring each waits for the next
 
 CallOf = Callable[[Upstream], UpstreamCall]
@@ -133,6 +133,7 @@ class UpstreamPool:
         self.written: Mapping[str, UpstreamSettings] = {}
         """Entries with the names of variables in place of their values; they change with the settings, too."""
         self.is_recalling = False  # while no list is answered yet, and what servers listed in the last run is read
+        self.listed: set[str] = set()  # the capabilities of which a client was given a list
         self._stored: StoredLists | None = None
         self.approvals: SharedApprovals | None = None  # what replicas share of them, where they do
         self.catalog.write_approval = self._approve
@@ -269,32 +270,31 @@ class UpstreamPool:
         is_named = self.logins is not None and self.logins.has_principals and not is_shared
         return exchange.client_key.removeprefix(TOKEN_KEY) if is_named else ""
 
-    def _key_of(self, upstream: Upstream, audience: Audience) -> str:
-        wanted = wanted_for(upstream.entry.protocol, client_is_modern=audience.is_modern)
-        entry = self.written.get(upstream.alias, upstream.entry)
-        return key_of(entry, audience.announced, is_modern=wanted.is_modern)
+    def _key_of(self, upstream: Upstream) -> str:
+        return key_of(self.written.get(upstream.alias, upstream.entry))
 
     async def _store(self, upstream: Upstream, version: str) -> None:
-        if self._stored is not None and self._audience is not None:
-            await self._stored.write(self._key_of(upstream, self._audience), version, upstream.offer.lists)
+        if self._stored is not None:
+            await self._stored.write(self._key_of(upstream), version, upstream.offer.lists)
 
     async def _recall(
         self,
         stored: StoredLists,
         upstreams: Sequence[Upstream],
-        audience: Audience,
         recalled: anyio.Event,
         may_begin: anyio.Event,
     ) -> None:
         """Offer what upstreams have listed in the last run; they may begin after that."""
         try:
-            keys = {upstream: self._key_of(upstream, audience) for upstream in upstreams}
+            keys = {upstream: self._key_of(upstream) for upstream in upstreams}
             with anyio.move_on_after(STORED_SECONDS):
                 found = await stored.read(keys.values())
                 with self.catalog.at_once():
                     for upstream in upstreams:
                         last_run = found.get(keys[upstream])
-                        if last_run is not None and self.by_alias.get(upstream.alias) is upstream:
+                        upstream.is_awaited = last_run is None or last_run.era.version != NEVER_LISTED
+                        is_used = upstream.is_awaited and self.by_alias.get(upstream.alias) is upstream
+                        if last_run is not None and is_used:
                             try:
                                 await upstream.offer_stored(replace(last_run, alias=upstream.alias))
                             except Exception:
@@ -314,7 +314,7 @@ class UpstreamPool:
         upstreams, may_begin = list(upstreams), anyio.Event()
         if self._stored is not None and upstreams:
             self._recalled = anyio.Event()
-            tasks.start_soon(self._recall, self._stored, upstreams, audience, self._recalled, may_begin)
+            tasks.start_soon(self._recall, self._stored, upstreams, self._recalled, may_begin)
         else:
             may_begin.set()
         for upstream in upstreams:
@@ -371,18 +371,29 @@ class UpstreamPool:
         if (now := anyio.current_time()) < self._wait_until:
             with anyio.CancelScope(deadline=self._wait_until if most is None else min(self._wait_until, now + most)):
                 for upstream in self.upstreams:
-                    if is_live or not upstream.offer.stored:
+                    if upstream.is_awaited and (is_live or not upstream.offer.stored):
                         await upstream.known.wait()
         if anyio.current_time() < self._wait_until:
             return
         for upstream in self.upstreams:
             if not (upstream.known.is_set() or upstream.offer.stored or upstream.alias in self._told_late):
                 self._told_late.add(upstream.alias)
+                if self._stored is not None and self.tasks is not None:
+                    self.tasks.start_soon(self._stored.write, self._key_of(upstream), NEVER_LISTED, dict[str, Any]())
                 upstream.log.warning(
                     "upstream %s is late: the first list waited %g s, and what it has is announced when it comes. For "
                     "clients that look only once raise proxy.firstListWait",
                     *(upstream.alias, self._wait_seconds),
                 )
+
+    async def before_list(self, capability: str) -> None:
+        """What a client is given now is to be what servers have now, also of those that do not tell of changes."""
+        looks = [each.look_for_client(capability) for each in self.upstreams]
+        if waited := [look for look in looks if look is not None]:
+            with anyio.move_on_after(LOOK_WAIT_SECONDS):
+                for look in waited:
+                    await look.wait()
+        self.listed.add(capability)
 
     async def until_live(self, upstream: Upstream) -> None:
         """Wait until what was known from the last run alone is known from this one; a request waits in its own time."""

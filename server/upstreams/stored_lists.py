@@ -42,8 +42,10 @@ MOST_BYTES_OF_ALL = 64 << 20
 MOST_FILES = 1_000
 MOST_DAYS = 30  # since a server has listed that (ours)
 
+NEVER_LISTED = ""  # in place of a revision: the first list has waited for the server, and in vain
+
 _ENDING = ".json"
-_VERSIONS = frozenset((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
+_VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +85,17 @@ def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str],
     return (entry.command, args, "") if entry.endpoint is None else (None, [], RANDOM.sub("", address))
 
 
-def key_of(entry: UpstreamSettings, announced: Json, *, is_modern: bool) -> str:
-    """A hash of what decides what a server lists: how it is reached, what is announced to it, and our version.
+def key_of(entry: UpstreamSettings) -> str:
+    """A hash of what decides what a server lists: how it is reached, as its entry is written, and our version.
 
-    Args:
-        entry: Its entry as it is written, with the names of variables in place of their values.
-        announced: The capabilities that are announced to it.
-        is_modern: Whether the 2026-07-28 revision is tried first.
-
-    No value of a variable or a header goes into it, and nothing that looks like a secret: whoever sees a hash can try
-    what it may be of. Where two servers differ in nothing else, each is listed as the other until it answers.
+    Names of variables stand there in place of their values. No value of a variable or a header goes into it, and
+    nothing that looks like a secret: whoever sees a hash can try what it may be of. Where two servers differ in nothing
+    else, each is listed as the other until it answers; so is one that lists other things to another client.
     """
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
     names = [sorted(entry.env), sorted(entry.inherit_env), sorted(map(str.lower, entry.headers))]
-    version = our_name()["version"]
-    decisive = [entry.transport, *program, address, names, announced, is_modern, version]
+    decisive = [entry.transport, *program, address, names, our_name()["version"]]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -151,7 +148,7 @@ class StoredLists:
         try:
             content = _content(key, version, lists)
             digest = hashlib.sha256(content or b"").digest()
-            if self._written.get(key) == digest:
+            if self._written.get(key) == digest or (version == NEVER_LISTED and key in self._written):
                 return
             with open_private_folder(self._folder, makes=True) as folder:
                 if content is None:

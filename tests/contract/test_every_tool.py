@@ -188,7 +188,7 @@ def state_of(folder: Path, context: ToolContext) -> dict[str, str]:
 @pytest.mark.requirement("contract.declared")
 @named(TOOLS)
 def test_a_tool_has_a_unique_name_a_title_a_description_and_a_valid_schema(tool: Tool) -> None:
-    assert re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", tool.name)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name)
     assert [other.name for other in TOOLS].count(tool.name) == 1
     assert tool.display_name
     assert tool.description

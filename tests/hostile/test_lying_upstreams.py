@@ -292,9 +292,12 @@ async def test_an_item_that_no_client_could_read_is_left_out_alone(root: Path, t
         "bad__echo",
         "bad__half",
         "bad__schema4",
+        "bad__schema6",
         "bad__schema7",
+        "bad__words",
     }
-    assert listed["bad__half"].input_schema == {"type": "object"}
+    assert listed["bad__half"].input_schema == listed["bad__schema6"].input_schema == {"type": "object"}
+    assert listed["bad__words"].model_dump(exclude_unset=True).keys() == {"name", "input_schema", "meta"}
 
 
 @pytest.mark.requirement("proxy.faults.lists")

@@ -5,7 +5,9 @@ python listing_upstream.py '{"name": "a", "resources": [...], "silent": ["resour
 Of `filled` it lists so many tools more, each with a description of so many bytes. What is `silent` is not answered.
 With `after`, a file, nothing is said before that file is there. With `orders`, a file, what stands in it counts too;
 with `ends` in it there is no server. With `tale`, each method that it is sent is a line of that file. What `deafens` it
-is the last thing that it reads. It speaks `2026-07-28` where it is to be `modern`.
+is the last thing that it reads. What is `live` reads its orders again with each message, promises to tell nothing of
+changes, and knows no tool that it does not list: it says so as a result, or as an error with a code where `live` is
+one. It speaks `2026-07-28` where it is to be `modern`.
 """
 
 from __future__ import annotations
@@ -34,16 +36,19 @@ CAPABILITIES = {
 
 def answer(orders: dict[str, Any], method: str, params: dict[str, Any]) -> dict[str, Any]:
     name = orders["name"]
+    capabilities: dict[str, Any] = {"tools": {}} if "live" in orders else CAPABILITIES
     match method:
         case "server/discover":
-            return {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, "resultType": "complete"}
+            return {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, "resultType": "complete"}
         case "initialize":
             server = {"name": name, "version": "1"}
-            return {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": server}
+            return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": server}
         case "resources/read":
             return {"contents": [{"uri": params["uri"], "text": f"from {name}"}]}
         case "prompts/get":
             return {"messages": [{"role": "user", "content": {"type": "text", "text": f"from {name}"}}]}
+        case "tools/call" if "live" in orders and params["name"] not in [each["name"] for each in orders["tools"]]:
+            return {"content": [{"type": "text", "text": f"Unknown tool: {params['name']}"}], "isError": True}
         case "tools/call":
             return {"content": [{"type": "text", "text": f"from {name}"}]}
         case "completion/complete":
@@ -77,10 +82,15 @@ def main(orders: dict[str, Any]) -> None:
             time.sleep(600)
         if "id" not in message or not method or method in orders.get("silent", ()):
             continue
-        if method == "server/discover" and "modern" not in orders:
+        if "live" in orders:
+            orders |= json.loads(Path(orders["orders"]).read_text(encoding="utf-8"))
+        result = answer(orders, method, message.get("params") or {})
+        if result.get("isError") and orders["live"] is not True:
+            say({"id": message["id"], "error": {"code": orders["live"], "message": "no"}})
+        elif method == "server/discover" and "modern" not in orders:
             say({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
         else:
-            say({"id": message["id"], "result": answer(orders, method, message.get("params") or {})})
+            say({"id": message["id"], "result": result})
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from server.upstreams.catalog.names import NameList, NameMap, Origin, name_map
 from tests.examples import examples
 
-ALLOWED = re.compile(r"[A-Za-z0-9_.-]+")
+ALLOWED = re.compile(r"[A-Za-z0-9_-]+")
 
 aliases = st.lists(
     st.from_regex(r"[a-z0-9-]{1,12}(_[a-z0-9-]{1,11})?", fullmatch=True), min_size=1, max_size=4, unique=True
 )
-budgets = st.integers(16, 128)
+budgets = st.integers(16, 64)
 
 
 def shortened_forms(alias: str, name: str) -> list[str]:

@@ -22,7 +22,7 @@ from tools.contract.permission_subjects import Kind
 from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS, run_blocking
 from tools.discovery.commands import DISCOVERY_COMMAND, MOST_BYTES, CallCommand, DiscoverySettings, ProgramSite
-from tools.discovery.declarations import DeclaredTool
+from tools.discovery.declarations import BETWEEN, DeclaredTool
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -50,6 +50,8 @@ class DiscoveredTool(BaseTool[Arguments]):
         self.description = f"{declared.description}\n\n{RUN_BY}".lstrip("\n")
         self._declared = declared
         self._command = command
+        # Nothing with this in it: a rule, or a call, would mean the tool of a server by that.
+        self.aliases = (declared.called,) if BETWEEN not in declared.called and declared.called != self.name else ()
 
     def __eq__(self, other: object) -> bool:
         """Equal when a client would see and get the same."""
@@ -63,8 +65,9 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """Its name, alone and as Gemini CLI writes it, and the name of all custom tools."""
-        return self.name, f"{GEMINI_PREFIX}{self.name}", GROUP
+        """Its names, alone and as Gemini CLI writes them, and the name of all custom tools."""
+        names = self.name, *self.aliases
+        return *names, *(f"{GEMINI_PREFIX}{name}" for name in names), GROUP
 
     @property
     def parameter_schema(self) -> Arguments:

@@ -87,7 +87,7 @@ def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
 
     note(schema)
     for reference in references:
-        if not reference.startswith("#") or not _leads_to_schema(schema, reference[1:]):
+        if not reference.startswith("#") or schema_at(schema, reference[1:]) is None:
             raise SchemaError(f"the reference '{brief(reference)}' leads to nothing in its schema")
     return schema
 
@@ -148,9 +148,10 @@ def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> di
     return changed
 
 
-def _leads_to_schema(schema: dict[str, Any], pointer: str) -> bool:
+def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool | None:
+    """The schema in another one that a JSON Pointer leads to; names of places are not looked up."""
     if pointer and not pointer.startswith("/"):
-        return False  # names of places are not looked up
+        return None
     node: Any = schema
     for step in pointer.split("/")[1:]:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
@@ -159,7 +160,7 @@ def _leads_to_schema(schema: dict[str, Any], pointer: str) -> bool:
             node = items[int(name)] if int(name) < len(items) else None
         else:
             node = cast("dict[str, Any]", node).get(name) if isinstance(node, dict) else None
-    return isinstance(node, dict | bool)
+    return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
 MAX_REFERENCES = 2_000  # of one check: a small schema may have two ways to each of many levels, and so no end
@@ -311,8 +312,8 @@ _FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are ta
 _WRAPPERS = ("function_declarations", "functionDeclarations")
 # Where the schema may stand; the first that is there counts.
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
-_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME}}}")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]|_(?=_)")
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
 OF_SERVERS = "mcp_"
 # How rules call the tools of other servers: `mcp_server_tool`, `mcp__server__tool`, `server__tool`. A custom tool of
 # such a name would be taken for one of them.
@@ -407,7 +408,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
         found.tools[tool.name] = tool
         if tool.name != tool.called:
             found.warn(
-                f"'{brief(tool.called)}' is published as '{tool.name}': names hold A-Z a-z 0-9 _ . -, no {BETWEEN}, "
+                f"'{brief(tool.called)}' is published as '{tool.name}': names hold A-Z a-z 0-9 _ -, no {BETWEEN}, "
                 f"and at most {MAX_NAME}."
             )
     if found.tools:

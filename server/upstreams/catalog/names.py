@@ -19,7 +19,8 @@ MAX_NAME = 128  # the longest tool name the specification allows (SEP-986)
 SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # ours, where tools are searched for
 MARK_LENGTH = 9  # characters of what ends a name that was changed: a dash, a letter, seven hexadecimal digits
 
-_OTHER = re.compile(r"[^A-Za-z0-9_.-]")
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")  # what interfaces of models do not take in a name
+_NOT_IN_RULES = re.compile(r"[^A-Za-z0-9_.-]")
 _MARKED = re.compile(r"-[g-v][0-9a-f]{7}\Z")
 
 
@@ -27,7 +28,7 @@ class Change(StrEnum):
     """What was done to a name, as people are told."""
 
     LENGTH = "shortened to proxy.nameBudget"
-    CHARACTERS = "changed, since clients take letters, digits and _ . - only"
+    CHARACTERS = "changed, since clients take letters, digits, _ and - only"
     MARK = "changed, since it ends like a shortened one"
     RENAMED = "renamed"
 
@@ -40,11 +41,7 @@ def full_name(alias: str, name: str) -> str:
 def rule_name(alias: str, name: str) -> str:
     """The full name where a rule can be written with it, else one that stands for it: rules know blanks and stars."""
     full = full_name(alias, name)
-    return full if is_plain(name) else _marked(full, full, MAX_NAME)
-
-
-def is_plain(name: str) -> bool:
-    return name != "" and _OTHER.search(name) is None
+    return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
 
 
 def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, Change | None]:
@@ -54,7 +51,7 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, Change
     listed. What was changed ends with a mark, and what ends like that by itself gets one too, so no name is taken for
     the shortened form of another.
     """
-    if not is_plain(wanted):
+    if not wanted or _OTHER.search(wanted) is not None:
         change = Change.CHARACTERS
     elif len(wanted) > budget:
         change = Change.LENGTH

@@ -58,15 +58,18 @@ def scheme_of(uri: str) -> str:
 
 def with_alias(alias: str, uri: str) -> str:
     """The URI that means this one of an upstream, whoever else has it."""
-    scheme = _APP if uri.startswith(_APP) else ""
-    return f"{scheme}{alias}+{uri[len(scheme) :]}"
+    if uri.startswith(_APP):
+        return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
+    # A scheme has no _ and begins with a letter, and clients in Python refuse a list for another. No alias has a dot.
+    named = alias if alias[0].isalpha() else f"a__{alias}"
+    return f"{named.replace('_', '.')}+{uri}"
 
 
 def without_alias(uri: str) -> tuple[str, str]:
     """What may be the alias in a URI, and the URI that its upstream knows; an empty alias where there can be none."""
     scheme = _APP if uri.startswith(_APP) else ""
     alias, plus, rest = uri[len(scheme) :].partition("+")
-    return (alias, f"{scheme}{rest}") if plus else ("", uri)
+    return (alias.replace(".", "_").removeprefix("a__"), f"{scheme}{rest}") if plus else ("", uri)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # what a word of the same group, or one th
 GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # the same for the fit
 AGAIN = 0.6  # the same for a word of the tool that counts already
 UNKNOWN_SHARE = 0.8  # what a word is that no tool has
+NAME_SHARE = 0.3  # the same for one that begins with a capital within the query: a name is a value of an argument
+NAMED = 2  # of the other words that make up for another action where the name of the tool has them all
 LONG, BEYOND = 2.5, 0.2  # a query of more than so many words says much that matters less: what each of these counts
 OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # what is left of the fit of a tool that does another thing, or perhaps does
 LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
@@ -73,6 +75,8 @@ _PHRASES = {
     "how far": "distance",
     "how do i get": "directions",
     "sign up": "register",
+    "who changed": "blame",
+    "who wrote": "blame",
     "put off": "postpone",
     "hand over": "assign",
     "work out": "calculate",
@@ -108,6 +112,7 @@ together
 _SMALL = frozenset(_STOP.split())
 _WORD = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\d_A-Za-z]+")
 _PHRASE = re.compile(rf"\b({'|'.join(_PHRASES)})(?=s?\b)", re.IGNORECASE)
+_PROPER = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _NOT_OF_NAME = re.compile(r"[\W_]+")
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|\n")
 _ENDINGS = (("ing", 3), ("ied", 3), ("ed", 3), ("ion", 4))  # and how many letters have to be left
@@ -164,6 +169,7 @@ def _read_groups() -> tuple[list[frozenset[str]], list[frozenset[str]]]:
 
 
 _ACTION_GROUPS, _THING_GROUPS = _read_groups()
+_DELETING = stem("delete")
 _GROUPS = _ACTION_GROUPS + _THING_GROUPS
 _OF_WORD: dict[str, list[int]] = defaultdict(list)  # the numbers of the groups of each word
 for _number, _group in enumerate(_GROUPS):
@@ -208,6 +214,7 @@ class _Concept:
     word: str
     related: Set[str]  # the words of its groups
     alike: Set[str]  # words that begin like it, where no tool has it
+    is_name: bool  # whether it is written as the name of somebody or something
     postings: Sequence[tuple[float, Postings]]  # the tools that it finds in each way, and what that counts
     weight: float  # how rare it is
 
@@ -286,7 +293,8 @@ class ToolIndex:
         first = [word for word in said if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda found: _PHRASES[found[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MOST_WORDS))))
-        concepts = [self._concept(word) for word in words]
+        proper = {stem(each.lower()) for each in _PROPER.findall(text)}
+        concepts = [self._concept(word, is_name=word in proper) for word in words]
         scores: dict[int, float] = {}
         for concept in sorted(concepts, key=lambda concept: -concept.weight):
             best: dict[int, float] = {}
@@ -307,7 +315,7 @@ class ToolIndex:
         fits.sort(key=lambda each: -each[0] * (1 + each[2]))
         return [(number, fit) for _, number, fit in fits]
 
-    def _concept(self, word: str) -> _Concept:
+    def _concept(self, word: str, *, is_name: bool) -> _Concept:
         groups = [number for number in _OF_WORD.get(word, ()) if self._of_group[number]]
         related = frozenset[str]().union(*(_GROUPS[number] for number in groups))
         alike = frozenset[str]() if word in self._postings else self._alike(word)
@@ -315,7 +323,9 @@ class ToolIndex:
         found += [(PREFIX_SCORE, self._postings[other]) for other in alike]
         found += [(GROUP_SCORE, self._of_group[number]) for number in groups]
         count = min(sum(len(postings) * part for part, postings in found), len(self.texts))
-        return _Concept(word, related, alike, found, math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5)))
+        return _Concept(
+            word, related, alike, is_name, found, math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5))
+        )
 
     def _alike(self, word: str) -> frozenset[str]:
         """Words of tools that begin like one that no tool has."""
@@ -339,11 +349,14 @@ class ToolIndex:
                 if near:
                     part, other = max((each * (AGAIN if word in counted else 1), word) for each, word in near)
                     counted.add(other)
-            share = 1.0 if concept.postings else UNKNOWN_SHARE
+            share = 1.0 if concept.postings else NAME_SHARE if concept.is_name else UNKNOWN_SHARE
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            fit *= OTHER_ACTION
+            # What is named in full is what is meant, in whatever word for it, unless it is to go.
+            named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
+            is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
+            fit *= 1.0 if is_named else OTHER_ACTION
         elif not head.postings:
             fit *= UNKNOWN_ACTION
         return min(1.0, fit / (total if total < LONG else LONG + (total - LONG) * BEYOND))

@@ -6,9 +6,9 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -18,10 +18,13 @@ from server.protocol.json_rpc import Json, as_mapping
 from server.upstreams.session.era import Era
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
 from server.upstreams.wire.peer import RelayError, UpstreamError
+from tools.contract.display import visible_line
 
 MAX_PAGES = 100  # pages of a list that are followed; an upstream whose cursor never ends cannot hold us
 MAX_ITEMS = 10_000  # items of one list that are taken
 MOST_BYTES = 16 << 20  # what the items of one list may come to, as JSON: every client is sent all of it (ours)
+
+MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # of what is left out of one list, and of the characters of each (ours)
 
 TURN_SECONDS = 0.002
 """How long items may be worked on in a row: what else is served takes some turns, and waits as long in each."""
@@ -47,12 +50,13 @@ class Kind:
     field: str
     key: str
     capability: Literal["tools", "prompts", "resources"]
+    item: str = ""  # what the specification calls an item, where it has a schema of it
 
 
-TOOLS = Kind("tools/list", "tools", "name", "tools")
-PROMPTS = Kind("prompts/list", "prompts", "name", "prompts")
-RESOURCES = Kind("resources/list", "resources", "uri", "resources")
-TEMPLATES = Kind("resources/templates/list", "resourceTemplates", "uriTemplate", "resources")
+TOOLS = Kind("tools/list", "tools", "name", "tools", "Tool")
+PROMPTS = Kind("prompts/list", "prompts", "name", "prompts", "Prompt")
+RESOURCES = Kind("resources/list", "resources", "uri", "resources", "Resource")
+TEMPLATES = Kind("resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "ResourceTemplate")
 KINDS = (TOOLS, PROMPTS, RESOURCES, TEMPLATES)  # what is read of an upstream that is connected
 SKILLS = Kind("skills/list", "skills", "uri", "resources")  # read whenever a client wants it: nobody tells of changes
 
@@ -76,13 +80,23 @@ class Lister(Protocol):
     async def request(self, method: str, params: Json) -> Json: ...
 
 
+class Known(NamedTuple):
+    """An item that was looked at: a digest of how it came, what is taken of it, and where the rest was."""
+
+    digest: bytes
+    item: Json
+    dropped: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class Offer:
     """What one upstream offers, in wire shape."""
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
-    digests: dict[str, dict[str, tuple[bytes, Json]]] = field(default_factory=dict[str, dict[str, tuple[bytes, Json]]])
-    """Each item with a digest of it, by its name: what comes again need not be looked at anew."""
+    digests: dict[str, dict[str, Known]] = field(default_factory=dict[str, "dict[str, Known]"])
+    """Each item as it is taken, by its name: what comes again need not be looked at anew."""
+    left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """What of each list no client could read, which is not taken: whole items, and parts of others."""
     cut: set[str] = field(default_factory=set[str])  # which were too long to be taken whole
     stored: set[str] = field(default_factory=set[str])  # which are from the last run, since it has not told them yet
 
@@ -128,12 +142,13 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
     """Read all pages of one list; what is the same again is known to be usable. Raises as `read_lists`."""
     alias, version = session.alias, session.era.version
     before = offer.digests.get(kind.field, {})
-    found: dict[str, tuple[bytes, Json]] = {}
-    size = unusable = 0
+    found: dict[str, Known] = {}
+    left_out: list[str] = []
+    size = position = 0
     is_cut = False
     cursor: str | None = None
     seen: set[str] = set()
-    from mcp_types.methods import validate_server_result  # noqa: PLC0415 - with the first list of an upstream
+    from server.upstreams.session.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
 
     for _ in range(MAX_PAGES):
         params: Json = {"_meta": OF_THIS_SERVER, **({"cursor": cursor} if cursor is not None else {})}
@@ -142,10 +157,11 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
             raise IsThisServerError
         listed = page.get(kind.field)
         async for each in in_turns(cast("list[Any]", listed) if isinstance(listed, list) else ()):
+            position += 1
             item: Json = as_mapping(each)
             name: Any = item.get(kind.key)
-            if not isinstance(name, str):
-                unusable += 1
+            if not isinstance(name, str) or not name:
+                left_out.append(f"item {position} (it has no {kind.key})")
                 continue
             if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
                 # Many servers leave it out, and it can mean only one thing.
@@ -157,15 +173,11 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
             # Looked at by the rules of another revision, an item may be another thing.
             digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
             known = before.get(name)
-            if known is not None and known[0] == digest:
-                item = known[1]
-            elif kind is not SKILLS:
-                # Looked at one by one: many clients refuse a whole list for one item that is wrong.
-                whole = {kind.field: [item], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+            if known is None or known.digest != digest:
                 try:
-                    validate_server_result(kind.method, version, whole)
-                except ValueError:
-                    unusable += 1
+                    known = Known(digest, *(fitted(kind.item, item) if kind.item else (item, ())))
+                except UnfitError as error:
+                    left_out.append(f"'{name}' ({error})")
                     continue
             if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
                 continue
@@ -173,7 +185,8 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
                 is_cut = True
                 continue
             size += len(encoded)
-            found[name] = digest, item
+            found[name] = known
+            left_out += [f"{where} of '{name}'" for where in known.dropped]
         following = page.get("nextCursor")
         if not isinstance(following, str) or following in seen or is_cut or len(found) >= MAX_ITEMS:
             break
@@ -181,9 +194,10 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
         cursor = following
     else:
         session.log.warning("upstream %s: %s has more than %d pages", alias, kind.method, MAX_PAGES)
-    if unusable:
-        message = "upstream %s: %d items of %s are left out, since no client could read them"
-        session.log.warning(message, alias, unusable, kind.method)
+    if left_out and left_out != offer.left_out.get(kind.field):
+        message = "upstream %s: %s has what not every client can read, so that is left out: %s"
+        session.log.warning(message, alias, kind.method, ", ".join(told(left_out)))
+    offer.left_out[kind.field] = left_out
     if not is_cut:
         offer.cut.discard(kind.field)
     elif kind.field not in offer.cut:
@@ -191,4 +205,10 @@ async def read_list(session: Lister, kind: Kind, offer: Offer) -> list[Json]:
         message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
         session.log.warning(message, alias, kind.method, MOST_BYTES, len(found))
     offer.digests[kind.field] = found
-    return [item for _, item in found.values()]
+    return [known.item for known in found.values()]
+
+
+def told(left_out: Sequence[str]) -> list[str]:
+    """What is left out of a list, as people are told."""
+    more = [f"and {len(left_out) - MOST_TOLD} more"] if len(left_out) > MOST_TOLD else []
+    return [*(visible_line(each[:MOST_TOLD_CHARS]) for each in left_out[:MOST_TOLD]), *more]

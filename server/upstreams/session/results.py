@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 from server.client_request import is_web_address
@@ -10,6 +11,11 @@ from server.protocol.json_rpc import Json, as_mapping
 from server.upstreams.session.questions import labelled
 from server.upstreams.wire.peer import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.errors import ToolError, ToolErrorType
+
+MOST_SAID = 1_000  # characters of a failure that are looked at
+_UNKNOWN = re.compile(
+    r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
+)
 
 
 class NoAnswerError(RelayError):
@@ -39,6 +45,15 @@ def is_result_of_call(result: Json) -> bool:
     content = result.get("content")
     is_readable = isinstance(content, list) and set(map(type, cast("list[Any]", content))) <= {dict}
     return is_readable and isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict)
+
+
+def says_unknown(name: str, result: Json) -> bool:
+    """Whether a result that failed says in its own words that there is no such tool."""
+    content: Any = result.get("content")
+    if result.get("isError") is not True or not isinstance(content, list):
+        return False
+    said = " ".join(str(block.get("text", ""))[:MOST_SAID] for block in cast("list[Json]", content[:3]))
+    return (name in said or "tool" in said.lower()) and _UNKNOWN.search(said) is not None
 
 
 def protocol_error(error: Json, alias: str = "") -> MCPError:

@@ -152,6 +152,39 @@ async def test_a_server_that_is_not_kept_is_waited_for_as_before(tmp_path: Path)
         assert not app.pool.by_alias["old"].known.is_set()
 
 
+@pytest.mark.requirement("catalogue.first_list")
+async def test_who_has_never_answered_is_waited_for_in_one_run_alone(tmp_path: Path) -> None:
+    up, late = Changing(tmp_path), Changing(tmp_path, "late")
+    up.answers(tools=[tool("find")])
+    late.hangs()
+    async with serving(tmp_path, up, late, settings={"proxy": {"firstListWait": 2_000}}) as (_, client):
+        await client.listed("tools")
+        await until(lambda: len(files()) == 2)
+    up.hangs()
+    async with serving(tmp_path, up, late, settings={"proxy": {"firstListWait": 60_000}}) as (app, client):
+        with anyio.fail_after(50):
+            assert await everything(client) == {"up__find"}
+        late.answers(tools=[tool("found")])
+        await client.until_heard("notifications/tools/list_changed")
+        assert await everything(client) == {"up__find", "late__found"}
+        await until(lambda: any(b'"found"' in file.read_bytes() for file in files()))
+        assert not app.pool.by_alias["up"].known.is_set()
+    late.hangs()
+    async with serving(tmp_path, up, late) as (_, client):
+        assert await everything(client) == {"up__find", "late__found"}
+
+
+@pytest.mark.requirement("catalogue.first_list")
+@pytest.mark.parametrize(("first", "then"), [("handshake", "modern"), ("modern", "handshake")])
+async def test_what_is_kept_serves_a_client_of_another_kind(first: str, then: str, tmp_path: Path) -> None:
+    up = Changing(tmp_path)
+    up.answers(**LISTED)
+    await run_once(tmp_path, up, era=first)
+    up.hangs()
+    async with serving(tmp_path, up, era=then) as (_, client):
+        assert await everything(client) == NAMES
+
+
 @pytest.mark.requirement("catalogue.changes")
 @pytest.mark.parametrize("upstream", ["handshake", "modern"])
 @by_era
@@ -534,7 +567,7 @@ async def test_a_file_that_is_not_ours_as_we_wrote_it_is_passed_over_once_and_re
         elsewhere = file.with_suffix(".elsewhere")
         before = elsewhere.read_bytes() if elsewhere.exists() else b""
         up.answers(**LISTED)
-        await until(lambda: file.lstat().st_ino != spoiled)
+        await until(lambda: file.lstat().st_ino != spoiled and b'"find"' in file.read_bytes())
         assert not file.is_symlink()
         assert file.stat().st_mode & 0o777 == 0o600
         assert (elsewhere.read_bytes() if elsewhere.exists() else b"") == before

@@ -1,0 +1,65 @@
+"""Cut the schemas of the protocol to what items of lists need, and write them where the server reads them.
+
+python docs/item_schemas.py FOLDER      has the specification's schema of each revision, as REVISION.json
+
+The schemas are the specification's, under the MIT licence; descriptions go. What the texts of the specification say of
+`lastModified`, clients check too, so that is a format here. What stands beside the revisions, the keywords of JSON
+Schema, is written by hand and stays.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+TARGET = Path(__file__).resolve().parent.parent / "server/upstreams/session/item_schemas.json"
+ITEMS = ("Tool", "Prompt", "Resource", "ResourceTemplate")
+BY_NAME = frozenset({"properties", "$defs", "definitions"})  # what stands in these are names, and no keywords
+
+
+def without_descriptions(node: Any, *, is_map: bool = False) -> Any:
+    if isinstance(node, list):
+        return [without_descriptions(each) for each in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: without_descriptions(value, is_map=key in BY_NAME and not is_map)
+        for key, value in cast("dict[str, Any]", node).items()
+        if is_map or key != "description"
+    }
+
+
+def references(node: Any) -> set[str]:
+    if isinstance(node, list):
+        return set[str]().union(*map(references, cast("list[Any]", node)))
+    if not isinstance(node, dict):
+        return set()
+    fields = cast("dict[str, Any]", node)
+    own = {fields["$ref"].rpartition("/")[2]} if isinstance(fields.get("$ref"), str) else set[str]()
+    return own.union(*map(references, fields.values()))
+
+
+def cut(schema: dict[str, Any]) -> dict[str, Any]:
+    """The definitions that are reached from those of items."""
+    known, found, wanted = schema.get("$defs") or schema["definitions"], dict[str, Any](), list[str](ITEMS)
+    while wanted:
+        if (name := wanted.pop()) not in found:
+            found[name] = without_descriptions(known[name])
+            wanted.extend(references(found[name]))
+    if "Annotations" in found and (told := found["Annotations"]["properties"].get("lastModified")):
+        told["format"] = "date-time"
+    return {name: found[name] for name in sorted(found)}
+
+
+def main() -> None:
+    kept = json.loads(TARGET.read_text("utf-8"))
+    kept["revisions"] = {
+        path.stem: cut(json.loads(path.read_text("utf-8"))) for path in sorted(Path(sys.argv[1]).glob("*.json"))
+    }
+    TARGET.write_text(json.dumps(kept, separators=(",", ":")) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Lists of servers that tell of no changes are read again where there is a reason, and announced where that is news."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.interaction.relay.clients import AnswerError, Json, listing, proxied
+from tests.interaction.relay.eras import by_era
+from tests.interaction.relay.watching import listening
+
+pytestmark = pytest.mark.anyio
+
+CHANGED = "notifications/tools/list_changed"
+
+
+def write(orders: Path, *names: str) -> None:
+    """Have the server list these from now on, all at once."""
+    fresh = orders.with_suffix(".fresh")
+    fresh.write_text(json.dumps({"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}))
+    fresh.replace(orders)
+
+
+def server(orders: Path, live: object = True) -> Json:
+    return {"up": listing("up", entry={"trust": True}, orders=str(orders), live=live)}
+
+
+@pytest.mark.requirement("proxy.lists.fresh")
+@pytest.mark.requirement("proxy.lists.announced")
+@pytest.mark.parametrize("live", [True, -32602, -32601])
+@by_era
+async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(
+    era: str, live: object, tmp_path: Path
+) -> None:
+    orders = tmp_path / "orders"
+    write(orders, "old")
+    async with proxied(tmp_path, server(orders, live), era) as client, anyio.create_task_group() as tasks:
+        assert list(await client.listed("tools")) == ["up__old"]
+        await listening(client, tasks, {"toolsListChanged": True})
+        write(orders, "new")
+        if live is True:
+            assert (await client.call("up__old", {}))["isError"] is True
+        else:
+            with pytest.raises(AnswerError):
+                await client.call("up__old", {})
+        await client.until_heard(CHANGED)
+        assert list(await client.listed("tools")) == ["up__new"]
+        # What the first list had was not announced.
+        assert [method for method, _ in client.heard].count(CHANGED) == 1
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("proxy.lists.fresh")
+@by_era
+async def test_an_old_list_is_read_again_when_a_client_lists(
+    era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = tmp_path / "orders"
+    write(orders, "old")
+    async with proxied(tmp_path, server(orders), era) as client:
+        assert list(await client.listed("tools")) == ["up__old"]
+        write(orders, "new")
+        assert list(await client.listed("tools")) == ["up__old"]
+        monkeypatch.setattr("server.upstreams.connection.LOOK_SECONDS", 0.0)
+        monkeypatch.setattr("server.upstreams.pool.LOOK_WAIT_SECONDS", 60.0)
+        assert list(await client.listed("tools")) == ["up__new"]

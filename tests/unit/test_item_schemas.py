@@ -1,0 +1,215 @@
+"""What becomes of items of lists: whatever stands in them, what is taken is valid by the specification's schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS
+from server.upstreams.catalog.resources import with_alias, without_alias
+from server.upstreams.session import item_schemas
+from server.upstreams.session.item_schemas import UnfitError, fitted, for_handshake
+from tests.tables import each_of
+
+Json = dict[str, Any]
+
+DATA: Json = json.loads(Path(item_schemas.__file__).with_suffix(".json").read_text("utf-8"))
+ICON = {"src": "https://a.example/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}
+ABOUT = {"title": "T", "description": "D", "icons": [ICON], "_meta": {"a": None}, "x-more": None}
+HINTS = {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-02T03:04:05Z"}
+OUTPUT: Json = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+ITEMS: dict[str, Json] = {
+    "Tool": {
+        "name": "t",
+        "inputSchema": {"$schema": "x", "type": "object", "properties": {"a": {}, "b": {}}, "required": ["a"]},
+        "outputSchema": OUTPUT,
+        "annotations": {"title": "T", "readOnlyHint": True, "idempotentHint": False},
+        "execution": {"taskSupport": "optional"},
+        **ABOUT,
+    },
+    "Prompt": {"name": "p", "arguments": [{"name": "a", "title": "A", "description": "D", "required": True}], **ABOUT},
+    "Resource": {"uri": "memo://a", "name": "r", "mimeType": "a/b", "size": 5, "annotations": HINTS, **ABOUT},
+    "ResourceTemplate": {"uriTemplate": "memo://{a}", "name": "r", "mimeType": "a/b", "annotations": HINTS, **ABOUT},
+}
+WRONG: list[Any] = [None, 5, -1.5, True, False, "x", [], [None], {}, {"a": None}, float("nan"), 10**400]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if path:
+        yield path
+    if isinstance(value, dict):
+        entries = list(cast("Json", value).items())
+    else:
+        entries = list(enumerate(cast("list[Any]", value))) if isinstance(value, list) else []
+    for key, each in entries:
+        yield from places(each, (*path, key))
+
+
+def with_value(value: Any, path: tuple[Any, ...], other: Any) -> Any:
+    copied = value.copy()
+    copied[path[0]] = other if len(path) == 1 else with_value(value[path[0]], path[1:], other)
+    return copied
+
+
+def validators(name: str) -> Iterator[tuple[str, Any]]:
+    for revision in KNOWN_PROTOCOL_VERSIONS:
+        definitions = DATA["revisions"][revision]
+        schema = {"$defs": definitions, "definitions": definitions, **definitions[name]}
+        yield revision, Draft202012Validator(schema, format_checker=FormatChecker())
+
+
+@pytest.mark.requirement("proxy.items")
+@each_of("name", ITEMS)
+def test_whatever_stands_anywhere_in_an_item_is_valid_in_every_revision_afterwards(name: str) -> None:
+    item, checks = ITEMS[name], list(validators(name))
+    assert fitted(name, item) == (item, ())
+    assert fitted(name, item)[0] is item
+    for place in places(item):
+        for wrong in WRONG:
+            try:
+                kept, dropped = fitted(name, with_value(item, place, wrong))
+            except UnfitError:
+                # What has to be there is wrong: a name, or the type of a schema.
+                assert set(place) & {"name", "uri", "uriTemplate", "inputSchema"}
+                continue
+            for revision, check in checks:
+                sent = for_handshake(kept) if revision in HANDSHAKE_PROTOCOL_VERSIONS else kept
+                assert check.is_valid(sent), (revision, place, wrong, kept)
+            assert kept.keys() | {place[0]} >= item.keys(), (place, wrong, dropped)
+
+
+@pytest.mark.requirement("proxy.items")
+@each_of(
+    "name, wrong, kept, dropped",
+    [
+        ("Tool", {"title": None}, {}, ["title"]),
+        ("Tool", {"icons": [ICON, {"src": 3}]}, {"icons": [ICON]}, ["icons.1.src"]),
+        (
+            "Tool",
+            {"icons": [{"src": 3, "sizes": 4}, {**ICON, "theme": 5}]},
+            {"icons": [{key: ICON[key] for key in ("src", "mimeType", "sizes")}]},
+            None,
+        ),
+        ("Tool", {"annotations": {"title": "T", "readOnlyHint": None}}, {"annotations": {"title": "T"}}, None),
+        ("Tool", {"inputSchema": {"type": "object", "required": None, "properties": None}}, None, None),
+        (
+            "Tool",
+            {"inputSchema": {"type": "object", "properties": {"a": True, "b": False, "c": None}}},
+            {"inputSchema": {"type": "object", "properties": {"a": {}, "b": {"not": {}}, "c": {}}}},
+            ["inputSchema.properties.c"],
+        ),
+        ("Prompt", {"arguments": None}, {}, ["arguments"]),
+        ("Prompt", {"arguments": [{"name": "a", "description": None}]}, {"arguments": [{"name": "a"}]}, None),
+        ("Resource", {"annotations": {"lastModified": "yesterday"}}, {"annotations": {}}, None),
+        ("Resource", {"size": 5.0}, {"size": 5.0}, []),
+    ],
+)
+def test_only_the_innermost_thing_goes_that_need_not_be_there(
+    name: str, wrong: Json, kept: Json | None, dropped: list[str] | None
+) -> None:
+    least = {"Tool": {"name": "t", "inputSchema": {"type": "object"}}, "Resource": {"uri": "m://a", "name": "r"}}
+    item = least.get(name, {"name": "p"})
+    found, told = fitted(name, {**item, **wrong})
+    assert found == {**item, **(kept or {})}
+    assert dropped is None or list(told) == dropped
+
+
+@pytest.mark.requirement("proxy.items")
+@each_of(
+    "name, item",
+    [
+        ("Tool", {"name": "t", "inputSchema": None}),
+        ("Tool", {"name": "t", "inputSchema": {"type": "string"}}),
+        ("Resource", {"uri": "no scheme", "name": "r"}),
+        ("Resource", {"uri": "m://a", "name": None}),
+        ("Tool", {"name": "t", "inputSchema": {"type": "object", "properties": dict.fromkeys(map(str, range(200)))}}),
+    ],
+)
+def test_an_item_goes_where_what_has_to_be_there_is_wrong(name: str, item: Json) -> None:
+    with pytest.raises(UnfitError):
+        fitted(name, item)
+
+
+@pytest.mark.requirement("proxy.items")
+@each_of("alias", ["a", "a_b", "9p", "-x_y", "Files-2"])
+def test_a_resource_with_the_alias_before_it_is_one_that_can_be_listed(alias: str) -> None:
+    for uri in ("memo://a", "file:///a_b.c", "ui://a/b"):
+        item = {"uri": with_alias(alias, uri), "name": "r"}
+        assert fitted("Resource", item) == (item, ())
+        assert without_alias(item["uri"]) == (alias, uri)
+        assert without_alias(f"{alias}+memo://a") == (alias, "memo://a")
+
+
+def tool(output: Any) -> Json:
+    return {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": output}
+
+
+def having(schema: Any, **more: Any) -> Json:
+    return {"type": "object", "properties": {"a": schema}, **more}
+
+
+@pytest.mark.requirement("proxy.items.output")
+@each_of(
+    "output",
+    [
+        *(
+            None,
+            "x",
+            7,
+            [],
+            having({"type": "text"}),
+            having({"type": []}),
+            having(None),
+            {"type": "object", "required": "a"},
+        ),
+        *(
+            having({"$ref": "#/$defs/N"}),
+            having({"$ref": "https://a.example/b"}),
+            having({"$ref": "#/x"}, x={"type": "y"}),
+        ),
+        *(having({"minimum": 0, "exclusiveMinimum": True}), having({"id": "x"}), having({"nullable": True})),
+        *(having({"enum": []}), having({"allOf": {}}), having({"maxLength": "3"}), having({"items": [{}]})),
+        *(
+            having({"pattern": each})
+            for each in ("[", "(?i)a", r"\Z", r"\-", "^{.*}$", "a++", "(?P<n>a)", "a" * 20_000)
+        ),
+        having({"patternProperties": {"*": {}}}),
+    ],
+)
+def test_an_output_schema_that_some_client_cannot_compile_goes_and_its_tool_stays(output: Any) -> None:
+    kept, (told,) = fitted("Tool", tool(output))
+    assert "outputSchema" not in kept
+    assert told.startswith("outputSchema (")
+
+
+@pytest.mark.requirement("proxy.items.output")
+@each_of(
+    "output",
+    [
+        having({"$ref": "#/$defs/A"}, **{"$defs": {"A": having({"$ref": "#"})}}),
+        having({"$ref": "#/x/y"}, x={"y": {"type": "string"}}),
+        having({"items": [{}]}, **{"$schema": "http://json-schema.org/draft-07/schema#"}),
+        *(
+            having({"pattern": each})
+            for each in (r"^[\w\-.]+@x$", r"^\+?\d{3,}(?:a|b)*?$", r"https?:\/\/", r"(a)\1(?<=a)b")
+        ),
+        having({"type": ["string", "null"], "nullable": True, "format": "unheard-of", "x-more": 5}),
+    ],
+)
+def test_an_output_schema_that_all_can_compile_stays_as_it_was(output: Json) -> None:
+    item = tool(output)
+    assert fitted("Tool", item) == (item, ())
+
+
+@pytest.mark.requirement("proxy.items.output")
+@each_of("output", [{"type": "array"}, {"oneOf": [{"type": "object"}]}, having(True)])
+def test_an_output_schema_of_the_newest_revision_alone_stays_for_its_clients(output: Json) -> None:
+    kept, (told,) = fitted("Tool", tool(output))
+    assert kept["outputSchema"] == output
+    assert "outputSchema" not in for_handshake(kept)
+    assert "2025-11-25" in told
