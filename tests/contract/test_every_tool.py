@@ -83,6 +83,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "read_file": {"file_path": "a.txt"},
     "write_file": {"file_path": "new/b.txt", "content": "text\n"},
     "edit": {"file_path": "a.txt", "old_string": "one", "new_string": "two"},
+    "notebook_edit": {"notebook_path": "n.ipynb", "new_source": "x = 1", "edit_mode": "insert"},
     "list_changes": {},
     "undo_change": {},
     "glob": {"pattern": "**/*.txt"},
@@ -96,6 +97,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "web_search": {"query": "tabs"},
     "save_memory": {"fact": "Tabs."},
     "todo_write": {"todos": [{"id": "1", "content": "Read", "status": "pending"}]},
+    "enter_plan_mode": {},
     "exit_plan_mode": {"plan": "1. Do it."},
     "ask_user_question": {"questions": [{"question": "What name?", "header": "Name"}]},
     "task": {"prompt": "Look around."},
@@ -105,8 +107,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
 PLANNING = {"exit_plan_mode"}
 """Tools that a client in plan mode calls."""
 
-OWN = {"stop_background_job", "todo_write"}
-"""Tools that change only what is the client's own: what a person has allowed it to start, its notes."""
+OWN = {"stop_background_job", "todo_write", "enter_plan_mode"}
+"""Tools that change only what is the client's own: what a person has allowed it to start, its notes, its mode."""
 
 ASKING = {"ask_user_question"}
 """Tools that ask although they change nothing: the answer is what they are for."""
@@ -128,6 +130,7 @@ def named(tools: list[Tool]) -> Any:
 @pytest.fixture
 def tree(root: Path) -> Path:
     (root / "a.txt").write_text("one\nthree\n")
+    (root / "n.ipynb").write_text('{"cells": [], "nbformat": 4}')
     (root / "sub").mkdir()
     (root / "sub" / "c.txt").write_text("c\n")
     return root

@@ -14,17 +14,19 @@ SHELL = "run_shell_command"
 FETCHING = "web_fetch"
 DELEGATING = "task"
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
-WRITING = frozenset({"edit", "write_file"})
+WRITING = frozenset({"edit", "write_file", "notebook_edit"})
 # What a rule about edits is about. A memory cannot be saved to just any file, and only a change of ours can be undone,
 # so these say nothing of commands.
 EDITING = WRITING | {"save_memory", "undo_change"}
 # A name in a rule, and the tools it stands for
 GROUPS: Mapping[str, frozenset[str]] = {
-    "Read": READING, "Edit": EDITING, "Write": EDITING, "MultiEdit": EDITING, "Bash": frozenset({SHELL}),
-    "Shell": frozenset({SHELL}), "Grep": frozenset({"grep_search"}), "Glob": frozenset({"glob"}),
+    "Read": READING, "Edit": EDITING, "Write": EDITING, "MultiEdit": EDITING, "NotebookEdit": EDITING,
+    "Bash": frozenset({SHELL}), "Shell": frozenset({SHELL}), "Grep": frozenset({"grep_search"}),
+    "Glob": frozenset({"glob"}),
     "LS": frozenset({"list_directory"}), "WebFetch": frozenset({FETCHING}), "WebSearch": frozenset({"web_search"}),
     "Task": frozenset({DELEGATING}), "Agent": frozenset({DELEGATING}), "TodoWrite": frozenset({"todo_write"}),
-    "ExitPlanMode": frozenset({"exit_plan_mode"}), "AskUserQuestion": frozenset({"ask_user_question"}),
+    "EnterPlanMode": frozenset({"enter_plan_mode"}), "ExitPlanMode": frozenset({"exit_plan_mode"}),
+    "AskUserQuestion": frozenset({"ask_user_question"}),
 }  # fmt: skip
 
 # The built-in tools of a profile; one that is not here has all of them
