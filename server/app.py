@@ -23,12 +23,21 @@ from server.oversight import Oversight
 from server.protocol.json_rpc import Json
 from server.protocol.requests import MODERN, RequestContext, RequestTable
 from server.requests.files import AT, READER, FileRequests, MemoryResources
+from server.requests.skills import SkillRequests
 from server.requests.tool_search import ToolSearch
 from server.requests.tools import ToolRequests
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from server.store.replica import Replica, lone_replica
-from server.tool_services import Commands, CustomTools, LazyJournal, audit_file, page_fetcher, permission_policy
+from server.tool_services import (
+    Commands,
+    CustomTools,
+    LazyJournal,
+    audit_file,
+    page_fetcher,
+    permission_policy,
+    skill_folders,
+)
 from server.upstreams.catalog.names import SEARCH_NAMES
 from server.upstreams.catalog.tools import DiscoveredMCPTool
 from server.upstreams.large_results import LargeResults
@@ -82,6 +91,7 @@ class App:
             agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
             programs=self.commands.programs,
             undo=settings.undo.enabled,
+            skills=skill_folders(report),
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
@@ -169,6 +179,7 @@ class App:
             published_uri=self.proxy.published_uri,
             told=self._told,
             modes_changed=partial(self._announcements.tell, "tools"),
+            skills=SkillRequests(self.registry, contexts, self.proxy),
         )
         self.table = table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
@@ -313,7 +324,13 @@ class App:
         client = self.clients.of(ctx)
         is_new = self.clients.follow(ctx)
         if is_new and self._tasks is not None and self._workspaces.asks_for_roots and client.folders.roots is None:
-            self._tasks.start_soon(partial(ask_roots, client.folders, ctx, related=False))
+            self._tasks.start_soon(self._learn_roots, client, ctx)
+
+    async def _learn_roots(self, client: clients.Client, ctx: RequestContext) -> None:
+        """Ask a client for its folders. It may have listed the tools meanwhile, without the skills that lie there."""
+        roots = await ask_roots(client.folders, ctx, related=False)
+        if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
+            await self._announcements.tell("tools", [ctx.connection])
 
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:
         client = self.clients.of(ctx)

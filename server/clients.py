@@ -196,6 +196,7 @@ class Contexts:
         if roots is None and self.workspaces.asks_for_roots:
             roots = await ask_roots(client.folders, ctx, related=True)
         plans = client.state.approval_mode is ApprovalMode.PLAN
+        readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None
         if client.state.reads is not None and not ctx.is_modern:
             reads = ctx.connection.state.setdefault("reads", ReadLedger())
@@ -205,7 +206,7 @@ class Contexts:
             if len(client.reads) > MOST_PROGRAMS:
                 client.reads.popitem(last=False)
         return ToolContext(
-            workspace=self.workspaces.workspace(roots, client.readable, rights, client.scratch[plans]),
+            workspace=self.workspaces.workspace(roots, readable, rights, client.scratch[plans]),
             limits=self.limits,
             client=client.state,
             services=self.services,

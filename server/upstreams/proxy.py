@@ -407,10 +407,11 @@ class Proxy:
         meta = as_mapping(as_mapping(ctx.params).get("_meta"))
         return {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
 
-    async def _list_skills(self, ctx: RequestContext) -> Json:
-        """The skills of all upstreams, asked for now, since nobody tells that they have changed; and none of the files.
+    async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
+        """The skills of all upstreams for a client, and none of the files.
 
-        An upstream that does not answer in a moment has those that it listed last.
+        With `is_fresh` all are asked for now, since nobody tells that they have changed, else those that never were. An
+        upstream that does not answer in a moment has those that it listed last.
         """
 
         async def read(upstream: Upstream, session: UpstreamSession) -> None:
@@ -422,19 +423,23 @@ class Proxy:
         with anyio.move_on_after(SKILLS_SECONDS):
             async with anyio.create_task_group() as tasks:
                 for upstream in self._open_upstreams:
-                    if (session := upstream.live_session) is None:
+                    session, is_known = upstream.live_session, SKILLS.field in upstream.offer.lists
+                    if session is None or (is_known and not is_fresh):
                         continue
                     if self._is_able(upstream, "skills/list"):
                         tasks.start_soon(read, upstream, session)
                     else:
                         upstream.offer.lists.pop(SKILLS.field, None)
         self._routes = None
-        skills = [
+        return [
             with_origin(self.routes.published_skill(upstream, skill), upstream.alias)
             for upstream in self._open_upstreams
             for skill in upstream.offer.of(SKILLS)
             if self._is_open(upstream.alias, ctx)
         ]
+
+    async def _list_skills(self, ctx: RequestContext) -> Json:
+        skills = await self.skills(ctx, is_fresh=True)
         meta = as_mapping(as_mapping(ctx.params).get("_meta"))
         return {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
 

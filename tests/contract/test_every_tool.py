@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from tools.shell.command import CommandRequest
 from tools.shell.jobs import JobTable
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.runner import CommandRunner, ProgramRunner, ShellOptions
+from tools.skills.skill_folders import SkillFolders
 from tools.web.opener import UrlOpener
 from tools.web.page_fetcher import PageFetcher
 from tools.web.search_settings import ProviderSettings, SearchSettings
@@ -62,6 +63,7 @@ class Outside:
     fetcher: PageFetcher | None = None
     programs: ProgramRunner | None = None
     page: str = ""
+    trusted: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     search: str = ""
 
     def pages(self) -> PageFetcher:
@@ -75,7 +77,8 @@ class Outside:
 
 OUTSIDE = Outside()
 WORKER = AgentCommand(name="worker", command="/bin/sh", args=("-c", "cat; : > made"))
-BUILTIN = builtin_tools(fetcher=OUTSIDE.pages, todos=TODOS, agents=[WORKER], programs=OUTSIDE.runner)
+SKILLS = SkillFolders(trusted=lambda: OUTSIDE.trusted)
+BUILTIN = builtin_tools(fetcher=OUTSIDE.pages, todos=TODOS, agents=[WORKER], programs=OUTSIDE.runner, skills=SKILLS)
 TOOLS: list[Tool] = [*BUILTIN, UPSTREAM_TOOL]
 
 SAMPLES: dict[str, dict[str, Any]] = {
@@ -97,6 +100,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "web_search": {"query": "tabs"},
     "save_memory": {"fact": "Tabs."},
     "todo_write": {"todos": [{"id": "1", "content": "Read", "status": "pending"}]},
+    "skill": {"skill": "sew"},
     "enter_plan_mode": {},
     "exit_plan_mode": {"plan": "1. Do it."},
     "ask_user_question": {"questions": [{"question": "What name?", "header": "Name"}]},
@@ -118,7 +122,7 @@ BEYOND = {"web_fetch", "web_search"}
 
 TEXT_ONLY = {
     *("read_file", "grep_search", "read_many_files", "run_shell_command", "read_background_output"),
-    *("web_fetch", "web_search", "task"),
+    *("web_fetch", "web_search", "task", "skill"),
 }
 """Tools whose result is one text; sent twice, clients would show it twice."""
 
@@ -131,6 +135,10 @@ def named(tools: list[Tool]) -> Any:
 def tree(root: Path) -> Path:
     (root / "a.txt").write_text("one\nthree\n")
     (root / "n.ipynb").write_text('{"cells": [], "nbformat": 4}')
+    main = root / ".qwen" / "skills" / "sew" / "SKILL.md"
+    main.parent.mkdir(parents=True)
+    main.write_text("---\nname: sew\ndescription: Sews.\n---\nThread it.\n")
+    OUTSIDE.trusted = {str(root): {".qwen/skills/sew/SKILL.md": hashlib.sha256(main.read_bytes()).hexdigest()}}
     (root / "sub").mkdir()
     (root / "sub" / "c.txt").write_text("c\n")
     return root

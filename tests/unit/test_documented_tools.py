@@ -39,6 +39,7 @@ DOCUMENTED = [
     ("MemoryTool", "SaveMemory", "save_memory"),
     ("TaskTool", "Task", "task"),
     ("TodoWriteTool", "TodoWrite", "todo_write"),
+    ("SkillTool", "Skill", "skill"),
     ("NotebookEditTool", "NotebookEdit", "notebook_edit"),
     ("EnterPlanModeTool", "EnterPlanMode", "enter_plan_mode"),
     ("ExitPlanModeTool", "ExitPlanMode", "exit_plan_mode"),

@@ -19,6 +19,7 @@ from tools.builtin.read_file import ReadFileTool
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.builtin.save_memory import MemoryTool
+from tools.builtin.skill import SkillTool
 from tools.builtin.todo_write import TodoWriteTool
 from tools.builtin.undo import ListChangesTool, UndoChangeTool
 from tools.builtin.web_fetch import WebFetchTool
@@ -32,6 +33,7 @@ from tools.web.search_settings import SearchSettings
 if TYPE_CHECKING:
     from tools.planning.agent_command import AgentCommand
     from tools.shell.runner import ProgramRunner
+    from tools.skills.skill_folders import SkillFolders
     from tools.web.page_fetcher import PageFetcher
 
 
@@ -44,12 +46,13 @@ def builtin_tools(
     agents: Sequence[AgentCommand] = (),
     programs: Callable[[], ProgramRunner] | None = None,
     undo: bool = True,
+    skills: SkillFolders | None = None,
 ) -> list[BaseTool[Any]]:
     """A fresh instance of every built-in tool, in the order of listing.
 
-    By default only public addresses are fetched, nobody is asked to search the web, and memories are the project's
-    alone. Without agents, and what runs them, there is no `task`; `undo` says whether there are the tools that take
-    changes back.
+    By default only public addresses are fetched, nobody is asked to search the web, memories are the project's alone,
+    and no skill is found. Without agents, and what runs them, there is no `task`; `undo` says whether there are the
+    tools that take changes back.
     """
 
     @cache
@@ -83,6 +86,7 @@ def builtin_tools(
         WebSearchTool(search or SearchSettings(), lambda: pages().opener),
         MemoryTool(memory),
         TodoWriteTool(todos),
+        SkillTool(skills),
         *tasks,
         AskUserQuestionTool(),
         EnterPlanModeTool(),

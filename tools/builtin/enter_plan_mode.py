@@ -22,12 +22,9 @@ class EnterPlanModeTool(BuiltinTool[EnterPlanModeParams]):
     title = "Enter plan mode"
     display_name = "EnterPlanMode"
     aliases = ("EnterPlanModeTool", "EnterPlanMode")
-    description = (
-        "Enter plan mode before a large or unclear task, or if the user wants a plan: only reading and searching are "
-        "possible until the user approves what you present with exit_plan_mode."
-    )
+    description = "Change nothing from now on until the user approves a plan: for large or unclear tasks."
     kind = Kind.THINK
-    behaviour = Behaviour(read_only=False, idempotent=True)
+    behaviour = Behaviour(read_only=False)
     params_model = EnterPlanModeParams
     foreign_parameters = {"userRequested": foreign("true", "false")}  # noqa: RUF012 - declared as a Mapping
     output_schema = object_schema({"approval_mode": {"type": "string", "description": "The mode from now on: plan."}})

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class NotebookEditParams(ToolParams):
-    notebook_path: str = Field(description="The .ipynb file.")
+    notebook_path: str = Field(description="The .ipynb.")
     cell_id: str | None = Field(
         default=None,
-        description="From read_file, or cell-N, from 0. insert puts the new cell behind it, without it first.",
+        description="From read_file, or cell-N from 0; insert: after it.",
     )
-    new_source: str | None = Field(default=None, description="The whole source, but for delete.")
-    cell_type: Literal["code", "markdown"] | None = Field(default=None, description="Of a new cell, or to convert one.")
-    edit_mode: Literal["replace", "insert", "delete"] = Field(default="replace", description="What is done.")
+    new_source: str | None = Field(default=None, description="Whole source.")
+    cell_type: Literal["code", "markdown"] | None = Field(default=None, description="New type.")
+    edit_mode: Literal["replace", "insert", "delete"] = Field(default="replace", description="What to do.")
 
 
 class NotebookEditTool(ChangingTool[NotebookEditParams]):
@@ -36,10 +36,7 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
     title = "Edit notebook"
     display_name = "NotebookEdit"
     aliases = ("NotebookEditTool", "NotebookEdit")
-    description = (
-        "Replace, insert or delete a cell of a Jupyter notebook. The outputs of a changed code cell are cleared; "
-        "everything else stays."
-    )
+    description = "Replace, insert or delete a cell of a Jupyter notebook; the outputs of changed code go."
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = NotebookEditParams
     path_parameter = "notebook_path"

@@ -25,8 +25,8 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "Glob": frozenset({"glob"}),
     "LS": frozenset({"list_directory"}), "WebFetch": frozenset({FETCHING}), "WebSearch": frozenset({"web_search"}),
     "Task": frozenset({DELEGATING}), "Agent": frozenset({DELEGATING}), "TodoWrite": frozenset({"todo_write"}),
-    "EnterPlanMode": frozenset({"enter_plan_mode"}), "ExitPlanMode": frozenset({"exit_plan_mode"}),
-    "AskUserQuestion": frozenset({"ask_user_question"}),
+    "ExitPlanMode": frozenset({"exit_plan_mode"}), "AskUserQuestion": frozenset({"ask_user_question"}),
+    "EnterPlanMode": frozenset({"enter_plan_mode"}), "Skill": frozenset({"skill"}),
 }  # fmt: skip
 
 # The built-in tools of a profile; one that is not here has all of them
