@@ -26,6 +26,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "read_many_files": {"paths": ["a.txt"]},
     "write_file": {"file_path": "b.txt", "content": "new"},
     "edit": {"file_path": "a.txt", "old_string": "x", "new_string": "y"},
+    "notebook_edit": {"notebook_path": "n.ipynb", "cell_id": "x", "new_source": "y"},
     "run_shell_command": {"command": "touch ran"},
     "list_background_jobs": {},
     "read_background_output": {"job_id": "bg_1"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from tools.call.base_tool import Behaviour
 from tools.call.context import ToolContext
 from tools.contract.errors import InvalidToolParamsError
 from tools.contract.file_names_in_text import brief, shown_path
-from tools.contract.parameters import ToolParams, object_schema
+from tools.contract.parameters import ToolParams, folded, object_schema
 from tools.files.notebook_cells import NOTEBOOK_ENDING
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class NotebookEditParams(ToolParams):
         default=None,
         description="From read_file, or cell-N from 0; insert: after it.",
     )
-    new_source: str | None = Field(default=None, description="Whole source.")
+    new_source: str = Field(default="", description="Whole source.")
     cell_type: Literal["code", "markdown"] | None = Field(default=None, description="New type.")
     edit_mode: Literal["replace", "insert", "delete"] = Field(default="replace", description="What to do.")
 
@@ -55,6 +55,13 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
         }
     )
 
+    def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        settled, spelled = super()._settled(arguments)
+        # What is optional and empty counts as left out, and a cell may well be empty.
+        if any(value == "" and self._spellings.get(folded(name)) == "new_source" for name, value in arguments.items()):
+            spelled.setdefault("new_source", "new_source")
+        return settled, spelled
+
     def check(self, params: NotebookEditParams, spelled: Mapping[str, str]) -> None:
         super().check(params, spelled)
         if not params.notebook_path.strip().lower().endswith(NOTEBOOK_ENDING):
@@ -67,7 +74,11 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
             raise InvalidToolParamsError(
                 self.name, f"'cell_id' is needed to {params.edit_mode} a cell; read_file shows the ids."
             )
-        if params.new_source is None and params.edit_mode != "delete":
+        if params.new_source and params.edit_mode == "delete":
+            raise InvalidToolParamsError(
+                self.name, "'new_source' says what a cell shall hold, and 'edit_mode' is delete; give one of them."
+            )
+        if "new_source" not in spelled and params.edit_mode != "delete":
             raise InvalidToolParamsError(self.name, f"'new_source' is needed to {params.edit_mode} a cell.")
 
     def get_description(self, params: NotebookEditParams, context: ToolContext) -> str:

@@ -20,13 +20,14 @@ WRITING = frozenset({"edit", "write_file", "notebook_edit"})
 EDITING = WRITING | {"save_memory", "undo_change"}
 # A name in a rule, and the tools it stands for
 GROUPS: Mapping[str, frozenset[str]] = {
-    "Read": READING, "Edit": EDITING, "Write": EDITING, "MultiEdit": EDITING, "NotebookEdit": EDITING,
+    "Read": READING, "Edit": EDITING, "Write": EDITING, "MultiEdit": EDITING,
     "Bash": frozenset({SHELL}), "Shell": frozenset({SHELL}), "Grep": frozenset({"grep_search"}),
     "Glob": frozenset({"glob"}),
     "LS": frozenset({"list_directory"}), "WebFetch": frozenset({FETCHING}), "WebSearch": frozenset({"web_search"}),
     "Task": frozenset({DELEGATING}), "Agent": frozenset({DELEGATING}), "TodoWrite": frozenset({"todo_write"}),
     "ExitPlanMode": frozenset({"exit_plan_mode"}), "AskUserQuestion": frozenset({"ask_user_question"}),
-    "EnterPlanMode": frozenset({"enter_plan_mode"}), "Skill": frozenset({"skill"}),
+    "NotebookEdit": frozenset({"notebook_edit"}), "EnterPlanMode": frozenset({"enter_plan_mode"}),
+    "Skill": frozenset({"skill"}),
 }  # fmt: skip
 
 # The built-in tools of a profile; one that is not here has all of them

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tools.contract.errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.file_names_in_text import sendable_name, shortened_line, shown_name, shown_whole_path
+from tools.contract.file_names_in_text import brief, sendable_name, shortened_line, shown_name, shown_whole_path
 from tools.contract.limits import AbortSignal
 from tools.files.find.walk import visible_kind
 from tools.files.ignore_files import refuse_hidden
@@ -43,6 +43,10 @@ class Skill:
     text: str
     location: Location  # of its main file
     workspace: Workspace  # by which it is opened
+
+    @property
+    def place(self) -> str:
+        return shown_whole_path(self.folder)
 
     @property
     def folder(self) -> str:
@@ -80,6 +84,10 @@ class RelayedSkill:
     files: Sequence[str]  # URIs of its other files
     read: Callable[[], Awaitable[str]]
 
+    @property
+    def place(self) -> str:
+        return brief(self.uri)
+
 
 @dataclass(slots=True)
 class Skills:
@@ -88,10 +96,7 @@ class Skills:
 
     def add(self, skill: Skill | RelayedSkill) -> None:
         if (first := self.found.setdefault(skill.name, skill)) is not skill:
-            place, taken = (
-                each.uri if isinstance(each, RelayedSkill) else shown_whole_path(each.folder) for each in (skill, first)
-            )
-            self.unused.append(f"{place} is not used: the skill {taken} has its name, {skill.name}.")
+            self.unused.append(f"{skill.place} is not used: the skill {first.place} has its name, {skill.name}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,8 @@ async def test_a_changed_cell_loses_its_outputs_and_the_result_says_so(root: Pat
     assert cells[2]["outputs"] == []
     assert cells[2]["execution_count"] is None
     assert cells[0] == THREE["cells"][0]
+    await change(context, cell_id="three", new_source="")
+    assert read(path)["cells"][2]["source"] == ""
     again = await change(context, cell_id="three", new_source="e")
     assert "cleared" not in str(again.llm_content)
     with pytest.raises(ToolError) as refused:
@@ -298,6 +300,7 @@ async def test_arguments_that_do_not_fit_together_are_refused(context: ToolConte
         {"notebook_path": "n.ipynb", "new_source": "y"},
         {"notebook_path": "n.ipynb", "cell_id": "x"},
         {"notebook_path": "n.ipynb", "edit_mode": "delete"},
+        {"notebook_path": "n.ipynb", "edit_mode": "delete", "cell_id": "x", "new_source": "y"},
         {"notebook_path": "n.ipynb", "edit_mode": "insert"},
         {"notebook_path": "n.ipynb", "edit_mode": "move", "cell_id": "x", "new_source": "y"},
     ):

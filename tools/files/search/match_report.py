@@ -137,6 +137,7 @@ class MatchReport:
         self._counted = 0  # matching lines of the files that were counted
         self._files = 0
         self._binary = 0
+        self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # to take apart takes longer than to search
         self._has_more = False  # there are more matches than were wanted
         self._is_cut = False  # the text became too long
         self._per_file_reached = False  # a file holds as many matches as were wanted of each
@@ -208,9 +209,12 @@ class MatchReport:
         return not (self._has_more or self._is_cut)
 
     def _cells(self, opened: OpenedFile, location: Location) -> Callable[[int, int | None], str] | None:
-        """What tells the cell of a place in a notebook; `None` for other files."""
-        is_notebook = location.path.lower().endswith(NOTEBOOK_ENDING) and opened.info.st_size <= MAX_NOTEBOOK_BYTES
-        return cell_finder(opened.whole(self._signal)) if is_notebook else None
+        """What tells the cell of a place in a notebook; `None` for other files, and after much of notebooks."""
+        size = opened.info.st_size
+        if not location.path.lower().endswith(NOTEBOOK_ENDING) or size > self._notebook_bytes_left:
+            return None
+        self._notebook_bytes_left -= size
+        return cell_finder(opened.whole(self._signal))
 
     def result(
         self,
