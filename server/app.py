@@ -179,7 +179,7 @@ class App:
             published_uri=self.proxy.published_uri,
             told=self._told,
             modes_changed=partial(self._announcements.tell, "tools"),
-            skills=SkillRequests(self.registry, contexts, self.proxy),
+            skills=SkillRequests(self.registry, policy, contexts, self.proxy),
         )
         self.table = table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)

@@ -19,6 +19,7 @@ from tools.call.registry import ToolRegistry
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.file_names_in_text import shortened_line
 from tools.contract.limits import AbortSignal
+from tools.permissions.policy import PermissionPolicy
 from tools.skills.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ SKILL = SkillTool.name
 @dataclass(frozen=True, slots=True)
 class SkillRequests:
     registry: ToolRegistry
+    policy: PermissionPolicy
     contexts: Contexts
     proxy: Proxy
     told: set[str] = field(default_factory=set[str])  # why skills are not used, as the log has it
@@ -35,13 +37,16 @@ class SkillRequests:
     async def known(self, client: Client, ctx: RequestContext) -> Skills:
         """The skills for a client, without asking it or a server for what is known already."""
         tool = self.registry.find(SKILL)
-        if not isinstance(tool, SkillTool):
-            return Skills()
         folders, rights = client.folders, rights_of(ctx)
+        if not isinstance(tool, SkillTool) or self.policy.why_not_offered(tool.traits, rights) is not None:
+            return Skills()
         if folders.roots is None and (ctx.is_modern or (ctx.connection.capabilities or {}).get("roots") is None):
             await ask_roots(folders, ctx, related=True)  # it has none, so nobody is waited for
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
-        skills = await tool.known(workspace, rights, await self.relayed(ctx, is_fresh=False), AbortSignal())
+        try:
+            skills = await tool.known(workspace, rights, await self.relayed(ctx, is_fresh=False), AbortSignal())
+        except ToolError:  # what the machine does not give now costs nobody the list of tools
+            return Skills()
         for why in skills.unused:
             if why not in self.told:
                 self.told.add(why)

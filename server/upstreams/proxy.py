@@ -411,8 +411,8 @@ class Proxy:
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
         """The skills of all upstreams for a client, and none of the files.
 
-        With `is_fresh` all are asked for now, since nobody tells that they have changed, else those that never were, for
-        which is hardly waited. An upstream that does not answer in a moment has those that it listed last.
+        With `is_fresh` all are asked for now, since nobody tells that they have changed, else those that never were,
+        for which is hardly waited. An upstream that does not answer in a moment has those that it listed last.
         """
 
         async def read(upstream: Upstream, session: UpstreamSession) -> None:

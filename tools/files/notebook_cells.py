@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, cast
 
 # A larger notebook is not taken apart; parsing stops everything else for up to 50 ms
@@ -22,7 +23,6 @@ MAX_VALUES = 300_000
 NOTEBOOK_ENDING = ".ipynb"
 _VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # of the format, and none that is another cell's place
 _BLANKS = re.compile(r"[ \t\n\r]*")
-_BLANK_BYTES = re.compile(rb"[ \t]*")
 _ESCAPED = re.compile(r"\\u(?!00[01])[0-9a-fA-F]{4}")
 _value_at = json.JSONDecoder().raw_decode
 
@@ -191,7 +191,7 @@ class Notebook:
     text: str
     major: int  # of the format, 4 or less
     has_ids: bool  # whether new cells get an id
-    language: str
+    language: str  # of cells of code, which those of format 3 name
     lists: tuple[CellList, ...]
 
     @property
@@ -235,15 +235,18 @@ def parse_notebook(text: str) -> Notebook:
     if not lists or any(each.parts.brackets != "[]" for each in lists):
         raise NotANotebookError("it is JSON without a list of cells")
     facts = {part.key: part.value for part in top.parts}
-    minor, metadata = facts.get("nbformat_minor"), mapping(facts.get("metadata"))
-    named = mapping(metadata.get("language_info")).get("name") or mapping(metadata.get("kernelspec")).get("language")
+    cells = [mapping(part.value) for each in lists for part in each.parts.parts]
+    if not all(cells):
+        raise NotANotebookError("one of its cells is not an object, or is empty")
+    minor = facts.get("nbformat_minor")
+    languages = (language for cell in cells if isinstance(language := cell.get("language"), str))
     is_new = top.find("cells") is not None
-    has_ids = any("id" in mapping(part.value) for each in lists for part in each.parts.parts)
+    has_ids = any("id" in cell for cell in cells)
     return Notebook(
         text,
         4 if is_new else 3,
         is_new and (has_ids or (isinstance(minor, int) and minor >= 5)),
-        named if isinstance(named, str) else "python",
+        next(languages, "python"),
         tuple(lists),
     )
 
@@ -258,21 +261,18 @@ def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
         notebook = parse_notebook(text)
     except (UnicodeDecodeError, NotANotebookError):
         return lambda _line, _byte: ""
-    lines = [0, *(found.end() for found in re.finditer(b"\n", data))]
-    starts, ends, at, end = list[int](), list[int](), 0, len(data) - len(text.encode())
-    for part in notebook.cells:
-        starts.append(end + len(text[at : part.start].encode()))
-        at = part.start + len(part.raw)
-        end = starts[-1] + len(part.raw.encode())
-        ends.append(end)
-    names = notebook.names
+    lines, cells, names = text.split("\n"), notebook.cells, notebook.names
+    begins = list(accumulate((len(line) + 1 for line in lines), initial=0))
 
     def find(line: int, byte: int | None) -> str:
-        begin = lines[line - 1]
-        blanks = _BLANK_BYTES.match(data, begin)
-        place = begin + byte - 1 if byte else blanks.end() if blanks else begin
-        cell = bisect_right(starts, place) - 1
-        return names[cell] if cell >= 0 and place < ends[cell] else ""
+        if line > len(lines):
+            return ""  # the file was another one when it was searched
+        content = lines[line - 1]
+        place = begins[line - 1] + len(content) - len(content.lstrip())
+        if byte:
+            place = begins[line - 1] + len(content.encode()[: byte - 1].decode(errors="ignore"))
+        number = bisect_right(cells, place, key=lambda part: part.start) - 1
+        return names[number] if number >= 0 and place < cells[number].start + len(cells[number].raw) else ""
 
     return find
 

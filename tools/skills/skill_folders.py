@@ -193,7 +193,7 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
             ToolErrorType.READ_CONTENT_FAILURE,
             f"The skill '{relative}' is not used: it does not begin with lines between --- that have a description.",
         )
-    if fields.get("disable-model-invocation") == "true":
+    if fields.get("disable-model-invocation", "").lower() == "true":
         raise ToolError(
             ToolErrorType.EXECUTION_DENIED,
             f"The skill '{relative}' is not used: it says itself that models do not load it.",

@@ -264,6 +264,7 @@ async def test_what_is_no_notebook_or_has_no_such_cell_is_refused_with_a_code(ro
         (b'{"metadata": {}}', {}, invalid),
         (b'[{"cells": []}]', {}, invalid),
         (b'{"worksheets": [1]}', {}, invalid),
+        (b'{"cells": [{"id": "one"}, 1]}', {}, invalid),
         (b'{"cells": ' + b"[" * 100_000, {}, invalid),
         (b'{"cells": [' + b"1," * 300_000 + b"1]}", {}, invalid),
         (b"\xff\xfe\xff", {}, invalid),

@@ -200,10 +200,7 @@ def _lines(source: str, present: Any) -> str | list[str]:
 
 def _replaced(notebook: Notebook, part: Part, source: str, cell_type: str) -> tuple[str, bool]:
     """The text with another source in a cell, and whether that had outputs."""
-    try:
-        cell = taken_apart(notebook.text, part.start)
-    except ValueError:
-        cell = Parts(part.start, part.start + len(part.raw), "{}", [], "")
+    cell = taken_apart(notebook.text, part.start)
     layout, had = layout_of(notebook.text, cell), mapping(part.value)
     is_code, key = cell_type == "code", "source"
     if notebook.major < 4 and is_code:
@@ -242,8 +239,7 @@ def _put(cell: Parts, layout: Layout, key: str, value: Any) -> Part:
     """Give a member another value, or put it in behind the others."""
     raw = layout.written(value, 1)
     if (part := cell.find(key)) is None:
-        gap = cell.parts[0].gap if cell.parts else ""
-        part = Part(gap, f'"{key}"{layout.colon}', key, value, 0, raw)
+        part = Part("", f'"{key}"{layout.colon}', key, value, 0, raw)
         cell.insert(len(cell.parts), part)
     part.raw = raw
     return part
@@ -283,10 +279,7 @@ def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[s
     holder = layout_of(text, where.holder)
     if where.parts.parts:
         first = where.parts.parts[0]
-        try:
-            layout = layout_of(text, taken_apart(text, first.start))
-        except ValueError:
-            layout = holder
+        layout = layout_of(text, taken_apart(text, first.start))
         return layout.written(cell), first.gap, where.parts.tail
     if holder.unit is None:
         return holder.written(cell), "", where.parts.tail
