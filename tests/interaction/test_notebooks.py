@@ -13,9 +13,8 @@ from tests.harness import HANDSHAKE, MODERN, in_memory, write_config
 
 pytestmark = pytest.mark.anyio
 
-CELLS: list[dict[str, Any]] = [
-    {"cell_type": "code", "id": name, "metadata": {}, "outputs": [], "source": [f"{name} = 1"]} for name in "ab"
-]
+EMPTY: dict[str, Any] = {"cell_type": "code", "metadata": {}, "outputs": []}
+CELLS = [{**EMPTY, "id": name, "source": [f"{name} = 1"]} for name in "ab"]
 NOTEBOOK: dict[str, Any] = {"cells": CELLS, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
