@@ -98,7 +98,7 @@ class App:
             replica=replica.name if replica.store.is_shared else "",
         )
         confirmers = Confirmers(
-            settings.confirmation.when_unavailable or ("client" if served_over == "stdio" else "deny"),
+            settings.confirmation.when_unavailable,
             settings.confirmation.timeout / 1000,
             settings.confirmation.style,
             replica,
@@ -202,7 +202,7 @@ class App:
             contexts=contexts,
             flow=flow,
             questions=confirmers.pending,
-            asks_at_dashboard=confirmers.when_unavailable == "page",
+            asks_at_dashboard=settings.confirmation.when_unavailable == "page",
             audit=self._audit,
             journal=self._journal,
             commands=self.commands,

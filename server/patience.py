@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 import anyio
 
-from server.protocol.json_rpc import Json
+from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.requests import CallNext, RequestContext, RequestOutbound
+from server.requests.tool_search import CALL
 from tools.contract.display import visible_line
 
 STEP = 1e-6  # between two values where no tool has told one: too little to be seen beside those of a tool
@@ -34,7 +35,8 @@ class PatientWay:
     def __init__(self, ctx: RequestContext, token: str | int) -> None:
         self._way: RequestOutbound = ctx.outbound
         self._token = token
-        name = (ctx.params or {}).get("name")
+        params = as_mapping(ctx.params)
+        name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
         self._at_work = f"{visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method} is at work"
         self._waits_for: list[str] = []  # what is waited for besides, the latest last
         self._latest: Json = {}  # how far it was said to be
