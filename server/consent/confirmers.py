@@ -30,10 +30,13 @@ logger = logging.getLogger(__name__)
 WhenUnavailable = Literal["client", "page", "deny"]  # who decides where the client cannot ask its person
 QUESTION_KEY = "coretools-mcp/confirm"  # of the question in `inputRequests` and of the answer in `inputResponses`
 FRAMEWORKS: Mapping[str, str] = {
-    "mcp": "the Python SDK unless it is told a name: openai-agents 0.24.0, langchain-mcp-adapters 0.3.2",
-    "fastmcp": "pydantic-ai 2.68.0, langchain 1.5.2",
+    "mcp": "the Python SDK where it is given no name: openai-agents 0.24.0, langchain-mcp-adapters 0.3.2, smolagents "
+    "1.26.0",
+    "fastmcp": "FastMCP 4.2.3 likewise: pydantic-ai 2.68.0, langchain 1.5.2 (`langchain.mcp`), agno 3.1.10",
     "google-adk": "google-adk 2.13.0",
     "ai-sdk-mcp-client": "@ai-sdk/mcp 1.0.102",
+    "@langchain/mcp-adapters": "@langchain/mcp-adapters 1.1.4",
+    "stdio:": "@openai/agents 0.20.0, with the command that starts this server behind it",
 }
 """What agent frameworks call themselves, and in which versions that was seen. None has a dialog: where its program has
 given it no way to ask a person, nobody sees a call before it is done."""
@@ -56,8 +59,7 @@ class Confirmers:
         """Who decides on a call of a client that cannot ask its person."""
         if self._when_unavailable is not None:
             return self._when_unavailable
-        is_program = ctx.http_request is not None or ctx.connection.client_info.get("name") in FRAMEWORKS
-        return "deny" if is_program else "client"
+        return "deny" if ctx.http_request is not None or _framework(ctx) else "client"
 
     def shows_forms(self, ctx: RequestContext) -> bool:
         """Whether the person behind a request can be asked for more than a yes or no."""
@@ -97,6 +99,13 @@ def _can_be_asked(ctx: RequestContext) -> bool:
     return modes.get("form") is not None or modes.get("url") is None
 
 
+def _framework(ctx: RequestContext) -> str:
+    """The name by which a client is known to be a program of an agent framework; empty for any other."""
+    name = str(ctx.connection.client_info.get("name"))
+    name = "stdio:" if name.startswith("stdio: ") else name
+    return name if name in FRAMEWORKS else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientConfirmer:
     """The way to ask the person behind one request."""
@@ -121,8 +130,7 @@ class ClientConfirmer:
                 'confirmation.whenUnavailable to "page" (the user then answers at the dashboard) or "client" (its own '
                 "approval dialog then decides)"
             )
-            name = ctx.connection.client_info.get("name")
-            why = f", and '{name}' is an agent framework, which has no dialog" if name in FRAMEWORKS else ""
+            why = f", and '{name}' is an agent framework, which has no dialog" if (name := _framework(ctx)) else ""
             way_out = f"This client has announced no form elicitation{why}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":

@@ -52,5 +52,7 @@ async def test_a_framework_without_a_dialog_is_refused_and_every_other_client_as
 
 def test_the_names_stand_in_the_page_on_permissions() -> None:
     page = (ROOT / "docs" / "permissions.md").read_text(encoding="utf-8")
-    table = re.findall(r"^\| `([^`]+)` \| (.+) \|$", page.partition("an agent framework calls itself")[2], re.MULTILINE)
+    table = re.findall(
+        r"^\| `([^`]+)` \| (.+) \|$", page.partition("### Agent frameworks")[2].partition("## Rules")[0], re.MULTILINE
+    )
     assert dict(table) == dict(FRAMEWORKS)

@@ -86,6 +86,7 @@ async def test_the_same_over_other_transports(pair: tuple[str, str, str, str], r
         await check_echo(client, "up__echo")
 
 
+OURS = ("_meta", "resultType", "ttlMs", "cacheScope")
 NOTHING_MEANT: list[tuple[Json, Json]] = [
     ({"content": [], "_meta": None}, {"content": []}),
     ({"structuredContent": {"a": 1}}, {"structuredContent": {"a": 1}, "content": []}),
@@ -114,7 +115,7 @@ async def test_a_null_where_nothing_is_meant_fails_no_result(
     async with proxied(tmp_path, {"up": entry}, client_era) as client:
         for name, (_, expected) in zip(results, NOTHING_MEANT, strict=True):
             got = await client.call(f"up__{name}", {})
-            assert {key: got[key] for key in got if key not in ("_meta", "resultType")} == expected
+            assert {key: got[key] for key in got if key not in OURS} == expected
             assert "_meta" not in got or isinstance(got["_meta"], dict)
         read = await client.request("resources/read", {"uri": "test://a"})
         assert "_meta" not in read or isinstance(read["_meta"], dict)
