@@ -34,7 +34,8 @@ _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE 
 """Gemini CLI drops variables with these in their names (its NEVER_ALLOWED_NAME_PATTERNS)."""
 TRUSTING = 'For runs without a terminal put "trust": true into the entry, which lets its tools run unasked.'
 _IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys of Codex
-_FILES_IN_SECONDS = frozenset({"cline_mcp_settings.json", "mcp_settings.json"})  # of Cline, and of Roo and Kilo Code
+_COUNTS_SECONDS = re.compile(r"(?:^|[/\\])(?:(?:cline_)?mcp_settings|\.(?:roo|kilocode)[/\\]mcp)\.json$")
+"""Files of Cline, Roo Code and Kilo Code."""
 _NAME = r"[A-Za-z0-9_-]+"
 _NAME_SAID = "letters, digits, - and _"
 
@@ -363,7 +364,7 @@ def _our_entry(
     token = given.get("bearer_token_env_var")
     headers |= {"Authorization": f"Bearer ${{{token}}}"} if isinstance(token, str) else {}
     given |= {ours: _milliseconds(given[key]) for key, ours in _IN_SECONDS.items() if key in given}
-    if os.path.basename(path) in _FILES_IN_SECONDS:
+    if _COUNTS_SECONDS.search(path):
         given |= {key: _milliseconds(value) for key, value in given.items() if key == "timeout"}
     elif not (client is not None and client.counts_milliseconds):
         limit = given.get("timeout")

@@ -378,6 +378,7 @@ def test_a_file_that_others_can_read_is_closed_to_them_before_secrets_come_in(
         ("cline_mcp_settings.json", 60, 60_000, False),
         ("cline_mcp_settings.json", 1800, 1_800_000, False),
         ("mcp_settings.json", 300, 300_000, False),
+        (".roo/mcp.json", 3600, 3_600_000, False),
         (".cursor/mcp.json", 60, 60_000, True),
         (".cursor/mcp.json", 60_000, 60_000, False),
         (".gemini/settings.json", 600, 600, False),

@@ -25,12 +25,12 @@ def main() -> None:
     roots: Any = None
     for line in sys.stdin:
         message: Json = json.loads(line)
-        identity, method, params = message.get("id"), message.get("method", ""), message.get("params") or {}
+        identity, method, params = message.get("id"), str(message.get("method", "")), Json(message.get("params") or {})
         if identity == "roots":
-            roots = message.get("result", {}).get("roots")
+            roots = Json(message.get("result", {})).get("roots")
             continue
         if ERA == "modern":
-            announced = params.get("_meta", {}).get(CAPABILITIES, {})
+            announced = Json(params.get("_meta", {})).get(CAPABILITIES, {})
         if method == ("server/discover" if ERA == "handshake" else "initialize"):
             say({"id": identity, "error": {"code": -32601, "message": "Method not found"}})
         elif method == "server/discover":
@@ -48,14 +48,15 @@ def main() -> None:
         elif method == "notifications/initialized" and "roots" in announced:
             say({"id": "roots", "method": "roots/list"})
         elif method == "tools/list":
-            schema = {"type": "object", "properties": {}}
+            schema: Json = {"type": "object", "properties": {}}
             say({"id": identity, "result": {"tools": [{"name": "place", "inputSchema": schema}]}})
         elif method == "tools/call":
             if ERA == "modern" and "roots" in announced and "inputResponses" not in params:
-                asked = {"r": {"method": "roots/list", "params": {}}}
+                asked: Json = {"r": {"method": "roots/list", "params": {}}}
                 say({"id": identity, "result": {"resultType": "input_required", "inputRequests": asked}})
                 continue
-            given = params.get("inputResponses", {}).get("r", {}).get("roots") if ERA == "modern" else roots
+            answer = Json(Json(params.get("inputResponses", {})).get("r", {}))
+            given: Any = answer.get("roots") if ERA == "modern" else roots
             told = {"cwd": os.getcwd(), "roots": given and [each["uri"] for each in given], "files": os.listdir()}
             say({"id": identity, "result": {"content": [{"type": "text", "text": json.dumps(told)}]}})
         elif identity is not None:

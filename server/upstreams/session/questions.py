@@ -419,7 +419,11 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
         case "elicitation/create":
             return {"action": "cancel"}
         case "roots/list":
-            return {"roots": [{"uri": Path(each).as_uri(), "name": os.path.basename(each)} for each in folders]}
+            return {
+                "roots": [
+                    {"uri": Path(each).as_uri(), "name": visible_line(os.path.basename(each))} for each in folders
+                ]
+            }
         case _:
             return NO_ANSWER
 

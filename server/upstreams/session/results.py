@@ -11,6 +11,8 @@ from server.upstreams.session.questions import labelled
 from server.upstreams.wire.peer import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.errors import ToolError, ToolErrorType
 
+_EMBEDDED = ("annotations", "resource")  # objects in a block of content
+
 
 class NoAnswerError(RelayError):
     """The upstream sent neither a result nor progress in time; the call was cancelled."""
@@ -44,7 +46,7 @@ def readable_result(result: Json) -> Json:
     if content is None and result.get("structuredContent") is not None:
         content = []
     if isinstance(content, list) and set(map(type, blocks := cast("list[Any]", content))) <= {dict}:
-        blocks = [_without_nulls(each) if None in each.values() else each for each in blocks]
+        blocks = list(map(_without_nulls, blocks))
         nulls = [name for name in ("_meta", "isError") if result.get(name, "") is None]
         result = {name: value for name, value in result.items() if name not in nulls} | {"content": blocks}
         if isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict):
@@ -52,8 +54,13 @@ def readable_result(result: Json) -> Json:
     raise UnusableAnswerError("what it sent is not the result of a tool")
 
 
-def _without_nulls(block: Json) -> Json:
-    return {name: value for name, value in block.items() if value is not None}
+def _without_nulls(fields: Json) -> Json:
+    """A block of content, or what it embeds, without null, which stands for nothing there."""
+    return {
+        name: _without_nulls(as_mapping(value)) if name in _EMBEDDED and isinstance(value, dict) else value
+        for name, value in fields.items()
+        if value is not None
+    }
 
 
 def protocol_error(error: Json, alias: str = "") -> MCPError:

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from server.consent.confirmers import FRAMEWORKS
 from tests.harness import ROOT, write_config
 from tests.in_process import in_process
-from tests.interaction.relay.clients import app_of, client_on
+from tests.interaction.relay.clients import Json, accepting, app_of, client_on
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("consent.frameworks")]
 
 PERSONAL = ("claude-code", "gemini-cli-mcp-client", "MCP", "mcp-client", "Visual Studio Code")
-FORMS = {"elicitation": {"form": {}}}
-LINKS = {"elicitation": {"url": {}}}
+FORMS: Json = {"elicitation": {"form": {}}}
+LINKS: Json = {"elicitation": {"url": {}}}
 
 
-async def outcome(tmp_path: Path, era: str, name: str, capabilities: dict[str, object], **settings: object) -> str:
+async def outcome(tmp_path: Path, era: str, name: str, capabilities: Json, **settings: Any) -> str:
     """What became of a call that needs consent: `edited`, or the text of the refusal."""
     file = tmp_path / "a.txt"
     file.unlink(missing_ok=True)
     config = write_config(tmp_path, {"workspace": {"roots": [str(tmp_path)]}, **settings})
     app = app_of(config)
-    answer = lambda _method, _params: {"action": "accept", "content": {"decision": "once"}}  # noqa: E731
-    async with app.running(), client_on(in_process(app), era, capabilities, answer, name=name) as client:
+    async with (
+        app.running(),
+        client_on(in_process(app), era, capabilities, accepting({"decision": "once"}), name=name) as client,
+    ):
         result = await client.call("write_file", {"file_path": str(file), "content": "x"})
     return "edited" if file.exists() else result["content"][0]["text"]
 
@@ -36,12 +39,12 @@ async def test_a_framework_without_a_dialog_is_refused_and_every_other_client_as
     era: str, tmp_path: Path
 ) -> None:
     for name in FRAMEWORKS:
-        for capabilities in ({}, LINKS):
-            refusal = await outcome(tmp_path, era, name, dict(capabilities))
+        for capabilities in (Json(), LINKS):
+            refusal = await outcome(tmp_path, era, name, capabilities)
             assert f"'{name}' is an agent framework, which has no dialog" in refusal
             assert "confirmation.whenUnavailable" in refusal
             assert "[execution_denied]" in refusal
-        assert await outcome(tmp_path, era, name, dict(FORMS)) == "edited"
+        assert await outcome(tmp_path, era, name, FORMS) == "edited"
     for name in PERSONAL:
         assert await outcome(tmp_path, era, name, {}) == "edited", name
     chosen = {"whenUnavailable": "client"}

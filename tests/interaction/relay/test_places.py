@@ -78,7 +78,7 @@ async def test_the_roots_of_a_client_are_the_workspace_where_the_operator_names_
     project.mkdir()
 
     async def roots(_: object) -> types.ListRootsResult:
-        return types.ListRootsResult(roots=[types.Root(uri=project.as_uri())])
+        return types.ListRootsResult(roots=[types.Root.model_validate({"uri": project.as_uri()})])
 
     config = write_config(nowhere, {"mcpServers": {"up": placed("handshake")}})
     async with in_memory(HANDSHAKE, None, config, list_roots_callback=roots) as client:
