@@ -74,6 +74,7 @@ def answered(command: list[str], folder: Path) -> str:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1_200)  # the first time it installs the framework
 @pytest.mark.parametrize("package", SNIPPETS)
 async def test_a_snippet_of_the_page_works_as_it_stands(
     package: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
