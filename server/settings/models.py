@@ -77,7 +77,8 @@ class UpstreamSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables set for the command. Variables are expanded."""
     cwd: str | None = None
-    """The command's working folder; null is our own. Variables are expanded."""
+    """The command's working folder, read from the first workspace folder; null is that folder itself, or an empty one \
+where there is no workspace. Variables are expanded."""
     inherit_env: tuple[str, ...] = ()
     """Names of our environment variables that the command gets besides the usual few (PATH, HOME, LANG, ...)."""
     url: Annotated[str | None, Field(repr=False)] = None
@@ -225,7 +226,7 @@ class ConfirmationSettings(Section):
     """Who decides for a client that cannot be asked: its own approval dialog, the person at the page that \
 coretools-mcp dashboard opens, or nobody, so that the call is refused. page counts as deny where there is no \
 dashboard: on Windows, and without the extra dashboard. \
-null is client over stdio and deny over HTTP."""
+null is client over stdio, but for agent frameworks, and deny for those and over HTTP."""
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
     """How long a question waits for its answer, and how long its state, or a call that waits for it, is kept."""
     style: Literal["form", "simple"] = "form"

@@ -159,6 +159,7 @@ class Dispatcher:
         self._running: set[Incoming] = set()  # messages whose tasks are not at their end
         self._next_id = 0
         self._answered = asyncio.Event()
+        self._is_input_ended = False  # the client asks for nothing more, and answers nothing
         self._is_ended = False
         self._ended = asyncio.Event()
         self._on_request: OnRequest | None = None
@@ -242,6 +243,7 @@ class Dispatcher:
 
         `seconds_for` tells how long calls of a tool may still take, by its name as it came.
         """
+        self._is_input_ended = True
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(MCPError(CONNECTION_CLOSED, "The client closed its end."))
@@ -310,7 +312,7 @@ class Dispatcher:
             raise MCPError(INVALID_REQUEST, f"A client of this revision cannot be asked '{method}'.")
         # Before it is sent: one that is cancelled meanwhile leaves nothing behind.
         await outgoing.backpressure.wait()
-        if self._ended.is_set():
+        if self._ended.is_set() or self._is_input_ended:
             raise MCPError(CONNECTION_CLOSED, CLOSED)
         self._next_id += 1
         identity = self._next_id
@@ -329,8 +331,8 @@ class Dispatcher:
                 outgoing.put(encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}))
 
     async def tell(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
-        """Tell the client something; once it is gone that is dropped."""
-        if self._ended.is_set():
+        """Tell the client something; once it is gone, or waits for nothing but answers, that is dropped."""
+        if self._ended.is_set() or self._is_input_ended:
             return
         message: Json = {"jsonrpc": "2.0", "method": method}
         if params is not None:

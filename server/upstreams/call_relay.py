@@ -45,9 +45,9 @@ from server.upstreams.session.results import (
     NoAnswerError,
     SuspendedCallGoneError,
     TooManyRoundsError,
-    is_result_of_call,
     protocol_error,
     protocol_error_for,
+    readable_result,
     says_unknown,
     tool_error_for,
 )
@@ -279,9 +279,7 @@ class Relay:
             f"{upstream.reach} {tool.version}",
         )
         try:
-            result = await self._send(upstream, request, exchange)
-            if not is_result_of_call(result):
-                raise UnusableAnswerError("what it sent is not the result of a tool")
+            result = readable_result(await self._send(upstream, request, exchange))
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)
@@ -471,7 +469,8 @@ class Relay:
                 return await self._promised(session, request, result, exchange)
             if kind != "input_required":
                 return result
-            questions, carried = round_of(session.alias, result.get("inputRequests"), exchange.can_be_asked)
+            asked, folders = result.get("inputRequests"), session.options.folders
+            questions, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
             state = {"state": result["requestState"]} if "requestState" in result else {}
             if exchange.is_modern and (questions or not carried["refused"]):
                 sealed = self._seal(request, exchange, {**state, **carried})

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 
@@ -77,6 +77,7 @@ class UpstreamState(StrEnum):
 
 
 WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
+NO_WORKSPACE = "no workspace is known for it. Name one with --workspace or workspace.roots, or give its entry a cwd"
 LOGIN_TOOL = "login"  # published of a server that shows nothing before a login
 LOGIN_LOOK_SECONDS = 1.0  # between two looks at whether somebody has logged in by the command
 
@@ -176,6 +177,14 @@ class LoginNeededError(ToolError):
         self.login = login
 
 
+FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
+"""Gives the folders of a client's workspace, or of that of all; where there are none, programs see nothing of ours."""
+
+
+async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Audience:
     """Who is behind us."""
@@ -187,6 +196,7 @@ class Audience:
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Makes whoever is told of the requests in a session with an upstream, by its alias and its entry."""
+    folders_of: FoldersOf = _no_folders
 
 
 class Upstream:
@@ -333,6 +343,10 @@ class Upstream:
         began = time.perf_counter()
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
+                if transport.name == "stdio":
+                    options = replace(options, folders=await audience.folders_of(audience.client))
+                    if not (options.folders or self.entry.cwd):
+                        self.warn_once("starts in an empty folder", NO_WORKSPACE)
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
                     status.connect_ms = (time.perf_counter() - began) * 1000

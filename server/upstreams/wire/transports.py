@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from server.settings import UpstreamSettings
 from server.settings.upstream_entries import ABOVE_VARIABLE, servers_above
 from server.upstreams.wire.peer import Credentials, MessageReader, MessageWriter, ProgramEnd
+from tools.contract.threads import THREADS
 
 if TYPE_CHECKING:
     from tools.shell.process import ProcessStarter  # loaded with the first upstream
@@ -28,10 +34,13 @@ Streams = tuple[MessageReader, MessageWriter]
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One transport to an upstream. `open` is given what is to be called when the connection seems to be gone."""
+    """One transport to an upstream.
+
+    `open` is given what is to be called when the connection seems to be gone, and the folders of the workspace.
+    """
 
     name: str
-    open: Callable[[Callable[[], None]], AbstractAsyncContextManager[Streams]]
+    open: Callable[[Callable[[], None], Sequence[str]], AbstractAsyncContextManager[Streams]]
 
 
 def transports_to(
@@ -46,12 +55,12 @@ def transports_to(
     How a program ends is told by `on_end`; a remote server is shown the token of the `login`.
     """
     if entry.transport == "stdio":
-        return [Transport("stdio", lambda _: _child(alias, entry, starter, on_end))]
+        return [Transport("stdio", lambda _, folders: _child(alias, entry, starter, on_end, folders))]
     from server.upstreams.wire.http import sse_streams, streamable_streams  # noqa: PLC0415 - a start needs no SDK
 
     url, headers = entry.endpoint or "", entry.headers
-    http = Transport("http", lambda on_doubt: streamable_streams(url, headers, on_doubt, login))
-    sse = Transport("sse", lambda on_doubt: sse_streams(url, headers, on_doubt, login))
+    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, on_doubt, login))
+    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, on_doubt, login))
     match entry.transport:
         case "http":
             return [http]
@@ -62,12 +71,17 @@ def transports_to(
 
 
 def _child(
-    alias: str, entry: UpstreamSettings, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None
+    alias: str,
+    entry: UpstreamSettings,
+    starter: ProcessStarter,
+    on_end: Callable[[ProgramEnd], None] | None,
+    folders: Sequence[str],
 ) -> AbstractAsyncContextManager[Any]:
     environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     environment |= dict(entry.env)
+    folder = os.path.join(*folders[:1], *filter(None, [entry.cwd])) if folders or entry.cwd else None
     if sys.platform == "win32":
         # There is no broker.
         from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415
@@ -78,11 +92,26 @@ def _child(
             command=entry.command or "",
             args=list(entry.args),
             env=environment,
-            cwd=entry.cwd,
+            cwd=folder or tempfile.gettempdir(),
             encoding_error_handler="replace",
         )
         return sdk_streams(stdio_client(parameters, errlog=sys.stderr))
     from server.upstreams.wire.stdio import UpstreamProgram, stdio_streams  # noqa: PLC0415 - with the first upstream
 
-    program = UpstreamProgram(entry.command or "", tuple(entry.args), entry.cwd, environment)
-    return stdio_streams(alias, program, starter, on_end)
+    def streams(folder: str) -> AbstractAsyncContextManager[Any]:
+        program = UpstreamProgram(entry.command or "", tuple(entry.args), folder, environment)
+        return stdio_streams(alias, program, starter, on_end)
+
+    return streams(folder) if folder is not None else _in_empty_folder(streams)
+
+
+@asynccontextmanager
+async def _in_empty_folder(streams: Callable[[str], AbstractAsyncContextManager[Any]]) -> AsyncGenerator[Any]:
+    """A program in a folder of its own: where ours is, perhaps a home, is no place that anybody has named for it."""
+    folder = await THREADS.run(partial(tempfile.mkdtemp, prefix="coretools-mcp-"))
+    try:
+        async with streams(folder) as opened:
+            yield opened
+    finally:
+        with anyio.CancelScope(shield=True):
+            await THREADS.run(partial(shutil.rmtree, folder, ignore_errors=True))
