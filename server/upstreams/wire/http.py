@@ -149,6 +149,8 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(status, headers=headers, content=said, request=request)
         response.request = request
         beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
+        if self.challenge is not None and self.challenge.schemes:
+            said = b""  # it may hold what is for whoever logs in alone
         why = told_of_status(response, said, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, told=why)
