@@ -42,7 +42,7 @@ _ANOTHER_SCHEME = "its address says http, and what answers there speaks https"
 _BROKE_OFF = "it ended the connection without an answer; so does a server of https whose address says http"
 
 
-class ProxyError(ValueError):
+class UnusableProxyError(httpx2.TransportError):
     """The proxy that the environment names cannot be used; the message says why."""
 
 
@@ -84,7 +84,7 @@ async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTra
     """What carries requests to the host of an address.
 
     Raises:
-        ProxyError: It would go by a proxy that cannot be used.
+        UnusableProxyError: It would go by a proxy that cannot be used.
     """
     lend_threads()
     context = await THREADS.run(_tls_context)
@@ -92,7 +92,7 @@ async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTra
     try:
         return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False)
     except (ImportError, ValueError, httpx2.InvalidURL):
-        raise ProxyError(
+        raise UnusableProxyError(
             "the proxy that the environment names for it cannot be used: it has to begin with http:// or https://; "
             "proxy.environmentProxies: false goes without"
         ) from None
@@ -106,14 +106,14 @@ def _tls_context() -> ssl.SSLContext:
 
 def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
     """Why an exchange with a server failed, as a clause. Texts of exceptions may hold addresses and secrets."""
-    by_proxy = "by the proxy that the environment names, " if is_proxied else ""
-    return by_proxy + _cause(error)
+    is_meant = is_proxied and not isinstance(error, UnusableProxyError)
+    return f"{'by the proxy that the environment names, ' if is_meant else ''}{_cause(error)}"
 
 
 def _cause(error: BaseException) -> str:
     for cause in _causes(error):
         match cause:
-            case ProxyError():
+            case UnusableProxyError():
                 return str(cause)
             case httpx2.ProxyError():
                 status = re.match(r"\d{3}\b", str(cause))

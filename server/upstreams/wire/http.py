@@ -8,13 +8,11 @@ sent again in another one.
 from __future__ import annotations
 
 import codecs
-import json
 import logging
 import math
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
@@ -32,7 +30,6 @@ from server.protocol.json_rpc import (
     Request,
     RequestId,
     Response,
-    as_mapping,
     fields_of,
     read_message,
 )
@@ -69,9 +66,7 @@ LEAVING_SECONDS = 1.0  # how long a server may take to hear that a session ends
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 _POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-_UNKNOWN = frozenset(
-    {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
-)  # what servers answer in a session they do not know
+_UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # what servers answer in a session that they do not know
 _LIKE_A_TOKEN = 16  # characters of a part of our address that is not shown: some have a token there
 MOST_RETRY_MS = 3_600_000  # so long a pause is made at most where a server wants one
 
@@ -81,12 +76,25 @@ LAST_PAUSE_SECONDS = 60.0
 nothing."""
 MOST_REFUSED = 2  # attempts in a row to come for an answer whose stream broke off
 
-_REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":\d+,"method":')
-"""How a request of ours begins; what begins otherwise is looked at as a whole."""
+
+class RefusedError(UnusableAnswerError):
+    """There is no answer to a request; `failure` is what the server says of that in JSON-RPC, where it does."""
+
+    def __init__(
+        self, why: str, status: int = 0, challenge: Challenge | None = None, failure: Failure | None = None
+    ) -> None:
+        super().__init__(why, challenge)
+        self.status = status
+        self.failure = failure
+
+    def answer_to(self, identity: RequestId) -> Failure:
+        if self.failure is not None:
+            return self.failure._replace(id=identity)
+        return unusable(identity, self.why, self.challenge)
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
-    """Fails a request by an answer instead of an exception, and knows how the server has behaved."""
+    """Raises `RefusedError` for all that is no success, and knows how the server has behaved."""
 
     def __init__(
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
@@ -102,28 +110,20 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         # What is packed could be unpacked to any size.
         request.headers["accept-encoding"] = "identity"
         await request.aread()
-        is_post = request.method == "POST"
-        has_answer = not is_post or _REQUEST.match(request.content) is not None
-        if not has_answer:
-            has_answer = {"id", "method"} <= as_mapping(json.loads(request.content)).keys()
         try:
-            with anyio.fail_after(None if has_answer else ACCEPT_SECONDS):
-                response = await self._exchange(request)
+            response = await self._exchange(request)
         except LoginError as error:
-            return _refused(request, f"its login cannot be used now: {error.why}")
-        except TimeoutError:
-            logger.info("an upstream did not accept in time what has no answer")
-            return _refused(request, "it did not accept this in time")
+            raise RefusedError(f"its login cannot be used now: {error.why}") from None
         except (httpx2.LocalProtocolError, ValueError) as error:
             # The fault of this request: nothing is known of the server by it.
             logger.info("a request to an upstream was not fit to be sent (%s)", type(error).__name__)
-            return _refused(request, "what was to be sent is not allowed in HTTP")
+            raise RefusedError("what was to be sent is not allowed in HTTP") from None
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
             is_proxied = self._by_proxy and proxy_of(str(request.url)) is not None
             self.unreachable = cause_of(error, is_proxied=is_proxied)
             self._on_doubt()
-            return _refused(request, f"it could not be reached: {self.unreachable}")
+            raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
         status, stream = response.status_code, response.stream
         self.unreachable, self.challenge = "", None
         if status in _LOCKED:
@@ -132,7 +132,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 self._login.challenge = self.challenge
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            return _refused(request, "what it sent is packed, which was not asked for")
+            raise RefusedError("what it sent is packed, which was not asked for", status)
         if status < HTTPStatus.BAD_REQUEST:
             if isinstance(stream, httpx2.AsyncByteStream):
                 is_one = _kind_of(response) != "text/event-stream"
@@ -143,18 +143,16 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         if isinstance(stream, httpx2.AsyncByteStream):
             said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
             await stream.aclose()
-        is_wanting = "retry-after" in response.headers or (self.challenge is not None and self.challenge.schemes)
-        if isinstance(_message_or_none(said), Failure) and not is_wanting:
-            headers = {"content-type": "application/json"}
-            return httpx2.Response(status, headers=headers, content=said, request=request)
+        is_challenged = self.challenge is not None and bool(self.challenge.schemes)
+        failure = next((each for each in _messages_of(said) if isinstance(each, Failure)), None)
+        if "retry-after" in response.headers or is_challenged:
+            failure = None  # it does not say that, and may hold what is for whoever logs in alone
         response.request = request
         beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
-        if self.challenge is not None and self.challenge.schemes:
-            said = b""  # it may hold what is for whoever logs in alone
-        why = told_of_status(response, said, beginning)
+        why = told_of_status(response, b"" if is_challenged else said, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, told=why)
-        return _refused(request, why, status, self.challenge)
+        raise RefusedError(why, status, self.challenge, failure)
 
     async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, with the token of the login where there is one, and once more with a renewed one."""
@@ -202,21 +200,6 @@ def _challenge_of(response: httpx2.Response) -> Challenge:
     return Challenge(response.status_code, tuple(each[:CHALLENGE_CHARS] for each in schemes[:MOST_CHALLENGES]))
 
 
-def _refused(
-    request: httpx2.Request, why: str, status: int = HTTPStatus.BAD_GATEWAY, challenge: Challenge | None = None
-) -> httpx2.Response:
-    sent = as_mapping(json.loads(request.content)) if request.method == "POST" else {}
-    error = unusable(sent.get("id", 0), why, challenge)
-    return httpx2.Response(status, json=fields_of(error), request=request)
-
-
-def _message_or_none(said: bytes) -> Message | None:
-    try:
-        return read_message(said)
-    except ValueError:
-        return None
-
-
 class _CarefulStream(httpx2.AsyncByteStream):
     """A body that ends where its connection breaks, or where it is too long."""
 
@@ -259,16 +242,62 @@ async def _careful_client(
         raise (UnreachableError(transport.unreachable) if transport.unreachable else error) from None
 
 
-def _why_refused(response: httpx2.Response, said: bytes = b"") -> str:
-    """Why an answer that is no success is none, as far as its status and its headers say it."""
-    if (location := redirect_location(response)) is not None:
-        place = str(location)
-        for part in response.request.url.path.split("/"):
-            place = place.replace(part, "...") if len(part) >= _LIKE_A_TOKEN else place
-        sent = response.request.headers
-        return f"it wants the request to be sent to another address, which is not followed: {quoted(place, sent)}"
-    failure = _message_or_none(said)
-    return failure.error["message"] if isinstance(failure, Failure) else told_of_status(response, said)
+def _redirected(response: httpx2.Response) -> str:
+    """Where a redirect leads that is not followed, and what else is no success."""
+    if (location := redirect_location(response)) is None:
+        return told_of_status(response)
+    place = str(location)
+    for part in response.request.url.path.split("/"):
+        place = place.replace(part, "...") if len(part) >= _LIKE_A_TOKEN else place
+    where = quoted(place, response.request.headers)
+    return f"it wants the request to be sent to another address, which is not followed: {where}"
+
+
+class _Writer:
+    """Posts each message; what comes back of it goes to the inbox."""
+
+    has_room = True
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox) -> None:
+        self.inbox = inbox
+        self._client = client
+        self._url = url
+        self._tasks = tasks
+        self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}  # and whether the request is of 2026-07-28
+
+    def _begin(self, request: Request, headers: Mapping[str, str], *, is_modern: bool) -> None:
+        scope = anyio.CancelScope()
+        self._open[request.id] = scope, is_modern
+        self._tasks.start_soon(self._ask, request, headers, scope)
+
+    async def _ask(self, request: Request, headers: Mapping[str, str], scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                try:
+                    await self._exchange(request, headers)
+                except RefusedError as refused:
+                    self.inbox.put(refused.answer_to(request.id))
+                except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError) as error:
+                    self.inbox.put(unusable(request.id, cause_of(error)))
+        finally:
+            del self._open[request.id]
+
+    async def _tell(self, message: Message, headers: Mapping[str, str]) -> None:
+        """Send what has no answer. What comes after it waits for it, for some time."""
+        try:
+            with anyio.fail_after(ACCEPT_SECONDS):
+                async with self._posted(message, headers):
+                    pass
+        except (RefusedError, TimeoutError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+            logger.info("an upstream did not take a message (%s)", type(error).__name__)
+
+    def _posted(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
+        content = to_json(fields_of(message), inf_nan_mode="null")
+        return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
+
+    async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
+        """Have a request answered; raises `RefusedError` where it is not."""
+        raise NotImplementedError
 
 
 @asynccontextmanager
@@ -283,7 +312,7 @@ async def streamable_streams(
     """Speak Streamable HTTP. `on_doubt` is called when the session seems to be gone."""
     transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
-        writer = StreamableWriter(client, url, tasks, on_doubt)
+        writer = StreamableWriter(client, url, tasks, Inbox(), on_doubt)
         try:
             yield writer.inbox, writer
         finally:
@@ -306,21 +335,18 @@ class _Reading:
     why: str = "it ended its answer before it was whole"  # where it is not answered
 
 
-class StreamableWriter:
-    """Posts each message; answers, and what comes by the stream of the session, go to the inbox."""
+class StreamableWriter(_Writer):
+    """Speaks Streamable HTTP; what comes by the stream of the session goes to the inbox, too."""
 
-    has_room = True
     takes_headers = True
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, on_doubt: Callable[[], None]) -> None:
-        self.inbox = Inbox()
-        self._client = client
-        self._url = url
-        self._tasks = tasks
+    def __init__(
+        self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox, on_doubt: Callable[[], None]
+    ) -> None:
+        super().__init__(client, url, tasks, inbox)
         self._on_doubt = on_doubt
         self._session: str | None = None
         self._version: str | None = None  # of the latest message that names one
-        self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}  # and whether the request is of 2026-07-28
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. The answer to a request is not waited for, that another one is taken in is."""
@@ -328,9 +354,7 @@ class StreamableWriter:
         self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
         sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
         if isinstance(message, Request):
-            scope = anyio.CancelScope()
-            self._open[message.id] = scope, is_modern
-            self._tasks.start_soon(self._ask, message, sent, scope)
+            self._begin(message, sent, is_modern=is_modern)
             return
         if isinstance(message, Notification) and method == "notifications/cancelled":
             scope, is_modern = self._open.get((message.params or {}).get("requestId", ""), (None, is_modern))
@@ -340,71 +364,59 @@ class StreamableWriter:
                 return
         if method == "notifications/initialized" and self._session is not None:
             self._tasks.start_soon(self._follow, _Reading())
-        try:
-            async with self._posted(message, sent):
-                pass
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            logger.info("an upstream did not take a message (%s)", type(error).__name__)
+        await self._tell(message, sent)
 
     async def leave(self) -> None:
         """Say that the session ends."""
         if self._session is not None:
-            with suppress(httpx2.HTTPError, httpx2.InvalidURL):
+            with suppress(RefusedError, httpx2.HTTPError, httpx2.InvalidURL):
                 await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
 
     def _headers(self) -> dict[str, str]:
         known = {_SESSION: self._session, _VERSION: self._version}
         return {**_POSTED, **{name: value for name, value in known.items() if value is not None}}
 
-    def _posted(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
-        content = to_json(fields_of(message), inf_nan_mode="null")
-        return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
-
-    async def _ask(self, request: Request, headers: Mapping[str, str], scope: anyio.CancelScope) -> None:
+    async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
         reading = _Reading(request.id)
         try:
-            with scope:
-                try:
-                    async with self._posted(request, headers) as response:
-                        await self._read_answer(request, response, reading, headers)
-                    if not reading.is_answered and reading.last_event:
-                        await anyio.sleep(reading.pause or FIRST_PAUSE_SECONDS)
-                        await self._follow(reading)
-                except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError) as error:
-                    reading.why = cause_of(error)
-                if not reading.is_answered:
-                    self.inbox.put(unusable(request.id, reading.why))
-        finally:
-            del self._open[request.id]
-
-    async def _read_answer(
-        self, request: Request, response: httpx2.Response, reading: _Reading, headers: Mapping[str, str]
-    ) -> None:
-        status, kind = response.status_code, _kind_of(response)
-        if status in _UNKNOWN and _SESSION in headers and await self._is_session_unknown(headers):
-            why = f"it does not know the session any more (HTTP status {status})"
+            async with self._posted(request, headers) as response:
+                if request.method == "initialize":
+                    self._session = response.headers.get(_SESSION)
+                await self._read_answer(response, reading)
+        except RefusedError as refused:
+            if _SESSION not in headers or not await self._is_session_unknown(refused.status, headers):
+                raise
+            why = f"it does not know the session any more (HTTP status {refused.status})"
             self.inbox.put(unusable(request.id, why, is_unknown_session=True))
-            reading.is_answered = True
-        elif response.has_redirect_location:
-            reading.why = _why_refused(response)
-        elif status == HTTPStatus.ACCEPTED:
-            reading.why = "it took the request without answering it"
-        elif kind == "application/json":
-            if request.method == "initialize" and response.is_success:
-                self._session = response.headers.get(_SESSION)
-            self._take(await response.aread(), reading)
-        elif kind == "text/event-stream":
-            if request.method == "initialize":
-                self._session = response.headers.get(_SESSION)
-            await self._read(httpx2.EventSource(response, max_event_size=MESSAGE_BYTES), reading)
-        else:
-            reading.why = "what it sent is neither JSON nor a stream of events"
+            return
+        if not reading.is_answered and reading.last_event:
+            await anyio.sleep(reading.pause or FIRST_PAUSE_SECONDS)
+            await self._follow(reading)
+        if not reading.is_answered:
+            raise RefusedError(reading.why)
 
-    async def _is_session_unknown(self, headers: Mapping[str, str]) -> bool:
+    async def _read_answer(self, response: httpx2.Response, reading: _Reading) -> None:
+        match _kind_of(response):
+            case _ if response.has_redirect_location:
+                reading.why = _redirected(response)
+            case _ if response.status_code == HTTPStatus.ACCEPTED:
+                reading.why = "it took the request without answering it"
+            case "application/json":
+                self._take(await response.aread(), reading)
+            case "text/event-stream":
+                await self._read(httpx2.EventSource(response, max_event_size=MESSAGE_BYTES), reading)
+            case _:
+                reading.why = "what it sent is neither JSON nor a stream of events"
+
+    async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
         """Whether the server refuses all of the session, as a ping shows: so what it has refused was not done."""
-        with anyio.move_on_after(ACCEPT_SECONDS):
-            async with self._posted(Request("session", "ping"), headers) as response:
-                return response.status_code in _UNKNOWN
+        if status in _UNKNOWN:
+            try:
+                with anyio.move_on_after(ACCEPT_SECONDS):
+                    async with self._posted(Request("session", "ping"), headers):
+                        pass
+            except RefusedError as refused:
+                return refused.status in _UNKNOWN
         return False
 
     async def _follow(self, reading: _Reading) -> None:
@@ -421,7 +433,7 @@ class StreamableWriter:
                 if reading.identity is None and reading.last_event:
                     reading.last_event = ""  # which is not kept any more
                     continue
-                if is_known and status in _UNKNOWN and await self._is_session_unknown(self._headers()):
+                if is_known and await self._is_session_unknown(status, self._headers()):
                     self._on_doubt()
                 return
             is_known = is_known or status == HTTPStatus.OK
@@ -442,6 +454,8 @@ class StreamableWriter:
                 if events.response.status_code == HTTPStatus.OK:
                     await self._read(events, reading)
                 return events.response.status_code
+        except RefusedError as refused:
+            return refused.status
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             logger.info("a stream of an upstream could not be opened (%s)", type(error).__name__)
             return HTTPStatus.BAD_GATEWAY
@@ -523,45 +537,30 @@ async def sse_streams(
         anyio.create_task_group() as tasks,
     ):
         if not events.response.is_success:
-            raise UnusableAnswerError(_why_refused(events.response, await events.response.aread()))
+            raise UnusableAnswerError(_redirected(events.response))
         address = await tasks.start(read, events)
-        yield inbox, SseWriter(client, address, inbox, tasks)
+        yield inbox, SseWriter(client, address, tasks, inbox)
         tasks.cancel_scope.cancel()
 
 
-@dataclass(slots=True)
-class SseWriter:
-    """Sends each message as a request of its own; errors in place of answers go to the inbox."""
+class SseWriter(_Writer):
+    """Speaks the older transport, where answers come by the one stream; what is none goes to the inbox from here."""
 
-    client: httpx2.AsyncClient
-    address: str
-    inbox: Inbox
-    tasks: TaskGroup
-    has_room: bool = True
-    takes_headers: bool = False
-    _open: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
+    takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. Some servers accept a request only with its answer, so that is not waited for."""
         del headers
         if isinstance(message, Request):
-            self.tasks.start_soon(self._request, message)
+            self._begin(message, _POSTED, is_modern=False)
             return
         if isinstance(message, Notification) and message.method == "notifications/cancelled":
-            scope = self._open.get((message.params or {}).get("requestId", ""))
+            scope, _ = self._open.get((message.params or {}).get("requestId", ""), (None, False))
             if scope is not None:
                 scope.cancel()
-        await request_within_origin(self.client, "POST", self.address, json=fields_of(message))
+        await self._tell(message, _POSTED)
 
-    async def _request(self, message: Request) -> None:
-        with anyio.CancelScope() as scope:
-            self._open[message.id] = scope
-            try:
-                response = await request_within_origin(self.client, "POST", self.address, json=fields_of(message))
-                if not response.is_success:
-                    # What the server says in JSON-RPC, else its status.
-                    said = _message_or_none(response.content)
-                    why = unusable(message.id, _why_refused(response))
-                    self.inbox.put(Failure(message.id, said.error) if isinstance(said, Failure) else why)
-            finally:
-                del self._open[message.id]
+    async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
+        async with self._posted(request, headers) as response:
+            if not response.is_success:
+                raise RefusedError(_redirected(response))
