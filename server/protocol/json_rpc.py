@@ -135,8 +135,8 @@ def _readable(error: Json) -> Json:
     """An error with a number as its code and a text as its message, which some peers write otherwise."""
     code, message = error.get("code"), error.get("message")
     if type(code) is not int:
-        is_number = isinstance(code, str) and re.fullmatch(r"-?[0-9]{1,9}", code)
-        error = {**error, "code": int(cast("str", code)) if is_number else INTERNAL_ERROR}
+        is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))
+        error = {**error, "code": int(is_number[1]) if is_number else INTERNAL_ERROR}
     return error if type(message) is str else {**error, "message": "" if message is None else str(message)}
 
 

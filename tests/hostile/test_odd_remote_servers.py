@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import json
 import logging
 import ssl
@@ -76,7 +77,8 @@ async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
     is_enough, sleep = anyio.Event(), anyio.sleep
 
     async def recorded(seconds: float) -> None:
-        if sys._getframe(1).f_globals["__name__"] != "server.upstreams.wire.http":
+        caller = inspect.stack(0)[1].frame
+        if caller.f_globals["__name__"] != "server.upstreams.wire.http":
             return await sleep(seconds)
         pauses.append(seconds)
         if len(pauses) < 9:
@@ -159,6 +161,7 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
     "413": ((413, JSON, b'{"detail": "at most 5 MB"}'), ("status 413", "at most 5 MB")),
     "500": ((500, {}, b"x" * 10_000), ("status 500", "x" * 200 + " [...]")),
     "a token": ((500, {}, b"who is s3cr3t-t0ken-0815?"), ("status 500", "who is [hidden]?")),
+    "the token of the address": ((404, {}, b"Cannot POST /mcp?key=t0ken0815"), ("key=[hidden]",)),
     "a redirect": ((307, {"location": "https://login.example/start?state=x"}, b""), ("https://login.example/start",)),
 }
 
@@ -166,7 +169,7 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
 @pytest.mark.requirement("proxy.causes")
 async def test_what_a_server_says_beside_a_status_is_told_and_safe(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
-        entry = entry_of(odd.url, headers={"X-Api-Key": "s3cr3t-t0ken-0815"}, protocol="legacy")
+        entry = entry_of(f"{odd.url}?key=t0ken0815", headers={"X-Api-Key": "s3cr3t-t0ken-0815"}, protocol="legacy")
         async with beside(tmp_path, root, entry) as scene:
             await scene.names()
             with all_cases() as case:

@@ -22,7 +22,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared._httpx_utils import redirect_location, request_within_origin, sse_within_origin, stream_within_origin
 from pydantic_core import to_json
 
-from server.outbound import cause_of, open_transport, proxy_of, told_of_status
+from server.outbound import cause_of, open_transport, proxy_of, secrets_of, told_of_status
 from server.protocol.json_rpc import (
     Failure,
     Message,
@@ -67,7 +67,6 @@ _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 _POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # what servers answer in a session that they do not know
-_LIKE_A_TOKEN = 16  # characters of a part of our address that is not shown: some have a token there
 MOST_RETRY_MS = 3_600_000  # so long a pause is made at most where a server wants one
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -246,10 +245,7 @@ def _redirected(response: httpx2.Response) -> str:
     """Where a redirect leads that is not followed, and what else is no success."""
     if (location := redirect_location(response)) is None:
         return told_of_status(response)
-    place = str(location)
-    for part in response.request.url.path.split("/"):
-        place = place.replace(part, "...") if len(part) >= _LIKE_A_TOKEN else place
-    where = quoted(place, response.request.headers)
+    where = quoted(str(location), secrets_of(response.request))
     return f"it wants the request to be sent to another address, which is not followed: {where}"
 
 
@@ -439,8 +435,9 @@ class StreamableWriter(_Writer):
             is_known = is_known or status == HTTPStatus.OK
             if reading.count > count or anyio.current_time() > began + LAST_PAUSE_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
-            wanted = reading.pause if reading.identity is not None else max(reading.pause, pause)
-            await anyio.sleep(wanted or pause)
+            # Who waits for an answer does as the server says, but not for ever.
+            least = pause / 10 if reading.identity is not None and reading.pause else pause
+            await anyio.sleep(max(reading.pause, least))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
     async def _get(self, reading: _Reading) -> int:
