@@ -156,6 +156,18 @@ class RequestStream(EventStream):
         self.put_answer(json.dumps(error_of(identity, "Request cancelled", REQUEST_CANCELLED)).encode())
 
 
+class AnswerStream(RequestStream):
+    """The stream of a request whose client takes the answer alone: what else is said for it goes elsewhere."""
+
+    def __init__(self, elsewhere: EventStream | None = None) -> None:
+        super().__init__()
+        self._elsewhere = elsewhere
+
+    def put(self, line: bytes) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.put(line)
+
+
 class ClientWatch:
     """Looks whether the client of a request has left, and wakes who waits for its stream then.
 

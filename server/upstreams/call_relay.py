@@ -61,6 +61,7 @@ from server.upstreams.wire.peer import (
     Notice,
     Progress,
     RelayError,
+    SessionUnknownError,
     UnusableAnswerError,
     UpstreamError,
 )
@@ -308,9 +309,15 @@ class Relay:
             if asked is not None:
                 return asked
             exchange = exchange.after_login()
+        has_met_unknown = False
         for _ in range(MOST_LOGINS):
             try:
                 return await self._send_once(upstream, request, exchange)
+            except SessionUnknownError:
+                if has_met_unknown:
+                    raise
+                has_met_unknown, request.slot = True, None
+                await upstream.begin_session()  # nothing was done, so it is sent once more
             except (LoginNeededError, UnusableAnswerError) as error:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)

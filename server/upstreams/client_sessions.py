@@ -135,7 +135,8 @@ class ClientSessions:
             )
         known = self._upstream.transport
         login = self._upstream.login_of(self._principal_of(exchange))
-        transports = transports_to(self._upstream.alias, self._upstream.entry, self._starter, login=login)
+        alias, entry, by_proxy = self._upstream.alias, self._upstream.entry, self._upstream.by_proxy
+        transports = transports_to(alias, entry, self._starter, login=login, by_proxy=by_proxy)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
         # The client's revision where the upstream may know it, else that of the session that lists.

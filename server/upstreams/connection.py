@@ -30,9 +30,11 @@ from server.upstreams.wire.peer import (
     NeedsAuthenticationError,
     Observer,
     ProgramEnd,
+    RelayError,
     UnreachableError,
     UnusableAnswerError,
     UpstreamError,
+    why_failed,
 )
 from server.upstreams.wire.transports import Transport, transports_to
 from tools.contract.errors import ToolError, ToolErrorType
@@ -121,7 +123,6 @@ class UpstreamStatus:
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
     (IsThisServerError, UpstreamState.LEFT_OUT, "it is this very server"),
-    (UnreachableError, UpstreamState.FAILED, "nobody answers at its address"),
     (FileNotFoundError, UpstreamState.FAILED, "its command was not found"),
     (NotADirectoryError, UpstreamState.FAILED, "its working folder was not found"),
     (PermissionError, UpstreamState.FAILED, "its command may not be executed"),
@@ -135,18 +136,18 @@ _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
 def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     """What a failed connection means: the state that the upstream is in, and why."""
     error = _cause(error)
+    if isinstance(error, UnreachableError):
+        return UpstreamState.FAILED, f"it could not be reached: {error.why}"
     for kind, state, why in _FAILURES:
         if isinstance(error, kind):
             return state, why
     challenge = challenge_of(error)
     if challenge is not None and (challenge.could_be_met or isinstance(error, NeedsAuthenticationError)):
-        why = f"it requires a token or a login (HTTP status {challenge.status})"
-        return UpstreamState.NEEDS_AUTHENTICATION, why
-    if isinstance(error, UnusableAnswerError):
-        return UpstreamState.FAILED, f"it gave no usable answer: {error.why}"
-    if isinstance(error, UpstreamError):
-        return UpstreamState.FAILED, f"it answered with error {error.code}"
-    return UpstreamState.FAILED, f"the connection failed ({type(error).__name__})"
+        return UpstreamState.NEEDS_AUTHENTICATION, challenge.told
+    if isinstance(error, RelayError):
+        return UpstreamState.FAILED, why_failed(error)
+    logger.info("a connection to an upstream failed (%s)", type(error).__name__)
+    return UpstreamState.FAILED, "the connection failed, for a reason that is not known here"
 
 
 def challenge_of(error: BaseException) -> Challenge | None:
@@ -210,6 +211,7 @@ class Upstream:
         prepare: Does what is heavy before a list is taken.
         store: Keeps what it lists, in a revision of the protocol, for the next run.
         login_of: The login of a principal to it, where it is one that can be logged in to.
+        by_proxy: Whether it is reached by the proxy that the environment names for it.
     """
 
     def __init__(
@@ -221,6 +223,7 @@ class Upstream:
         prepare: Callable[[Upstream, Kind, list[Json]], Awaitable[None]] | None = None,
         store: Callable[[Upstream, str], Awaitable[None]] | None = None,
         login_of: Callable[[str], Login | None] = lambda _: None,
+        by_proxy: bool = True,
     ) -> None:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
@@ -228,6 +231,7 @@ class Upstream:
         self.reach = entry.reach_digest()  # tells it from what was reached under the same alias by another entry
         self.status = UpstreamStatus()
         self.login_of = login_of
+        self.by_proxy = by_proxy
         self.login = login_of("")  # of the person of this machine, with which it is listed
         self.offer = Offer()
         self.era: Era | None = None  # what it said when it was connected last
@@ -264,7 +268,9 @@ class Upstream:
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS
-        transports = transports_to(self.alias, self.entry, starter, self._program_ended, self.login)
+        transports = transports_to(
+            self.alias, self.entry, starter, self._program_ended, self.login, by_proxy=self.by_proxy
+        )
         while True:
             self.status.attempts += 1
             self._hurry = anyio.Event()  # here, since somebody may want it while its loss is still being cleared up
@@ -576,6 +582,12 @@ class Upstream:
     def login_needed(self) -> LoginNeededError | None:
         """What is told where the login with which it is listed is missing."""
         return None if self.login is None else LoginNeededError(self.login)
+
+    async def begin_session(self) -> None:
+        """Have a session in place of one that the server does not know any more, as perhaps all others."""
+        if (listing := self.live_session) is not None:
+            await listing.flush()
+        await self.come_back()
 
     async def come_back(self) -> None:
         """Have it connected, or fail once more, for at most the time that this may take."""

@@ -106,6 +106,7 @@ class UpstreamPool:
         on_offer: Told of each list that may be another one, and whether clients should hear of it.
         logins: How people log in; `None` where nobody can.
         reserved: Names that no tool of an upstream is published under.
+        by_proxy: Whether remote servers are reached by the proxies of the environment.
     """
 
     def __init__(
@@ -121,8 +122,10 @@ class UpstreamPool:
         left_out: Mapping[str, str] | None = None,
         logins: LoginOptions | None = None,
         reserved: Iterable[str] = (),
+        by_proxy: bool = True,
     ) -> None:
         self.logins = logins
+        self._by_proxy = by_proxy
         self.tasks: TaskGroup | None = None  # where the upstreams run
         self._login_store: LoginStore | None = None  # with the first remote server
         self._runs_logins = False
@@ -240,7 +243,9 @@ class UpstreamPool:
                     login.close(logins.closed)
             return logins.by_principal[principal]
 
-        upstream = Upstream(alias, entry, self._changed, self._on_updated, prepare, self._store, login_of)
+        upstream = Upstream(
+            alias, entry, self._changed, self._on_updated, prepare, self._store, login_of, self._by_proxy
+        )
         self._logins[upstream] = logins
         self._registry.declare_source(alias, upstream.known.wait)
         return upstream
@@ -260,7 +265,8 @@ class UpstreamPool:
         if store is None:
             return None
         return Login(
-            store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options, how.pages
+            *(store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options, how.pages),
+            by_proxy=self._by_proxy,
         )
 
     def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:

@@ -186,6 +186,7 @@ class Proxy:
             left_out=report.left_out,
             logins=_login_options(report, dependencies.served_over, dependencies.replica),
             reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
+            by_proxy=settings.proxy.environment_proxies,
         )
         self.pool.written = report.written
         lock = read_lock(report.lock)

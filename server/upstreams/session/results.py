@@ -103,7 +103,8 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, wha
         case ToolError():
             return error
         case UpstreamError():
-            said = f"The server {alias} answered with error {error.code}: {error.error.get('message', '')}"
+            what = f"{error.method} with error" if error.method else "with error"
+            said = f"The server {alias} answered {what} {error.code}: {error.error.get('message', '')}"
             return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
         case NoAnswerError() | TimeoutError():
             told = (

@@ -110,7 +110,7 @@ class UpstreamSession:
             async with aclosing(await self.start(method, params, exchange)) as pending:
                 return await pending.result()
 
-    def _on_refusal(self, challenge: Challenge) -> None:
+    def _on_refusal(self, challenge: Challenge | None) -> None:
         if self.is_greeted:
             self.refusal = challenge
             self.lost.set()

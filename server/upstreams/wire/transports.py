@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INHERITED = (
     "PATH", "HOME", "USER", "LANG", "SHELL", "TERM", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
     "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
 """What a child gets of our environment, beside XDG_* and what its entry names."""
@@ -49,18 +49,21 @@ def transports_to(
     starter: ProcessStarter,
     on_end: Callable[[ProgramEnd], None] | None = None,
     login: Credentials | None = None,
+    *,
+    by_proxy: bool = True,
 ) -> list[Transport]:
     """The transports to try, in order: a bare `url` means Streamable HTTP first, then SSE.
 
-    How a program ends is told by `on_end`; a remote server is shown the token of the `login`.
+    How a program ends is told by `on_end`; a remote server is shown the token of the `login`, and reached by the proxy
+    that the environment names for it, if `by_proxy`.
     """
     if entry.transport == "stdio":
         return [Transport("stdio", lambda _, folders: _child(alias, entry, starter, on_end, folders))]
     from server.upstreams.wire.http import sse_streams, streamable_streams  # noqa: PLC0415 - a start needs no SDK
 
     url, headers = entry.endpoint or "", entry.headers
-    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, on_doubt, login))
-    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, on_doubt, login))
+    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, on_doubt, login, by_proxy=by_proxy))
+    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, on_doubt, login, by_proxy=by_proxy))
     match entry.transport:
         case "http":
             return [http]
@@ -84,18 +87,9 @@ def _child(
     folder = os.path.join(*folders[:1], *filter(None, [entry.cwd])) if folders or entry.cwd else None
     if sys.platform == "win32":
         # There is no broker.
-        from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415
+        from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415
 
-        from server.upstreams.wire.http import sdk_streams  # noqa: PLC0415
-
-        parameters = StdioServerParameters(
-            command=entry.command or "",
-            args=list(entry.args),
-            env=environment,
-            cwd=folder or tempfile.gettempdir(),
-            encoding_error_handler="replace",
-        )
-        return sdk_streams(stdio_client(parameters, errlog=sys.stderr))
+        return sdk_streams(entry.command or "", list(entry.args), environment, folder or tempfile.gettempdir())
     from server.upstreams.wire.stdio import UpstreamProgram, stdio_streams  # noqa: PLC0415 - with the first upstream
 
     def streams(folder: str) -> AbstractAsyncContextManager[Any]:
