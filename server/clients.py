@@ -20,7 +20,14 @@ from server.client_request import TOKEN_KEY, Exchange, exchange_of, rights_of
 from server.principals import principal_of
 from server.protocol.requests import Connection, RequestContext
 from server.upstreams.call_relay import CallContext
-from server.workspaces import ClientRoots, RootsState, WorkspacePolicy, ask_roots
+from server.workspaces import (
+    PLACE_WAIT_SECONDS,
+    ROOTS_WAIT_SECONDS,
+    ClientRoots,
+    RootsState,
+    WorkspacePolicy,
+    ask_roots,
+)
 from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
@@ -220,17 +227,19 @@ class Contexts:
             ),
         )
 
-    async def _roots_of(self, client: Client, exchange: Exchange) -> ClientRoots | None:
+    async def _roots_of(
+        self, client: Client, exchange: Exchange, seconds: float = ROOTS_WAIT_SECONDS
+    ) -> ClientRoots | None:
         roots = client.folders.roots
         if roots is None and self.workspaces.asks_for_roots:
-            return await ask_roots(client.folders, exchange)
+            return await ask_roots(client.folders, exchange, seconds)
         return roots
 
     async def folders(self, client: Client | None, exchange: Exchange | None) -> tuple[str, ...]:
         """The folders of a client's workspace, for the programs behind us, which start in the first of them."""
         if client is None or exchange is None:
             return tuple(self.workspaces.folders(ClientRoots(), ALL_RIGHTS)[0])
-        roots = await self._roots_of(client, exchange)
+        roots = await self._roots_of(client, exchange, PLACE_WAIT_SECONDS)
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:

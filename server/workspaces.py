@@ -29,6 +29,7 @@ from tools.permissions.rights import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits for the client's answer to `roots/list`
+PLACE_WAIT_SECONDS = 10.0  # the same for a program behind us, which stays in the folder that it is started in
 QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
 MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
@@ -180,13 +181,13 @@ async def follow_roots(
         state.news = None
 
 
-async def ask_roots(state: RootsState, exchange: Exchange) -> ClientRoots | None:
+async def ask_roots(state: RootsState, exchange: Exchange, seconds: float = ROOTS_WAIT_SECONDS) -> ClientRoots | None:
     """Ask a client for its roots, once, where it announced that it has some; `None` if there is no answer."""
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
     try:
-        with anyio.fail_after(ROOTS_WAIT_SECONDS):
+        with anyio.fail_after(seconds):
             async with state.turn:
                 return state.roots or await _told_roots(state, exchange)
     except (TimeoutError, MCPError, TypeError, ExhaustedError):

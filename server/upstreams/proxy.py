@@ -187,6 +187,7 @@ class Proxy:
             logins=_login_options(report, dependencies.served_over, dependencies.replica),
             reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
             by_proxy=settings.proxy.environment_proxies,
+            waits_again="first_list_wait" in settings.proxy.model_fields_set,
         )
         self.pool.written = report.written
         lock = read_lock(report.lock)

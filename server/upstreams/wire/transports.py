@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -84,7 +83,8 @@ def _child(
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     environment |= dict(entry.env)
-    folder = os.path.join(*folders[:1], *filter(None, [entry.cwd])) if folders or entry.cwd else None
+    first = next((each for each in folders if each != os.sep), "")  # a client may name the root of all files
+    folder = os.path.join(first, entry.cwd or "") if first or entry.cwd else None
     if sys.platform == "win32":
         # There is no broker.
         from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415
@@ -102,10 +102,12 @@ def _child(
 @asynccontextmanager
 async def _in_empty_folder(streams: Callable[[str], AbstractAsyncContextManager[Any]]) -> AsyncGenerator[Any]:
     """A program in a folder of its own: where ours is, perhaps a home, is no place that anybody has named for it."""
-    folder = await THREADS.run(partial(tempfile.mkdtemp, prefix="coretools-mcp-"))
+    from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - most have a workspace
+
+    folders = PrivateFolders()  # what a server that was killed has left is removed by the next one
     try:
-        async with streams(folder) as opened:
+        async with streams(await THREADS.run(partial(folders.make, "program"))) as opened:
             yield opened
     finally:
         with anyio.CancelScope(shield=True):
-            await THREADS.run(partial(shutil.rmtree, folder, ignore_errors=True))
+            await folders.aclose()
