@@ -189,12 +189,11 @@ async def test_who_was_waited_for_in_vain_is_waited_for_again_after_an_hour_and_
     for settings, age, is_awaited in ((WAIT_UNSET, 0, False), (wait, 0, True), (WAIT_UNSET, 2 * 3_600, True)):
         (file,) = files()
         os.utime(file, (file.stat().st_mtime - age,) * 2)
-        async with serving(tmp_path, late, settings=settings) as (app, client):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(client.listed, "tools")
-                await until(lambda app=app: not app.pool.is_recalling and app.pool.by_alias["late"].status.attempts)
-                assert app.pool.by_alias["late"].is_awaited is is_awaited
-                tasks.cancel_scope.cancel()
+        async with serving(tmp_path, late, settings=settings) as (app, client), anyio.create_task_group() as tasks:
+            tasks.start_soon(client.listed, "tools")
+            await until(lambda app=app: not app.pool.is_recalling and app.pool.by_alias["late"].status.attempts)
+            assert app.pool.by_alias["late"].is_awaited is is_awaited
+            tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("catalogue.first_list")
