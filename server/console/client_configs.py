@@ -334,10 +334,13 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
     raise SettingsError([f"{path}: this file has no servers, under mcpServers or servers."])
 
 
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
 def _milliseconds(seconds: Any) -> Any:
-    """As many milliseconds; what is no number stays as it is, and is refused later."""
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
-    return int(seconds * 1000) if is_number else seconds
+    """As many milliseconds; what is no time stays as it is, and is refused later."""
+    return int(seconds * 1000) if _is_time(seconds) else seconds
 
 
 def _our_entry(
@@ -364,13 +367,16 @@ def _our_entry(
     token = given.get("bearer_token_env_var")
     headers |= {"Authorization": f"Bearer ${{{token}}}"} if isinstance(token, str) else {}
     given |= {ours: _milliseconds(given[key]) for key, ours in _IN_SECONDS.items() if key in given}
+    if "timeout" in given and not _is_time(given["timeout"]):
+        del given["timeout"]
+        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and is left out.")
     if _COUNTS_SECONDS.search(path):
         given |= {key: _milliseconds(value) for key, value in given.items() if key == "timeout"}
     elif not (client is not None and client.counts_milliseconds):
-        limit = given.get("timeout")
-        if isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit < LIKELY_SECONDS:
-            given["timeout"] = limit * 1000
-            said = f"{limit}, which is taken for seconds, so {limit * 1000} ms here"
+        limit = given.get("timeout", LIKELY_SECONDS)
+        if limit < LIKELY_SECONDS:
+            given["timeout"] = _milliseconds(limit)
+            said = f"{limit}, which is taken for seconds, so {given['timeout']} ms here"
             diagnostics.warn(path, f"{dotted((name, 'timeout'))} is {said}.")
     for key in ("source", "env_http_headers", "bearer_token_env_var", *_IN_SECONDS):
         given.pop(key, None)

@@ -288,7 +288,7 @@ def test_nobody_is_asked_about_nothing(home: Path) -> None:
     "wrong",
     [
         '{"command": "x", "env": {"A": 1}}',
-        '{"command": "x", "timeout": 30.5}',
+        '{"command": "x", "connectTimeout": 30.5}',
         '{"description": "nothing to start"}',
         '{"type": [], "command": ["x"], "url": {}}',
         '{"command": "x", "headers": "none"}',
@@ -380,6 +380,7 @@ def test_a_file_that_others_can_read_is_closed_to_them_before_secrets_come_in(
         ("mcp_settings.json", 300, 300_000, False),
         (".roo/mcp.json", 3600, 3_600_000, False),
         (".cursor/mcp.json", 60, 60_000, True),
+        (".cursor/mcp.json", 1.5, 1_500, False),
         (".cursor/mcp.json", 60_000, 60_000, False),
         (".gemini/settings.json", 600, 600, False),
     ],

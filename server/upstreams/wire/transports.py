@@ -84,7 +84,8 @@ def _child(
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     environment |= dict(entry.env)
     first = next((each for each in folders if each != os.sep), "")  # a client may name the root of all files
-    folder = os.path.join(first, entry.cwd or "") if first or entry.cwd else None
+    cwd = os.path.expanduser(entry.cwd or "")
+    folder = os.path.join(first, cwd) if first or cwd else None
     if sys.platform == "win32":
         # There is no broker.
         from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415
