@@ -167,8 +167,9 @@ class Session:
         self.encoding = encoding if encoding in _UNITS else "utf-16"
         self.connection.notify("initialized", {})
 
-    async def ask(self, method: str, params: Json, seconds: float = ANSWER_SECONDS) -> Any:
+    async def ask(self, method: str, params: Json, seconds: float | None = None) -> Any:
         """What it answers; a `ToolError` where it does not."""
+        seconds = ANSWER_SECONDS if seconds is None else seconds
         if self.connection.problem:
             raise self._lost()
         heard = self.connection.heard
