@@ -71,7 +71,8 @@ async def _demo(place: Path, log: Path) -> None:
         "proxy": {"firstListWait": 30_000},
     }
     config.write_text(json.dumps(settings), encoding="utf-8")
-    arguments = ["--workspace", str(project), "--config", str(config)]
+    # Whether `lsp` is listed depends on the machine.
+    arguments = ["--workspace", str(project), "--config", str(config), "--exclude-tools", "lsp"]
     _say(f"$ {COMMAND.name} {' '.join(arguments)}")
     parameters = StdioServerParameters(command=str(COMMAND), args=arguments, cwd=str(place))
     with log.open("w", encoding="utf-8") as errors, anyio.fail_after(DEADLINE_SECONDS):

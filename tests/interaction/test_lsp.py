@@ -228,9 +228,11 @@ async def test_an_edit_succeeds_whatever_the_server_does_and_without_errors_wher
 @pytest.mark.requirement("lsp.ends")
 async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with client_of(root, settings()) as client:
+        places(root)
         await ask(client, "hover", **AT)
         monkeypatch.setattr("tools.lsp.code_intelligence.IDLE_SECONDS", 0.0)
         await client.call_tool("edit", {"file_path": "a.fake", "old_string": "one", "new_string": "1"})
-        monkeypatch.undo()
-        met = json.loads(text_of(await ask(client, "hover", **AT)))
-    assert (met["opened"], met["changed"]) == (1, 0)
+        monkeypatch.setattr("tools.lsp.code_intelligence.IDLE_SECONDS", 600.0)
+        said = text_of(await ask(client, "hover", **AT))
+    assert json.loads(said)["opened"] == 1, said
+    assert json.loads(said)["changed"] == 0

@@ -42,7 +42,7 @@ Operation = Literal[
 
 
 class LspParams(ToolParams):
-    operation: Operation
+    operation: Operation = Field(description="What to ask.")
     filePath: str | None = Field(default=None, description="Absolute, or relative to the workspace.")  # noqa: N815
     line: int | None = Field(default=None, ge=1, description="From 1.")
     character: int | None = Field(default=None, ge=1, description="From 1, on the name.")

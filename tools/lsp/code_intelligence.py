@@ -171,6 +171,7 @@ class CodeIntelligence:
 
     async def _start(self, start: Start) -> Session:
         server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
+        program = server.name if server in self.programs.configured else program
         folder = self._folders.of(f"language server {server.name} {root} {hash(rights)}")
         assert folder is not None  # noqa: S101 - it has a name
 
@@ -212,12 +213,17 @@ class CodeIntelligence:
         errors = Output(None)
         errors_reader = OutputReader(process.errors, errors)
 
+        async def end_with_program() -> None:
+            await process.wait()  # others may hold its output open
+            session.connection.end("has ended")
+
         async def close() -> None:
             with anyio.CancelScope(shield=True):
                 if not session.connection.problem:
                     with suppress(ToolError):
                         await session.ask("shutdown", {}, LEAVING_SECONDS)
                     session.connection.end("was ended")
+                watch.cancel()
                 await process.end(LEAVING_SECONDS)
                 errors_reader.stop()
                 process.close()
@@ -225,6 +231,7 @@ class CodeIntelligence:
 
         sees_hidden = view.kind is ViewKind.UNCONFINED or bool(start.why_asked)
         session = Session(server, one_line(program), root, close, partial(newest_text, errors), sees_hidden)
+        watch = asyncio.create_task(end_with_program(), name=f"end of {program}")
         try:
             await session.open(os.dup(process.output), writing)
         except BaseException:

@@ -96,9 +96,10 @@ class Connection:
         if self.problem:
             return
         self.problem = problem
-        for transport in (self._reader, self._writer):
-            if transport is not None:
-                transport.close() if transport is self._reader else cast("asyncio.WriteTransport", transport).abort()
+        if self._reader is not None and not self._reader.is_closing():
+            self._reader.close()
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.abort()
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(lost(problem))
