@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, write_config
+from server.settings.trust import trust_folder
+from tests.conformance.fetch import LANGUAGE_SERVERS
+from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
+from tests.processes import carrying, until_none_carries
 
 pytestmark = pytest.mark.anyio
 
@@ -236,3 +241,123 @@ async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, m
         said = text_of(await ask(client, "hover", **AT))
     assert json.loads(said)["opened"] == 1, said
     assert json.loads(said)["changed"] == 0
+
+
+def imitate(folder: Path, name: str) -> None:
+    """Put a program of a known language server into a folder, which is the one for tests."""
+    folder.mkdir(parents=True)
+    (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SERVER}"\n')
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.requirement("lsp.consent")
+async def test_a_server_of_the_workspace_is_started_once_the_folder_is_trusted(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", f"{root}/.venv/bin")
+    imitate(root / ".venv" / "bin", "basedpyright-langserver")
+    (root / "b.py").write_text("wrong")
+    async with client_of(root, ALLOWED) as client:
+        assert "lsp" not in {tool.name for tool in (await client.list_tools()).tools}
+        assert code_of(await ask(client, "diagnostics", filePath="b.py")) == "no_language_server"
+        trust_folder(str(tmp_path / "config" / "coretools-mcp" / "trusted.json"), str(root), {})
+        assert "b.py:1:1: error: wrong" in text_of(await ask(client, "diagnostics", filePath="b.py"))
+    async with client_of(root, ALLOWED) as client:
+        assert "lsp" in {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.requirement("lsp.ends")
+async def test_a_server_on_the_path_lists_the_tool_and_nothing_of_it_is_left_after_a_kill(
+    root: Path, tmp_path: Path
+) -> None:
+    mark = uuid4().hex
+    config = settings()
+    config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
+    (root / "a.fake").write_text(CODE)
+    command = [sys.executable, *server_arguments(root, write_config(tmp_path, config))]
+    async with await anyio.open_process(command, stderr=None) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        call = {"name": "lsp", "arguments": {"operation": "documentSymbol", "filePath": "a.fake"}}
+        for message in (
+            {"id": 0, "method": "initialize", "params": opening},
+            {"method": "notifications/initialized"},
+            {"id": 1, "method": "tools/call", "params": call},
+        ):
+            await process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        said = b""
+        with anyio.fail_after(100):
+            while b"function deep" not in said:
+                said += await process.stdout.receive()
+        assert carrying(mark)
+        process.kill()
+        await process.wait()
+    await until_none_carries(mark)
+
+
+PYTHON = (
+    "main.py",
+    "from dep import helper\n\nVALUE: int = helper(1)\n",
+    "dep.py",
+    "def helper(a: int) -> int:\n    return a\n",
+)
+GO = (
+    "main.go",
+    "package main\n\nfunc main() { println(helper(1)) }\n",
+    "dep.go",
+    "package main\n\nfunc helper(a int) int { return a }\n",
+)
+C = (
+    "main.c",
+    '#include "dep.h"\n\nint main(void) { return helper(1); }\n',
+    "dep.h",
+    "static inline int helper(int a) { return a; }\n",
+)
+TYPESCRIPT = (
+    "main.ts",
+    'import { helper } from "./dep";\n\nexport const x: number = helper(1);\n',
+    "dep.ts",
+    "export function helper(a: number): number { return a }\n",
+)
+MORE = {
+    "main.go": {"go.mod": "module example.com/x\n\ngo 1.18\n"},
+    "main.c": {"compile_commands.json": '[{"directory": ".", "command": "cc -c main.c", "file": "main.c"}]'},
+    "main.ts": {"tsconfig.json": "{}"},
+}
+
+
+@pytest.mark.long
+@pytest.mark.requirement("lsp.answers")
+@pytest.mark.parametrize(
+    ("program", "files"),
+    [
+        ("basedpyright-langserver", PYTHON),
+        ("gopls", GO),
+        ("clangd", C),
+        ("typescript-language-server", TYPESCRIPT),
+    ],
+)
+async def test_real_servers_answer_and_tell_the_errors_of_an_edit(
+    outer_root: Path, program: str, files: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = os.pathsep.join((str(Path(sys.executable).parent), str(LANGUAGE_SERVERS), os.environ["PATH"]))
+    monkeypatch.setenv("PATH", path)
+    if shutil.which(program) is None:
+        pytest.skip(f"not run: {program} is not installed")
+    root = outer_root / "workspace"
+    root.mkdir()
+    main, code, dependency, text = files
+    for name, content in {main: code, dependency: text, **MORE.get(main, {})}.items():
+        (root / name).write_text(content)
+    at = {"filePath": main, "line": 3, "character": code.splitlines()[2].index("helper") + 1}
+    async with client_of(root, {}) as client:
+        defined = text_of(await ask(client, "goToDefinition", **at))
+        assert dependency in defined or f"{main}:1" in defined
+        assert "helper" in text_of(await ask(client, "hover", **at))
+        assert main in text_of(await ask(client, "findReferences", **at))
+        assert "helper" in text_of(await ask(client, "documentSymbol", filePath=dependency))
+        assert "error" not in text_of(await ask(client, "diagnostics", filePath=main))
+        await client.call_tool("edit", {"file_path": main, "old_string": "helper(1)", "new_string": "nobody(1)"})
+        assert "error" in text_of(await ask(client, "diagnostics", filePath=main))

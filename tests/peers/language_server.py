@@ -128,7 +128,9 @@ def answer(method: str, params: dict[str, Any]) -> Any:
 
 
 while (message := receive()) is not None:
-    method, params, identity = message.get("method"), message.get("params") or {}, message.get("id")
+    method: str | None = message.get("method")
+    params: dict[str, Any] = message.get("params") or {}
+    identity: int | None = message.get("id")
     if method is None:
         met["edit"] = message.get("result", {}).get("applied")
     elif method == "textDocument/didOpen":
