@@ -251,11 +251,11 @@ class LspSettings(Section):
     def for_tools(self) -> tuple[LanguageServer, ...]:
         from tools.lsp.servers import LanguageServer  # noqa: PLC0415 - with the first list
 
-        return tuple(
-            LanguageServer(name, entry.extension_to_language, ((entry.command, *entry.args),), environment=entry.env)
-            for name, entry in self.servers.items()
-            if entry.command
-        )
+        def made(name: str, entry: LanguageServerSettings) -> LanguageServer:
+            endings = {f".{each.lstrip('.').lower()}": what for each, what in entry.extension_to_language.items()}
+            return LanguageServer(name, endings, ((entry.command, *entry.args),), environment=entry.env)
+
+        return tuple(made(name, entry) for name, entry in self.servers.items() if entry.command)
 
 
 class AgentSettings(Section):

@@ -27,7 +27,7 @@ from tools.builtin.web_search import WebSearchTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
 from tools.call.context import Services, ToolContext
-from tools.contract.command_views import NO_RESTRICTIONS, CommandSite, Engine
+from tools.contract.command_views import NO_RESTRICTIONS, CommandSite, Engine, FileRestrictions
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, ApprovalMode
@@ -81,6 +81,10 @@ class Outside:
     def intelligence(self) -> CodeIntelligence:
         assert self.code is not None
         return self.code
+
+
+def nothing_hidden(_workspace: object, _rights: object) -> tuple[FileRestrictions, str]:
+    return NO_RESTRICTIONS, ""
 
 
 class Held(Plain):
@@ -167,7 +171,7 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
         OUTSIDE.search, OUTSIDE.programs = searching.url(SEARXNG_PATH), ProgramRunner(broker, folders)
         server = LanguageServer("text", {".txt": "text"}, ((sys.executable, str(LANGUAGE_SERVER)),))
         OUTSIDE.code = CodeIntelligence(
-            ServerPrograms(os.defpath, (server,)), broker, Held(), folders, dict, "/", lambda *_: (NO_RESTRICTIONS, "")
+            ServerPrograms(os.defpath, (server,)), broker, Held(), folders, dict, "/", nothing_hidden
         )
         journal = Journal(str(tmp_path / "journal"), 1_000_000, 1, 100_000)
         services = Services(lambda: runner, journal=lambda: journal)

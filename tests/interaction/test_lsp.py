@@ -144,10 +144,12 @@ async def test_a_server_that_misbehaves_costs_a_sentence(
     monkeypatch.setattr("tools.lsp.session.ANSWER_SECONDS", 0.5 if behaviour == "silent" else 60.0)
     async with client_of(root, settings(behaviour)) as client:
         places(root)
+        result = None
         for _ in range(2):
             result = await ask(client, "goToDefinition", **AT)
             assert code_of(result) == "lsp_server_failed"
             assert "grep_search" in text_of(result)
+    assert result is not None
     assert ("I cannot go on" in text_of(result)) is (behaviour == "dies")
 
 
@@ -359,5 +361,5 @@ async def test_real_servers_answer_and_tell_the_errors_of_an_edit(
         assert main in text_of(await ask(client, "findReferences", **at))
         assert "helper" in text_of(await ask(client, "documentSymbol", filePath=dependency))
         assert "error" not in text_of(await ask(client, "diagnostics", filePath=main))
-        await client.call_tool("edit", {"file_path": main, "old_string": "helper(1)", "new_string": "nobody(1)"})
+        await client.call_tool("edit", {"file_path": main, "old_string": "helper(1)", "new_string": "nobody"})
         assert "error" in text_of(await ask(client, "diagnostics", filePath=main))

@@ -119,7 +119,7 @@ def answer(method: str, params: dict[str, Any]) -> Any:
                 "value": json.dumps(found | {"network": reach_out() if BEHAVIOUR == "reaches" else ""}),
             }
         }
-    places = json.loads((root / "places.json").read_text()) if (root / "places.json").exists() else []
+    places: list[Any] = json.loads((root / "places.json").read_text()) if (root / "places.json").exists() else []
     if method == "textDocument/documentSymbol":
         return [{"name": "deep", "kind": 12, "range": place(0, 0), "selectionRange": place(0, 0), "children": places}]
     if method == "workspace/symbol":

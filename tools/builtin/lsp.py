@@ -11,7 +11,7 @@ from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, path_su
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
-from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.file_names_in_text import brief
 from tools.contract.parameters import ToolParams
 from tools.contract.permission_subjects import Access, Kind, Subject
@@ -205,7 +205,7 @@ class LspTool(BuiltinTool[LspParams]):
         most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
         lines = (await run_blocking(context.signal, tell))[:most]
         if not lines:
-            return f"{session.program} knows none."
+            return f"{session.program} has nothing to tell."
         more = f"\n{total - len(lines)} more are not shown; limit shows more." if total > len(lines) else ""
         return "\n".join(lines) + more
 
@@ -244,7 +244,8 @@ class LspTool(BuiltinTool[LspParams]):
             refuse_hidden(workspace, location, "read")
             if workspace.kind_of(location) is None:
                 raise not_there(workspace, location, context.signal)
-            workspace.refuse_to_write(location)  # there is no server outside the roots
+            if location.root not in workspace.roots:
+                raise PathNotInWorkspaceError(path, workspace.roots)
             return location
 
         return await run_blocking(context.signal, locate)

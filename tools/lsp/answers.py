@@ -18,6 +18,7 @@ LINE_CHARS = 200  # of a line, or of what is said of a place
 HOVER_CHARS = 6_000
 DEEPEST = 20  # symbols in symbols
 MOST_LOOKED_AT = 20_000  # entries of one answer
+MOST_CHARS = 32_000_000  # of files that one answer shows lines of
 _KINDS = (  # the protocol's, in its order
     (  # noqa: SIM905 - as a list it would be thirty lines
         "file module namespace package class method property field constructor enum interface function variable "
@@ -100,6 +101,7 @@ class Teller:
     session: Session
     asked: Location | None = None
     _files: dict[str, _File] = field(default_factory=dict[str, _File])
+    _left: int = MOST_CHARS
 
     def lines(self, places: Iterable[Place]) -> list[str]:
         return list(map(self._line, places))
@@ -146,8 +148,10 @@ class Teller:
             why = ""
             if self.asked is None or self.asked.path != path:
                 why = self.workspace.rule_about_reading(location) or agent_ignore_file(self.workspace, location) or ""
-            return (
-                _File(shown, None, why) if why else _File(shown, lines_of(read_document(self.workspace, location)[1]))
-            )
+            if why or self._left < 0:
+                return _File(shown, None, why)
+            text = read_document(self.workspace, location)[1]
+            self._left -= len(text)
+            return _File(shown, lines_of(text))
         except ToolError:
             return _File(shown, None)

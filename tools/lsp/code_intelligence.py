@@ -38,6 +38,7 @@ MOST_RUNNING = 8
 LEAVING_SECONDS = 1.0  # how long a server may take to end by itself, and then until it is killed
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
+MADE, CHANGED, REMOVED = 1, 2, 3  # what became of a file, in the protocol's numbers
 LOOKED_AT = 5_000  # entries of a workspace that are looked at to find out its language
 Key = tuple[str, str, Rights]
 
@@ -258,7 +259,7 @@ class CodeIntelligence:
                 group.start_soon(self._end, key)
 
     def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
-        """A file in the language that most files are in, or in that of a server; by it a workspace is known. Blocking.
+        """A file in the language that most files are in, or of a server; by it a workspace is known. Blocking.
 
         Raises:
             ToolError: There is none.
@@ -276,12 +277,15 @@ class CodeIntelligence:
                 if left < 0:
                     break
         for paths in sorted(found.values(), key=len, reverse=True):
+            known = self.programs.server_for(paths[0])
+            if known is None or self.programs.command(known, workspace.roots) is None:
+                continue
             for path in paths:
                 if os.path.realpath(path) == path and not is_hidden(workspace, location := workspace.at(path)):
                     return location
         raise ToolError(
             ToolErrorType.NO_LANGUAGE_SERVER,
-            "No file of the workspace that was looked at is in a language that a language server is known for. Give "
+            "No file of the workspace that was looked at is in a language that a language server is there for. Give "
             "one as filePath, or use grep_search.",
         )
 
@@ -291,10 +295,10 @@ class CodeIntelligence:
         session = self.running((location.root, server.name, rights)) if server is not None else None
         if session is None or await THREADS.run(partial(is_hidden, workspace, location)):
             return None
-        awaited = AwaitedErrors(session, workspace, location)
-        if self._after_edit and await THREADS.run(partial(workspace.stat, location)) is not None:
+        is_there = await THREADS.run(partial(workspace.stat, location)) is not None
+        awaited = AwaitedErrors(session, workspace, location, is_there, is_told=self._after_edit)
+        if self._after_edit and is_there:
             awaited.before = await awaited.errors()
-        awaited.is_told = self._after_edit
         return awaited
 
 
@@ -313,7 +317,8 @@ class AwaitedErrors:
     session: Session
     workspace: Workspace
     location: Location
-    is_told: bool = False
+    was_there: bool
+    is_told: bool
     before: tuple[Diagnostic, ...] | None = ()  # `None` where they did not come in time
     left: float = AFTER_EDIT_SECONDS
 
@@ -332,7 +337,8 @@ class AwaitedErrors:
 
     async def told(self) -> str:
         """The new errors, once the file is changed; empty where there are none, or none came in time."""
-        self.session.changed(self.location.path, 2)
+        is_there = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
+        self.session.changed(self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE)
         after = await self.errors() if self.is_told and self.before is not None else None
         found = new_errors(self.before or (), after or ())
         if not found or self.session.connection.problem:

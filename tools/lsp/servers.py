@@ -86,12 +86,15 @@ class ServerPrograms:
     """Finds the programs of language servers."""
 
     search_path: str  # as `PATH`; what of it lies in a workspace is passed over
-    configured: tuple[LanguageServer, ...] = ()  # by the operator; each counts before those that are known
+    configured: tuple[
+        LanguageServer, ...
+    ] = ()  # by the operator; each counts before those that are known, and in place of its name
     trusted: Callable[[], Collection[str]] = frozenset  # real paths of folders whose own programs may be started
 
     @property
     def servers(self) -> tuple[LanguageServer, ...]:
-        return (*self.configured, *KNOWN)
+        names = {server.name for server in self.configured}
+        return (*self.configured, *(server for server in KNOWN if server.name not in names))
 
     def server_for(self, path: str) -> LanguageServer | None:
         """The server for a file, by its name."""

@@ -257,7 +257,7 @@ class Session:
             self.documents[path] = Document(location, identity, text, version, now)
 
     def changed(self, path: str, kind: int) -> None:
-        """A file was made (1), changed (2) or removed (3), whether or not it is open."""
+        """Something became of a file, whether or not it is open."""
         change = {"uri": uri_of(path), "type": kind}
         self.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
 
