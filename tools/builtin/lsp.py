@@ -144,7 +144,7 @@ class LspTool(BuiltinTool[LspParams]):
         self, params: LspParams, context: ToolContext, session: Session, document: Document | None, teller: Teller
     ) -> str:
         """What the server says, in words for the model."""
-        from tools.lsp.answers import hover_text, places_in, symbols_in  # noqa: PLC0415 - with the first call
+        from tools.lsp.answers import hover_text, place_of, places_in, symbols_in  # noqa: PLC0415 - with the first call
         from tools.lsp.session import uri_of  # noqa: PLC0415
 
         operation = params.operation
@@ -161,8 +161,8 @@ class LspTool(BuiltinTool[LspParams]):
             report = await session.report(document, REPORT_SECONDS)
             if report is None:
                 return f"{session.program} has not reported on this file within {REPORT_SECONDS:g} s. Ask again later."
-            lines = teller.diagnostics(document.location.path, report.items)
-            return await self._shown(lambda: lines, report.total, params, context, session)
+            found = [place_of(document.location.path, item) for item in report.items]
+            return await self._told(found, params, context, teller, report.total)
         position = self._position(params, session, document)
         asked: dict[str, Any] = {"textDocument": identity, "position": position}
         if operation == "findReferences":
@@ -190,38 +190,25 @@ class LspTool(BuiltinTool[LspParams]):
             )
         return {"line": line - 1, "character": session.units(text, character - 1)}
 
-    async def _told(self, places: list[Place], params: LspParams, context: ToolContext, teller: Teller) -> str:
-        most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
-        return await self._shown(lambda: teller.lines(places[:most]), len(places), params, context, teller.session)
-
-    async def _shown(
-        self,
-        tell: Callable[[], list[str]],
-        total: int,
-        params: LspParams,
-        context: ToolContext,
-        session: Session,
+    async def _told(
+        self, places: Sequence[Place], params: LspParams, context: ToolContext, teller: Teller, total: int | None = None
     ) -> str:
+        """Places in lines, as many as are wanted of all that there are."""
         most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
-        lines = (await run_blocking(context.signal, tell))[:most]
-        if not lines:
-            return f"{session.program} has nothing to tell."
-        more = f"\n{total - len(lines)} more are not shown; limit shows more." if total > len(lines) else ""
-        return "\n".join(lines) + more
+        lines: list[str] = await run_blocking(context.signal, lambda: [*map(teller.line, places[:most])])
+        left = (len(places) if total is None else total) - len(lines)
+        more = [f"{left} more are not shown; limit shows more."] if left > 0 else []
+        return "\n".join((*lines, *more)) or f"{teller.session.program} has nothing to tell."
 
     async def _all_diagnostics(self, params: LspParams, context: ToolContext, session: Session, teller: Teller) -> str:
+        from tools.lsp.answers import place_of  # noqa: PLC0415 - with the first call
+
         if session.widen() or not session.reports:
             await session.settle(SETTLE_SECONDS, QUIET_SECONDS)
-        reports = dict(session.reports)
-
-        def tell() -> list[str]:
-            found = ((path, item) for path, report in sorted(reports.items()) for item in report.items)
-            ordered = sorted(found, key=lambda each: each[1].severity)
-            most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
-            return [line for path, item in ordered[:most] for line in teller.diagnostics(path, (item,))]
-
-        total = sum(report.total for report in reports.values())
-        said = await self._shown(tell, total, params, context, session)
+        reports = sorted(session.reports.items())
+        found = sorted(((item.severity, path, item) for path, report in reports for item in report.items))
+        total = sum(report.total for _, report in reports)
+        said = await self._told([place_of(path, item) for _, path, item in found], params, context, teller, total)
         return f"{said}\n{session.program} has reported on {len(reports)} files."
 
     def _intelligence(self) -> CodeIntelligence:

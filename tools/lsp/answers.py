@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,10 @@ def symbols_in(answer: Any, uri: str = "") -> Iterator[Place]:
             waiting += ((as_object(child), depth + 1) for child in reversed(children))
 
 
+def place_of(path: str, item: Diagnostic) -> Place:
+    return Place(uri_of(path), item.start, item.text())
+
+
 def hover_text(answer: Any) -> str:
     """What a server says of a symbol."""
     contents = as_object(answer).get("contents")
@@ -103,17 +107,11 @@ class Teller:
     _files: dict[str, _File] = field(default_factory=dict[str, _File])
     _left: int = MOST_CHARS
 
-    def lines(self, places: Iterable[Place]) -> list[str]:
-        return list(map(self._line, places))
-
-    def diagnostics(self, path: str, items: Iterable[Diagnostic]) -> list[str]:
-        return self.lines(Place(uri_of(path), item.start, item.text()) for item in items)
-
     def hides(self, place: Place) -> str:
         """Why what is at a place is not for the client; empty where it is."""
         return self._file_of(place).why
 
-    def _line(self, place: Place) -> str:
+    def line(self, place: Place) -> str:
         file, (number, units) = self._file_of(place), place.start
         if file.why:
             return f"{file.shown}:{number + 1} (hidden from agents by {file.why})"
