@@ -69,10 +69,10 @@ async def _demo(place: Path, log: Path) -> None:
         "mcpServers": {"demo": {"command": sys.executable, "args": ["-P", str(UPSTREAM)]}},
         # Usually the first list waits a second for other servers and later ones are announced; the story waits longer.
         "proxy": {"firstListWait": 30_000},
+        "tools": {"exclude": ["lsp"]},  # which is listed where a language server is
     }
     config.write_text(json.dumps(settings), encoding="utf-8")
-    # Whether `lsp` is listed depends on the machine.
-    arguments = ["--workspace", str(project), "--config", str(config), "--exclude-tools", "lsp"]
+    arguments = ["--workspace", str(project), "--config", str(config)]
     _say(f"$ {COMMAND.name} {' '.join(arguments)}")
     parameters = StdioServerParameters(command=str(COMMAND), args=arguments, cwd=str(place))
     with log.open("w", encoding="utf-8") as errors, anyio.fail_after(DEADLINE_SECONDS):
