@@ -210,7 +210,6 @@ class CodeIntelligence:
             raise
         finally:
             os.close(reading)
-        os.set_blocking(writing, False)
         errors = Output(None)
         errors_reader = OutputReader(process.errors, errors)
 
