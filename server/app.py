@@ -83,6 +83,8 @@ class App:
             agents=[agent.for_tools(name) for name, agent in settings.agents.items()],
             programs=self.commands.programs,
             undo=settings.undo.enabled,
+            code=lambda: self.commands.code(policy),
+            has_language_servers=self.commands.has_language_servers,
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
@@ -154,7 +156,11 @@ class App:
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
             services=Services(
-                self.commands.runner, self.commands.consented, self._journal.open, self.commands.folders.forget_plan
+                self.commands.runner,
+                self.commands.consented,
+                self._journal.open,
+                self.commands.folders.forget_plan,
+                lambda: self.commands.code_asked,
             ),
             media=settings.media,
         )

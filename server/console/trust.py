@@ -20,6 +20,7 @@ from server.settings.trust import WorkspaceFile, digest, find_files, read_trust,
 from server.settings_display import as_text, command_text, describe_entry, is_remote
 from tools.contract.display import visible_line, without_gaps
 from tools.contract.errors import ToolError
+from tools.lsp.servers import IN_WORKSPACE, programs_in
 
 MAX_NOTES = 20  # notes on one file that are shown; the others are counted (ours)
 SCREEN_LINES = 20  # after more lines than these, what runs is shown once more, at most this many lines of it (ours)
@@ -49,7 +50,7 @@ def list_trusted(environ: Mapping[str, str]) -> int:
     for warning in diagnostics.warnings:
         note(warning)
     for folder, files in sorted(folders.items()):
-        sys.stdout.write(f"{visible_line(folder)}: {visible_line(', '.join(files))}\n")
+        sys.stdout.write(f"{visible_line(folder)}: {visible_line(', '.join(files)) or 'no settings'}\n")
     if not folders:
         sys.stdout.write("No folder is trusted.\n")
     return 0
@@ -72,8 +73,11 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         raise Failure(f"'{visible_line(folder)}' is not a folder. Name one that exists.")
     found = find_files(real, AGENT_CLIS.values())
     files = [file for file in found if file.content is not None]
-    if not files:
-        looked = ", ".join(file.name for file in found)
+    programs = programs_in(real)
+    if not (files or programs):
+        looked = ", ".join(
+            (*(file.name for file in found), *(f"language servers in {place}" for place in IN_WORKSPACE))
+        )
         raise Failure(f"there are no settings in {shown}, so there is nothing to trust. Looked for {looked}.")
     lines: list[str] = []
     runs: list[str] = []
@@ -86,8 +90,11 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
             problems.append(visible_line(str(error)))
         else:
             usable.append(file)
-    if not usable or any(file.cli is None and file not in usable for file in files):
+    if (files and not usable) or any(file.cli is None and file not in usable for file in files):
         raise Failure(" ".join(problems))
+    starts = [f"start the language server {visible_line(program)}, for questions about code" for program in programs]
+    lines += [f"would {line}" for line in starts]
+    runs += starts
     lines += [f"not trusted, and not read until it can be: {problem}" for problem in problems]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     if len(lines) > SCREEN_LINES and runs:

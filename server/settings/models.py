@@ -462,6 +462,8 @@ web unasked."""
     """Where memories are kept."""
     undo: tool_models.UndoSettings = Field(default_factory=tool_models.UndoSettings.model_construct)
     """How changes of files can be undone."""
+    lsp: tool_models.LspSettings = Field(default_factory=tool_models.LspSettings.model_construct)
+    """Which language servers there are."""
     agents: Mapping[str, tool_models.AgentSettings] = Field(default_factory=dict[str, tool_models.AgentSettings])
     """Programs that take tasks: name to entry."""
     http: HttpSettings = Field(default_factory=HttpSettings.model_construct)

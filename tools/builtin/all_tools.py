@@ -13,6 +13,7 @@ from tools.builtin.exit_plan_mode import ExitPlanModeTool
 from tools.builtin.glob import GlobTool
 from tools.builtin.grep_search import GrepTool
 from tools.builtin.list_directory import LSTool
+from tools.builtin.lsp import LspTool
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.builtin.run_shell_command import ShellTool
@@ -28,6 +29,7 @@ from tools.planning.todo_lists import TodoLists
 from tools.web.search_settings import SearchSettings
 
 if TYPE_CHECKING:
+    from tools.lsp.code_intelligence import CodeIntelligence
     from tools.planning.agent_command import AgentCommand
     from tools.shell.runner import ProgramRunner
     from tools.web.page_fetcher import PageFetcher
@@ -42,12 +44,14 @@ def builtin_tools(
     agents: Sequence[AgentCommand] = (),
     programs: Callable[[], ProgramRunner] | None = None,
     undo: bool = True,
+    code: Callable[[], CodeIntelligence] | None = None,
+    has_language_servers: Callable[[], bool] = lambda: True,
 ) -> list[BaseTool[Any]]:
     """A fresh instance of every built-in tool, in the order of listing.
 
     By default only public addresses are fetched, nobody is asked to search the web, and memories are the project's
     alone. Without agents, and what runs them, there is no `task`; `undo` says whether there are the tools that take
-    changes back.
+    changes back, and `has_language_servers` whether `lsp` is listed.
     """
 
     @cache
@@ -72,6 +76,7 @@ def builtin_tools(
         GlobTool(),
         GrepTool(),
         ReadManyFilesTool(),
+        LspTool(code, is_listed=has_language_servers),
         ShellTool(),
         ListJobsTool(),
         ReadOutputTool(),
