@@ -15,11 +15,12 @@ from server import clients
 from server.activity import Activity
 from server.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.audit_log import AuditLog
-from server.client_request import exchange_of
+from server.client_request import Exchange, exchange_of
 from server.consent.confirmers import Confirmers
 from server.instructions import instructions
 from server.live_settings import LiveSettings, has_other_rules
 from server.oversight import Oversight
+from server.patience import keep_patient
 from server.protocol.json_rpc import Json
 from server.protocol.requests import MODERN, RequestContext, RequestTable
 from server.requests.files import AT, READER, FileRequests, MemoryResources
@@ -92,6 +93,8 @@ class App:
             programs=self.commands.programs,
             undo=settings.undo.enabled,
             skills=skill_folders(report),
+            code=lambda: self.commands.code(policy),
+            has_language_servers=self.commands.has_language_servers,
         )
         for tool in built_in if settings.tools.built_in else ():
             self.registry.register_tool(tool)
@@ -107,7 +110,7 @@ class App:
             replica=replica.name if replica.store.is_shared else "",
         )
         confirmers = Confirmers(
-            settings.confirmation.when_unavailable or ("client" if served_over == "stdio" else "deny"),
+            settings.confirmation.when_unavailable,
             settings.confirmation.timeout / 1000,
             settings.confirmation.style,
             replica,
@@ -141,6 +144,9 @@ class App:
                 changed=self._list_changed,
                 replica=replica,
                 observer_of=None if observation is None else observation.of_upstream,
+                folders_of=lambda exchange: contexts.folders(
+                    None if exchange is None else self.clients.known(exchange.client_key), exchange
+                ),
             ),
         )
         self.pool = self.proxy.pool
@@ -160,7 +166,11 @@ class App:
             workspaces=self._workspaces,
             limits=settings.limits.for_tools(),
             services=Services(
-                self.commands.runner, self.commands.consented, self._journal.open, self.commands.folders.forget_plan
+                self.commands.runner,
+                self.commands.consented,
+                self._journal.open,
+                self.commands.folders.forget_plan,
+                lambda: self.commands.code_asked,
             ),
             media=settings.media,
         )
@@ -192,7 +202,7 @@ class App:
             flow, lambda ctx: contexts.of(self.clients.of(ctx), ctx), self.clients.of, confirmers, remembered
         ).register(table)
         activity = Activity()
-        table.middleware = [activity, self.tools.dispatch, self.proxy]
+        table.middleware = [activity, keep_patient, self.tools.dispatch, self.proxy]
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
             from server.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
 
@@ -209,7 +219,7 @@ class App:
             contexts=contexts,
             flow=flow,
             questions=confirmers.pending,
-            asks_at_dashboard=confirmers.when_unavailable == "page",
+            asks_at_dashboard=settings.confirmation.when_unavailable == "page",
             audit=self._audit,
             journal=self._journal,
             commands=self.commands,
@@ -323,12 +333,14 @@ class App:
     async def _on_initialized(self, ctx: RequestContext) -> None:
         client = self.clients.of(ctx)
         is_new = self.clients.follow(ctx)
-        if is_new and self._tasks is not None and self._workspaces.asks_for_roots and client.folders.roots is None:
-            self._tasks.start_soon(self._learn_roots, client, ctx)
+        exchange = exchange_of(ctx, client.state.key).outside_request()
+        is_asked = self._workspaces.asks_for_roots and client.folders.roots is None
+        if is_new and self._tasks is not None and is_asked and exchange is not None:
+            self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
 
-    async def _learn_roots(self, client: clients.Client, ctx: RequestContext) -> None:
+    async def _learn_roots(self, client: clients.Client, exchange: Exchange, ctx: RequestContext) -> None:
         """Ask a client for its folders. It may have listed the tools meanwhile, without the skills that lie there."""
-        roots = await ask_roots(client.folders, ctx, related=False)
+        roots = await ask_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
             await self._announcements.tell("tools", [ctx.connection])
 
@@ -336,8 +348,10 @@ class App:
         client = self.clients.of(ctx)
 
         async def take(ctx: RequestContext) -> None:
-            await self.proxy.roots_changed(exchange_of(ctx, client.state.key))
-            await ask_roots(client.folders, ctx, related=False)
+            exchange = exchange_of(ctx, client.state.key)
+            await self.proxy.roots_changed(exchange)
+            if (outside := exchange.outside_request()) is not None:
+                await ask_roots(client.folders, outside)
 
         await follow_roots(client.folders, ctx, take)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ WELCOMES = frozenset({"initialize", "server/discover"})  # the requests that a c
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the level for a client of the handshake era that has chosen none (ours)
 _LEVEL_KEY = "coretools-mcp/logLevel"
+MAX_PROGRESS = 1e300  # an integer may have more digits than any client reads as a number
 TOKEN_KEY = "token:"  # noqa: S105 - what the keys of clients begin with that are told apart by their tokens
 LOGIN_KEY = "coretools-mcp/login"  # of the wish for a login in `inputRequests`, and of the answer to it
 
@@ -166,7 +166,7 @@ class Exchange:
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_PROGRESS
 
 
 def principal_in(client_key: str) -> str:

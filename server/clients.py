@@ -16,11 +16,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
-from server.client_request import TOKEN_KEY, Exchange, rights_of
+from server.client_request import TOKEN_KEY, Exchange, exchange_of, rights_of
 from server.principals import principal_of
 from server.protocol.requests import Connection, RequestContext
 from server.upstreams.call_relay import CallContext
-from server.workspaces import RootsState, WorkspacePolicy, ask_roots
+from server.workspaces import (
+    PLACE_WAIT_SECONDS,
+    ROOTS_WAIT_SECONDS,
+    ClientRoots,
+    RootsState,
+    WorkspacePolicy,
+    ask_roots,
+)
 from tools.call.context import ClientState, Services, ToolContext
 from tools.contract.errors import ToolError, ToolErrorType
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
@@ -128,6 +135,9 @@ class ClientTable:
             del self._clients[client.state.key]
             self.on_forget(client.state)
 
+    def known(self, key: str) -> Client | None:
+        return self._clients.get(key)
+
     def all(self) -> Sequence[Client]:
         return tuple(self._clients.values())
 
@@ -192,9 +202,8 @@ class Contexts:
     async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
         """What a request of a client for files acts in; where its roots count, and are not known, it is asked first."""
         folders, rights = client.folders, rights_of(ctx)
-        roots, changes = folders.roots, folders.changes
-        if roots is None and self.workspaces.asks_for_roots:
-            roots = await ask_roots(client.folders, ctx, related=True)
+        changes = folders.changes
+        roots = await self._roots_of(client, exchange_of(ctx, client.state.key))
         plans = client.state.approval_mode is ApprovalMode.PLAN
         readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None
@@ -218,6 +227,21 @@ class Contexts:
                 not self.workspaces.asks_for_roots or folders.changes == changes or folders.roots == roots
             ),
         )
+
+    async def _roots_of(
+        self, client: Client, exchange: Exchange, seconds: float = ROOTS_WAIT_SECONDS
+    ) -> ClientRoots | None:
+        roots = client.folders.roots
+        if roots is None and self.workspaces.asks_for_roots:
+            return await ask_roots(client.folders, exchange, seconds)
+        return roots
+
+    async def folders(self, client: Client | None, exchange: Exchange | None) -> tuple[str, ...]:
+        """The folders of a client's workspace, for the programs behind us, which start in the first of them."""
+        if client is None or exchange is None:
+            return tuple(self.workspaces.folders(ClientRoots(), ALL_RIGHTS)[0])
+        roots = await self._roots_of(client, exchange, PLACE_WAIT_SECONDS)
+        return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
         """What a call of an upstream's tool acts in; it touches no files of ours, so no roots are waited for."""

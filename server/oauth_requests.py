@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
-import ssl
-from functools import cache
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 from pydantic_core import from_json
 
+from server.outbound import cause_of, is_local, open_transport, proxy_of
 from server.protocol.json_rpc import Json, as_mapping
-from tools.contract.threads import THREADS, lend_threads
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +27,12 @@ class NoAnswerError(Exception):
     """There is no answer, or one that says that the server is down; the text ends a sentence that begins with it."""
 
 
-async def fetch_json(request: httpx2.Request) -> tuple[int, Json]:
+async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
     """The status of an answer, and the object in it, which is empty where it holds something else."""
-    lend_threads()
     try:
         with anyio.fail_after(REQUEST_SECONDS):
-            context = await THREADS.run(_tls_context)
-            async with httpx2.AsyncClient(verify=context, timeout=REQUEST_SECONDS, follow_redirects=False) as http:
+            transport = await open_transport(str(request.url), by_proxy=by_proxy)
+            async with httpx2.AsyncClient(transport=transport, timeout=REQUEST_SECONDS, follow_redirects=False) as http:
                 response = await http.send(request, stream=True)
                 content = b""
                 async for chunk in response.aiter_bytes():
@@ -45,29 +42,15 @@ async def fetch_json(request: httpx2.Request) -> tuple[int, Json]:
                 await response.aclose()
     except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         logger.info("an authorization server could not be asked (%s)", type(error).__name__)
-        raise NoAnswerError("could not be reached") from None
+        why = cause_of(error, is_proxied=by_proxy and proxy_of(str(request.url)) is not None)
+        raise NoAnswerError(f"could not be reached: {why}") from None
     if response.status_code >= 500 or response.status_code == 429:
         raise NoAnswerError(f"answered with HTTP status {response.status_code}")
     try:
         # Unlike that of the standard library it refuses halves of characters, which nothing can be sent with.
-        return response.status_code, as_mapping(from_json(content))
+        return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8)))
     except ValueError:
         return response.status_code, {}
-
-
-@cache
-def _tls_context() -> ssl.SSLContext:
-    """The certificates that are trusted. Reading them takes a twentieth of a second, so once, and in a thread."""
-    return httpx2.create_ssl_context()
-
-
-def is_local(address: str) -> bool:
-    """Whether an address is on this machine."""
-    try:
-        host = urlsplit(address).hostname or ""
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def is_safe(address: str, *, may_be_local: bool) -> bool:

@@ -21,9 +21,9 @@ from server.settings import Settings, SettingsReport
 from server.settings.files import home_folder, real_path, runtime_folders
 from server.settings.layers import FileState
 from server.settings.load import COMMAND_LINE, working_folder
-from server.settings.section import dotted
+from server.settings.section import Diagnostics, dotted
 from server.settings.tool_models import WebSettings
-from server.settings.trust import trust_file, trusted_files
+from server.settings.trust import read_trust, trust_file, trusted_files
 from tools.call.registry import ToolRegistry
 from tools.files.workspace import SCRATCH_NAME, Scratch
 from tools.memory.memory_files import is_memory_name
@@ -37,6 +37,8 @@ from tools.shell.private_folders import WORK, PrivateFolders
 if TYPE_CHECKING:
     from tools.builtin.discovered_tools import Discovery
     from tools.files.change.journal import Journal
+    from tools.lsp.code_intelligence import CodeIntelligence
+    from tools.lsp.servers import ServerPrograms
     from tools.shell.brokered_starter import BrokeredStarter
     from tools.shell.loopback import SessionLoopbacks
     from tools.shell.runner import CommandRunner, ProgramRunner, StartQueue
@@ -159,6 +161,7 @@ class Commands:
         self._confinement: BubblewrapConfinement | None = None
         self._runner: CommandRunner | None = None
         self._programs: ProgramRunner | None = None
+        self.code_asked: CodeIntelligence | None = None
         self.consented: dict[str, str] = {}
         """Real paths of files that tools have written with a person's consent, with the SHA-256 of the content."""
 
@@ -252,6 +255,43 @@ class Commands:
         self._programs = self._programs or ProgramRunner(self._starter, self.folders, queue=self._queue)
         return self._programs
 
+    def language_servers(self) -> ServerPrograms:
+        """Where language servers are found: those of the operator, and of workspaces that a person has trusted."""
+        from tools.lsp.servers import ServerPrograms  # noqa: PLC0415 - with the first list
+
+        def trusted() -> frozenset[str]:
+            return frozenset(read_trust(trust_file(os.environ), Diagnostics()))
+
+        configured = self._report.settings.lsp.for_tools()
+        return ServerPrograms(os.environ.get("PATH", os.defpath), configured, trusted)
+
+    def has_language_servers(self) -> bool:
+        """Whether there is one for anything; looked at once."""
+        return self._has_language_servers
+
+    @cached_property
+    def _has_language_servers(self) -> bool:
+        roots = self._report.settings.workspace.roots or (working_folder() or os.sep,)
+        return sys.platform != "win32" and self.language_servers().are_any([*map(real_path, roots)])
+
+    def code(self, policy: PermissionPolicy) -> CodeIntelligence:
+        """What asks language servers. Made for the first question."""
+        if self.code_asked is None:
+            from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - with the first question
+            from tools.shell.process import command_environment  # noqa: PLC0415
+
+            self.code_asked = CodeIntelligence(
+                self.language_servers(),
+                self._starter,
+                self.confinement(),
+                self.folders,
+                lambda: command_environment(self._shell.env, os.environ),
+                self._report.home,
+                policy.kept_from_readers,
+                after_edit=self._report.settings.lsp.after_edit,
+            )
+        return self.code_asked
+
     def output_folder(self, client_key: str) -> tuple[str, ...]:
         folder = self.folders.path_of(client_key)
         return (folder,) if folder is not None else ()
@@ -284,6 +324,8 @@ class Commands:
                 async with anyio.create_task_group() as group:
                     for jobs in tables:
                         group.start_soon(jobs.aclose)
+                    if self.code_asked is not None:
+                        group.start_soon(self.code_asked.aclose)
             if "_loopbacks" in self.__dict__:
                 self._loopbacks.close()
             if "_starter" in self.__dict__:

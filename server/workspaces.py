@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 
+from server.client_request import Exchange
 from server.file_uris import UriRefusedError, path_of_uri
 from server.protocol.errors import MCPError
 from server.protocol.json_rpc import as_mapping
@@ -28,6 +29,7 @@ from tools.permissions.rights import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits for the client's answer to `roots/list`
+PLACE_WAIT_SECONDS = 10.0  # the same for a program behind us, which stays in the folder that it is started in
 QUIET_SECONDS = 0.1  # how long a client says nothing of its roots until that is seen to; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # how long that is waited for where it says so all the time
 MAX_ROOTS = 1_000  # roots of one client that are looked at; every path is held against each of them
@@ -48,6 +50,7 @@ class RootsState:
 
     roots: ClientRoots | None = None
     changes: int = 0  # how often it said that those are other ones
+    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held while it is asked, for whoever wants to know as well
     news: RequestContext | None = None  # where it said so last, while that is being seen to
 
 
@@ -87,7 +90,7 @@ class WorkspacePolicy:
         if key not in self.built:
             if len(self.built) >= MAX_KEPT_WORKSPACES:
                 self.built.clear()
-            folders, problem = self._folders(client_roots, rights)
+            folders, problem = self.folders(client_roots, rights)
             self.built[key] = Workspace(
                 folders,
                 problem,
@@ -101,7 +104,8 @@ class WorkspacePolicy:
             )
         return self.built[key]
 
-    def _folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
+    def folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
+        """The folders of a client's workspace, and why there is none where that is so."""
         operators = tuple(map(real_path, rights.roots)) or self._operator_roots
         if operators and not self._intersect:
             return operators, ""
@@ -177,25 +181,26 @@ async def follow_roots(
         state.news = None
 
 
-async def ask_roots(state: RootsState, ctx: RequestContext, *, related: bool) -> ClientRoots | None:
-    """Ask a client for its roots, once, where it announced that it has some; `None` if there is no answer.
-
-    `related` asks on the response stream of this request; over Streamable HTTP the only one sure to be open.
-    """
-    if ctx.is_modern or (ctx.connection.capabilities or {}).get("roots") is None:
+async def ask_roots(state: RootsState, exchange: Exchange, seconds: float = ROOTS_WAIT_SECONDS) -> ClientRoots | None:
+    """Ask a client for its roots, once, where it announced that it has some; `None` if there is no answer."""
+    if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
-    changes = state.changes
-    way = ctx.outbound if related else ctx.connection.outbound
     try:
-        with anyio.fail_after(ROOTS_WAIT_SECONDS):
-            answer: Any = (await way.request("roots/list", None)).get("roots")
-            listed = list(map(as_mapping, answer))
-            # In a thread: it names what it likes, a file system too that does not answer.
-            folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
+        with anyio.fail_after(seconds):
+            async with state.turn:
+                return state.roots or await _told_roots(state, exchange)
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
         logger.warning("the client announced roots and did not list them; asked again at its next file call")
         return None
+
+
+async def _told_roots(state: RootsState, exchange: Exchange) -> ClientRoots:
+    changes = state.changes
+    answer: Any = (await exchange.outbound.request("roots/list", None)).get("roots")
+    listed = list(map(as_mapping, answer))
+    # In a thread: it names what it likes, a file system too that does not answer.
+    folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
     if len(folders) < len(listed):
         logger.warning("%d of the client's %d roots were left out", len(listed) - len(folders), len(listed))
     roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed and not folders else "")

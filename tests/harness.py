@@ -76,6 +76,9 @@ TRANSPORTS = ("memory", "stdio", "sse", "http")
 
 ROUTES = [Route(transport, revision) for transport in TRANSPORTS for revision in REVISIONS]
 
+PERSONAL = types.Implementation(name="a-client-with-a-dialog", version="1")
+"""A person sits before it. Unless it is told a name, the SDK calls itself as agent frameworks do."""
+
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 Wire = AbstractAsyncContextManager[Streams]
 
@@ -191,7 +194,7 @@ async def _proposing(revision: str, wire: Wire) -> AsyncGenerator[Streams]:
 @asynccontextmanager
 async def speaking(revision: str, wire: Wire, **callbacks: Any) -> AsyncGenerator[Client]:
     """A client of the SDK that speaks this revision over any transport."""
-    callbacks.setdefault("cache", None)
+    callbacks = {"cache": None, "client_info": PERSONAL, **callbacks}
     if revision in HANDSHAKES:
         async with Client(_proposing(revision, wire), mode="legacy", **callbacks) as client:
             assert client.session.protocol_version == revision
@@ -239,5 +242,6 @@ async def in_memory(
             async with speaking(revision, in_process(app), **callbacks) as client:
                 yield client
             return
-        async with Client(in_process(app), mode=revision, cache=None, **callbacks) as client:
+        callbacks = {"cache": None, "client_info": PERSONAL, **callbacks}
+        async with Client(in_process(app), mode=revision, **callbacks) as client:
             yield client

@@ -69,6 +69,7 @@ async def _demo(place: Path, log: Path) -> None:
         "mcpServers": {"demo": {"command": sys.executable, "args": ["-P", str(UPSTREAM)]}},
         # Usually the first list waits a second for other servers and later ones are announced; the story waits longer.
         "proxy": {"firstListWait": 30_000},
+        "tools": {"exclude": ["lsp"]},  # which is listed where a language server is
     }
     config.write_text(json.dumps(settings), encoding="utf-8")
     arguments = ["--workspace", str(project), "--config", str(config)]

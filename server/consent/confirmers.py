@@ -29,6 +29,17 @@ logger = logging.getLogger(__name__)
 
 WhenUnavailable = Literal["client", "page", "deny"]  # who decides where the client cannot ask its person
 QUESTION_KEY = "coretools-mcp/confirm"  # of the question in `inputRequests` and of the answer in `inputResponses`
+FRAMEWORKS: Mapping[str, str] = {
+    "mcp": "the Python SDK where it is given no name: openai-agents 0.24.0, langchain-mcp-adapters 0.3.2, smolagents "
+    "1.26.0",
+    "fastmcp": "FastMCP 4.2.3 likewise: pydantic-ai 2.68.0, langchain 1.5.2 (`langchain.mcp`), agno 3.1.10",
+    "google-adk": "google-adk 2.13.0",
+    "ai-sdk-mcp-client": "@ai-sdk/mcp 1.0.102",
+    "@langchain/mcp-adapters": "@langchain/mcp-adapters 1.1.4",
+    "stdio:": "@openai/agents 0.20.0, with the command that starts this server behind it",
+}
+"""What agent frameworks call themselves, and in which versions that was seen. None has a dialog: where its program has
+given it no way to ask a person, nobody sees a call before it is done."""
 _NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
 
 
@@ -36,13 +47,19 @@ class Confirmers:
     """How people are asked, whatever the request, as the `confirmation` settings say."""
 
     def __init__(
-        self, when_unavailable: WhenUnavailable, timeout_seconds: float, style: FormStyle, replica: Replica
+        self, when_unavailable: WhenUnavailable | None, timeout_seconds: float, style: FormStyle, replica: Replica
     ) -> None:
-        self.when_unavailable: WhenUnavailable = when_unavailable
+        self._when_unavailable: WhenUnavailable | None = when_unavailable  # `None` goes by the client
         self.timeout_seconds = timeout_seconds
         self.style: FormStyle = style
         self.states = SealedStates("question", timeout_seconds, replica)
         self.pending = PendingQuestions(timeout_seconds)
+
+    def decider(self, ctx: RequestContext) -> WhenUnavailable:
+        """Who decides on a call of a client that cannot ask its person."""
+        if self._when_unavailable is not None:
+            return self._when_unavailable
+        return "deny" if ctx.http_request is not None or _framework(ctx) else "client"
 
     def shows_forms(self, ctx: RequestContext) -> bool:
         """Whether the person behind a request can be asked for more than a yes or no."""
@@ -50,7 +67,7 @@ class Confirmers:
 
     def can_ask(self, ctx: RequestContext) -> bool:
         """Whether somebody can be asked whom no dialog of the client stands for."""
-        return self.when_unavailable == "page" or _can_be_asked(ctx)
+        return self.decider(ctx) == "page" or _can_be_asked(ctx)
 
     def form(self, question: Question, protocol_version: str) -> Json:
         """The parameters of a request that asks a question."""
@@ -86,6 +103,13 @@ def _can_be_asked(ctx: RequestContext) -> bool:
     return modes.get("form") is not None or modes.get("url") is None
 
 
+def _framework(ctx: RequestContext) -> str:
+    """The name by which a client is known to be a program of an agent framework; empty for any other."""
+    name = str(ctx.connection.client_info.get("name"))
+    name = "stdio:" if name.startswith("stdio: ") else name
+    return name if name in FRAMEWORKS else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientConfirmer:
     """The way to ask the person behind one request."""
@@ -98,18 +122,20 @@ class ClientConfirmer:
         how, ctx, style = self.how, self.ctx, self.how.style
         is_of_model = isinstance(question.details, AskUserConfirmation)
         if not _can_be_asked(ctx):
-            if how.when_unavailable == "page" and not is_of_model:
+            decider = how.decider(ctx)
+            if decider == "page" and not is_of_model:
                 with ctx.outbound.person_is_asked():
                     return await how.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
             # A dialog that allows a call answers no question.
-            if how.when_unavailable == "client":
+            if decider == "client":
                 way_out = "This client has announced no form elicitation, and here its own dialog does not suffice."
                 return Unavailable(client_decides=not is_of_model, way_out=way_out)
             setting = (
                 'confirmation.whenUnavailable to "page" (the user then answers at the dashboard) or "client" (its own '
                 "approval dialog then decides)"
             )
-            way_out = f"This client has announced no form elicitation. The operator can set {setting}."
+            why = f", and '{name}' is an agent framework, which has no dialog" if (name := _framework(ctx)) else ""
+            way_out = f"This client has announced no form elicitation{why}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":
             return _NO_FIELDS  # answers to questions of the model need fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ from server.settings.files import home_folder, parse, read_regular
 from server.settings.models import OAuthSettings, UpstreamSettings
 from server.settings.section import Diagnostics, SettingsError, dotted, keys_of
 from server.settings.tree import Tree, table_at, value_at
-from server.settings.upstream_entries import EXPANDED_IN_SERVERS
+from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
 MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; that of Claude Code also holds its history (ours)
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with them, but without trailing commas
@@ -32,6 +33,9 @@ _BASE_ON_WINDOWS = frozenset({"APPDATA", "LOCALAPPDATA", "PATHEXT", "SYSTEMROOT"
 _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE CERT".split()  # noqa: SIM905 - as above
 """Gemini CLI drops variables with these in their names (its NEVER_ALLOWED_NAME_PATTERNS)."""
 TRUSTING = 'For runs without a terminal put "trust": true into the entry, which lets its tools run unasked.'
+_IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys of Codex
+_COUNTS_SECONDS = re.compile(r"(?:^|[/\\])(?:(?:cline_)?mcp_settings|\.(?:roo|kilocode)[/\\]mcp)\.json$")
+"""Files of Cline, Roo Code and Kilo Code."""
 _NAME = r"[A-Za-z0-9_-]+"
 _NAME_SAID = "letters, digits, - and _"
 
@@ -70,6 +74,7 @@ class ClientConfig:
     unattended: str = ""  # what the entry needs besides where nobody sits before the client
     keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its keys of an entry, and ours for each
     is_single: bool = False  # whether of several files that exist one cannot be chosen for the person
+    counts_milliseconds: bool = False  # whether its `timeout` of an entry is known to be one of milliseconds
     knows_trust: bool = False  # whether `trust` of a server means there what it means here
 
     def reaches_a_server(self, variable: str) -> bool:
@@ -126,6 +131,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             programs=(name,),
             reference="$NAME",
             folder="cwd",
+            counts_milliseconds=True,
             knows_trust=True,
             **more,
         )
@@ -150,6 +156,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             reference="${NAME}",
             folder="roots",
             reserved=frozenset({"workspace"}),
+            counts_milliseconds=True,
             afterwards="A session that runs takes it with /mcp, or restarted; about a project's file it asks first.",
         ),
         "cursor": config(
@@ -253,6 +260,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             env_key="environment",
             is_one_list=True,
             folder="cwd",
+            counts_milliseconds=True,
             afterwards="Restart opencode.",
             keys={"environment": "env"},
         ),
@@ -326,6 +334,15 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
     raise SettingsError([f"{path}: this file has no servers, under mcpServers or servers."])
 
 
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _milliseconds(seconds: Any) -> Any:
+    """As many milliseconds; what is no time stays as it is, and is refused later."""
+    return int(seconds * 1000) if _is_time(seconds) else seconds
+
+
 def _our_entry(
     name: str,
     given: Tree,
@@ -345,15 +362,23 @@ def _our_entry(
         del given["type"]
     if isinstance(program, dict):  # as older versions of Zed have it
         given |= {{"path": "command"}.get(key, key): value for key, value in cast("Tree", program).items()}
-    # Codex names variables in place of their values, and gives times in seconds.
+    # Codex names variables in place of their values.
     headers = {name: f"${{{value}}}" for name, value in table_at(given, "env_http_headers").items()}
     token = given.get("bearer_token_env_var")
     headers |= {"Authorization": f"Bearer ${{{token}}}"} if isinstance(token, str) else {}
-    for key, ours in (("startup_timeout_sec", "connectTimeout"), ("tool_timeout_sec", "timeout")):
-        seconds = given.get(key)
-        if isinstance(seconds, int | float) and not isinstance(seconds, bool):
-            given[ours] = int(seconds * 1000)
-    for key in ("source", "env_http_headers", "bearer_token_env_var", "startup_timeout_sec", "tool_timeout_sec"):
+    given |= {ours: _milliseconds(given[key]) for key, ours in _IN_SECONDS.items() if key in given}
+    if "timeout" in given and not _is_time(given["timeout"]):
+        del given["timeout"]
+        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and is left out.")
+    if _COUNTS_SECONDS.search(path):
+        given |= {key: _milliseconds(value) for key, value in given.items() if key == "timeout"}
+    elif not (client is not None and client.counts_milliseconds):
+        limit = given.get("timeout", LIKELY_SECONDS)
+        if limit < LIKELY_SECONDS:
+            given["timeout"] = _milliseconds(limit)
+            said = f"{limit}, which is taken for seconds, so {given['timeout']} ms here"
+            diagnostics.warn(path, f"{dotted((name, 'timeout'))} is {said}.")
+    for key in ("source", "env_http_headers", "bearer_token_env_var", *_IN_SECONDS):
         given.pop(key, None)
     for key, value in given.items():
         if key == "oauth" and isinstance(value, dict):

@@ -215,7 +215,8 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
         is_removed = False
         for resource in found or [url or ""]:
             oauth = entry.oauth if entry is not None and entry.oauth is not None else OAuthSettings()
-            login = Login(store, alias, resource, oauth, principal, report.settings.proxy.login_port)
+            how = report.settings.proxy
+            login = Login(store, alias, resource, oauth, principal, how.login_port, by_proxy=how.environment_proxies)
             try:
                 is_removed |= await login.end()
             except TokenStoreError as error:

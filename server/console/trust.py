@@ -22,6 +22,7 @@ from tools.contract.display import visible_line, without_gaps
 from tools.contract.errors import ToolError
 from tools.contract.file_names_in_text import sendable_name
 from tools.files.workspace import Workspace
+from tools.lsp.servers import IN_WORKSPACE, programs_in
 from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 
 MAX_NOTES = 20  # notes on one file that are shown; the others are counted (ours)
@@ -52,7 +53,7 @@ def list_trusted(environ: Mapping[str, str]) -> int:
     for warning in diagnostics.warnings:
         note(warning)
     for folder, files in sorted(folders.items()):
-        sys.stdout.write(f"{visible_line(folder)}: {visible_line(', '.join(files))}\n")
+        sys.stdout.write(f"{visible_line(folder)}: {visible_line(', '.join(files)) or 'no settings'}\n")
     if not folders:
         sys.stdout.write("No folder is trusted.\n")
     return 0
@@ -77,8 +78,13 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     files = [file for file in found if file.content is not None]
     unused: list[str] = []
     skills = list(skills_below(Workspace([real]), real, unused))
-    if not files and not skills:
-        looked = ", ".join((*(file.name for file in found), *(f"{place}/*/{MAIN_FILE}" for place in PLACES)))
+    programs = programs_in(real)
+    if not (files or skills or programs):
+        others = (
+            *(f"{place}/*/{MAIN_FILE}" for place in PLACES),
+            *(f"language servers in {place}" for place in IN_WORKSPACE),
+        )
+        looked = ", ".join((*(file.name for file in found), *others))
         raise Failure(f"there are no settings in {shown}, so there is nothing to trust. Looked for {looked}.")
     lines: list[str] = []
     runs: list[str] = []
@@ -97,6 +103,9 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
         lines += [visible_line(os.path.join(real, *name.split("/")))]
         lines += [f"  would offer models the skill {visible_line(skill.name)}: {visible_line(skill.about)}"]
     lines += [f"  note: {visible_line(why)}" for why in unused[:MAX_NOTES]]
+    starts = [f"start the language server {visible_line(program)}, for questions about code" for program in programs]
+    lines += [f"would {line}" for line in starts]
+    runs += starts
     lines += [f"not trusted, and not read until it can be: {problem}" for problem in problems]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     if len(lines) > SCREEN_LINES and runs:

@@ -5,8 +5,10 @@ The SDK's models look at every part of a message, which takes longer than all th
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 RequestId = str | int
 AnyId = RequestId | float  # a fraction is not an id that one should use, but a request with one is answered too
+MOST_TOGETHER = 128  # messages of an array of a client that are taken
 _PARTS = 4  # of a request with parameters: what it is, its id, its method and these. Every other message has less.
 
 ID_IS_TAKEN = (
@@ -75,6 +78,7 @@ Message = Request | Notification | Response | Failure
 
 def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     """A message as it stands in a line, or `ValueError`. Some upstreams send notifications whose id is `null`."""
+    line = line.removeprefix(codecs.BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
     try:
         fields: Any = from_json(line, allow_inf_nan=False)
         is_strict = True
@@ -99,6 +103,17 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     return of_sdk(jsonrpc_message_adapter.validate_json(line, by_name=False))
 
 
+def read_batch(line: bytes) -> list[Message]:
+    """The messages of an array (2025-03-26); none where it is no array, or holds something else, or too many."""
+    try:
+        parts: Any = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
+        if isinstance(parts, list) and len(cast("list[Any]", parts)) <= MOST_TOGETHER:
+            return [read_message(to_json(part), is_of_client=True) for part in cast("list[Any]", parts)]
+    except ValueError:
+        pass
+    return []
+
+
 def _usual(fields: Json) -> Message | None:
     """A message of one of the usual forms, made without the SDK's models; `None` if it has another form."""
     if fields.get("jsonrpc") != "2.0":
@@ -109,9 +124,20 @@ def _usual(fields: Json) -> Message | None:
         return Request(cast("RequestId", identity), cast("str", method), params)
     if has_id and parts == _PARTS - 1 and type(result := fields.get("result")) is dict:
         return Response(cast("RequestId", identity), cast("Json", result))
+    if has_id and parts == _PARTS - 1 and type(error := fields.get("error")) is dict:
+        return Failure(cast("RequestId", identity), _readable(cast("Json", error)))
     if has_method and "id" not in fields and parts == _PARTS - 1 - (not has_params):
         return Notification(cast("str", method), params)
     return None
+
+
+def _readable(error: Json) -> Json:
+    """An error with a number as its code and a text as its message, which some peers write otherwise."""
+    code, message = error.get("code"), error.get("message")
+    if type(code) is not int:
+        is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))
+        error = {**error, "code": int(is_number[1]) if is_number else INTERNAL_ERROR}
+    return error if type(message) is str else {**error, "message": "" if message is None else str(message)}
 
 
 def of_sdk(message: types.JSONRPCMessage) -> Message:

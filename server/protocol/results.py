@@ -27,6 +27,8 @@ def result_for_client(method: str, result: Json, version: str) -> Json:
     """A result, ours or an upstream's, in the shape of the client's revision; nothing of it is lost."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     given = as_mapping(result.get("_meta"))
+    if result.get("_meta", given) is None:  # which some write where there is nothing, and no client takes
+        result = {name: value for name, value in result.items() if name != "_meta"}
     if not is_modern:
         if SERVER_INFO_META_KEY not in given and _OF_2026.isdisjoint(result):
             return result

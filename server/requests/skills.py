@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from server.client_request import rights_of
+from server.client_request import exchange_of, rights_of
 from server.clients import Client, Contexts
 from server.protocol.errors import METHOD_NOT_FOUND, MCPError
 from server.protocol.json_rpc import Json, as_mapping
@@ -40,8 +40,9 @@ class SkillRequests:
         folders, rights = client.folders, rights_of(ctx)
         if not isinstance(tool, SkillTool) or self.policy.why_not_offered(tool.traits, rights) is not None:
             return Skills()
-        if folders.roots is None and (ctx.is_modern or (ctx.connection.capabilities or {}).get("roots") is None):
-            await ask_roots(folders, ctx, related=True)  # it has none, so nobody is waited for
+        exchange = exchange_of(ctx, client.state.key)
+        if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
+            await ask_roots(folders, exchange)  # it has none, so nobody is waited for
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
             skills = await tool.known(workspace, rights, await self.relayed(ctx, is_fresh=False), AbortSignal())

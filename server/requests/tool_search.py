@@ -30,7 +30,7 @@ from tools.call.base_tool import REMARKS, BaseTool
 from tools.call.registry import ToolRegistry
 from tools.contract.display import visible_line
 from tools.contract.errors import ToolError, ToolErrorType, ToolNotRegisteredError
-from tools.contract.parameters import about_unknown, object_schema
+from tools.contract.parameters import about_unknown, coerce, object_schema
 from tools.contract.results import ToolResult
 from tools.contract.threads import THREADS
 from tools.permissions.policy import PermissionPolicy
@@ -262,7 +262,7 @@ class ToolSearch:
             MCPError: There is no such tool for a model, or none that is called in this way.
         """
         given = as_mapping(params.get("arguments"))
-        name, arguments = given.get("name"), given.get("arguments")
+        name, arguments = given.get("name"), coerce(given.get("arguments"), {"type": "object"})
         arguments = None if arguments in ("", []) else arguments
         if not isinstance(name, str) or not name:
             raise _refusal(

@@ -49,6 +49,9 @@ expanded."""
         "ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA"
     ] = "ES256"
     """How we sign with privateKey."""
+    assume_pkce: bool = False
+    """Whether we log in at an authorization server, too, that does not say that it supports PKCE with S256, which we \
+send in either case: for those that do without saying so. Where it does not, a code counts for whoever sees it."""
     callback_port: Annotated[int | None, Field(ge=1, le=65_535)] = None
     """The port of this machine to which the browser is sent back; null is proxy.loginPort."""
     shared: bool = False
@@ -77,7 +80,8 @@ class UpstreamSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables set for the command. Variables are expanded."""
     cwd: str | None = None
-    """The command's working folder; null is our own. Variables are expanded."""
+    """The command's working folder, read from the first workspace folder; null is that folder itself, or an empty one \
+where there is no workspace. Variables are expanded."""
     inherit_env: tuple[str, ...] = ()
     """Names of our environment variables that the command gets besides the usual few (PATH, HOME, LANG, ...)."""
     url: Annotated[str | None, Field(repr=False)] = None
@@ -194,6 +198,9 @@ with what they put before it."""
     """Whether clients list search_tools, describe_tool and call_tool in place of the tools of servers. auto: where \
 those take about 10,000 tokens or more, but for clients that keep tools back by themselves (Claude Code, Codex, Qwen \
 Code, GitHub Copilot CLI, ECA)."""
+    environment_proxies: bool = True
+    """Whether remote servers and their logins are reached by the proxies that our environment names (HTTPS_PROXY, \
+HTTP_PROXY, ALL_PROXY, but for what NO_PROXY names and this machine)."""
     login_port: Annotated[int, Field(ge=1, le=65_535)] = 18_809
     """The port of this machine to which the browser is sent back after a login to a server."""
     token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - no secret
@@ -225,7 +232,7 @@ class ConfirmationSettings(Section):
     """Who decides for a client that cannot be asked: its own approval dialog, the person at the page that \
 coretools-mcp dashboard opens, or nobody, so that the call is refused. page counts as deny where there is no \
 dashboard: on Windows, and without the extra dashboard. \
-null is client over stdio and deny over HTTP."""
+null is client over stdio, but for agent frameworks, and deny for those and over HTTP."""
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
     """How long a question waits for its answer, and how long its state, or a call that waits for it, is kept."""
     style: Literal["form", "simple"] = "form"
@@ -343,7 +350,14 @@ of the variable CORETOOLS_MCP_TOKEN counts, if that is set."""
     allowed_hosts: tuple[str, ...] = ()
     """Host headers accepted besides those of the address listened on."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that are accepted besides our own."""
+    """Origins of web pages that are accepted besides our own; they may read the answers (CORS)."""
+    root_path: Annotated[
+        str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$"), Expected('a path that begins with "/" and has none at its end')
+    ] = ""
+    """The path below which a proxy before us publishes this server, such as "/tools", whether or not the proxy \
+takes it away. Clients over SSE are sent there with their messages."""
+    trusted_proxies: tuple[str, ...] = ()
+    """The addresses of proxies before us whose header X-Forwarded-Prefix counts in place of rootPath."""
     public_url: Annotated[
         str | None,
         Field(
@@ -448,6 +462,8 @@ web unasked."""
     """Where memories are kept."""
     undo: tool_models.UndoSettings = Field(default_factory=tool_models.UndoSettings.model_construct)
     """How changes of files can be undone."""
+    lsp: tool_models.LspSettings = Field(default_factory=tool_models.LspSettings.model_construct)
+    """Which language servers there are."""
     agents: Mapping[str, tool_models.AgentSettings] = Field(default_factory=dict[str, tool_models.AgentSettings])
     """Programs that take tasks: name to entry."""
     http: HttpSettings = Field(default_factory=HttpSettings.model_construct)

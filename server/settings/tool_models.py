@@ -14,6 +14,7 @@ from tools.web.search_settings import SEARCH_VARIABLES, ProviderName, ProviderSe
 
 if TYPE_CHECKING:
     from tools.discovery.commands import DiscoverySettings
+    from tools.lsp.servers import LanguageServer
     from tools.planning.agent_command import AgentCommand
     from tools.web.address_guard import WebRules
 
@@ -223,6 +224,38 @@ class UndoSettings(Section):
     """For how many days a change is kept."""
     max_file_bytes: Annotated[int, Field(ge=0, le=64_000_000)] = 10_000_000
     """The largest file that is kept; changes of a larger one cannot be undone."""
+
+
+class LanguageServerSettings(Section):
+    """One entry of `lsp.servers`: a program that knows a language."""
+
+    command: Annotated[str, Field(repr=False)] = ""
+    """The program: its absolute path, or a name that is looked for on the PATH outside the workspace."""
+    args: Annotated[tuple[str, ...], Field(repr=False)] = ()
+    """Its arguments; no shell reads them."""
+    env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
+    """Environment variables set for it."""
+    extension_to_language: Mapping[str, str] = Field(default_factory=dict[str, str])
+    """The endings of the names of its files, such as .rb, by what the protocol calls their language. It counts before \
+servers that are known."""
+
+
+class LspSettings(Section):
+    """`lsp`: language servers, which `lsp` asks."""
+
+    servers: Mapping[str, LanguageServerSettings] = Field(default_factory=dict[str, LanguageServerSettings])
+    """Further language servers: name to entry."""
+    after_edit: bool = True
+    """Whether a change of a file tells the errors that are new, where a language server runs for it."""
+
+    def for_tools(self) -> tuple[LanguageServer, ...]:
+        from tools.lsp.servers import LanguageServer  # noqa: PLC0415 - with the first list
+
+        def made(name: str, entry: LanguageServerSettings) -> LanguageServer:
+            endings = {f".{each.lstrip('.').lower()}": what for each, what in entry.extension_to_language.items()}
+            return LanguageServer(name, endings, ((entry.command, *entry.args),), environment=entry.env)
+
+        return tuple(made(name, entry) for name, entry in self.servers.items() if entry.command)
 
 
 class AgentSettings(Section):

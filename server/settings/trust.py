@@ -182,7 +182,7 @@ def read_trusted(
 
 
 OPERATOR_KEYS = key_paths("""
-    workspace http store log confirmation proxy undo
+    workspace http store log confirmation proxy undo lsp
     shell.sandbox shell.network shell.readable shell.writable permissions.sandboxedCommands
     web.search web.allowPrivateHosts web.allowedPorts
     tools.builtIn tools.profile tools.include memory.globalFolder memory.section

@@ -17,6 +17,7 @@ from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that prefix it again (ours)
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a server that we start how many of us are above it
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # with variables in texts
+LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was most likely meant as one of seconds
 MAX_ABOVE = 3  # servers like this one in a chain; longer ones are loops (ours)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -121,6 +122,10 @@ def resolve_entries(
         if left_out is not None:
             entry = configured.model_copy(update={"enabled": False})
         else:
+            for key in ("timeout", "connect_timeout", "list_timeout"):
+                if (given := getattr(entry, key)) < LIKELY_SECONDS:
+                    where, meant = (*path, wire_name(key)), f"{given} ms, and other clients count seconds"
+                    diagnostics.warn(source_of(where), f"{dotted(where)} is {meant}; for {given} s write {given}000.")
             if settings.proxy.prefix == "none":
                 entry = entry.model_copy(update={"prefix": "none"})
             for problem in _problems_of(entry, path, settings.proxy.name_budget):

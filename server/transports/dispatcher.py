@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from server.protocol.json_rpc import (
     comparable_id,
     encoded,
     error_of,
+    fields_of,
     read_message,
 )
 from server.protocol.requests import (
@@ -65,6 +66,7 @@ WAITING_BYTES = 8 << 20  # bytes of messages that wait for their turn before no 
 LINE_BYTES = 256  # what a line that waits costs besides its own bytes
 MOST_EARLY = 8  # notifications before the first request that are kept for it (the SDK's number)
 MOST_HELD = 256  # messages that wait for an answer to the handshake before no more is read
+WITH_BATCHES = "2025-03-26"  # the only revision in which messages come in arrays
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Never wait for others: their answers are small, and tell whether anybody is there."""
 INLINE = frozenset({"initialize"})
@@ -139,6 +141,7 @@ class Dispatcher:
     """
 
     def __init__(self, outgoing: Outgoing, on_room: Callable[[], None], *, is_bounded: bool = True) -> None:
+        self.takes_batches = False  # whether arrays of messages are known in this revision
         self.may_ask = True  # whether requests may be sent to the client in this revision
         self._outgoing = outgoing
         self._is_bounded = is_bounded  # else what brings the messages bounds how much is at work
@@ -159,6 +162,7 @@ class Dispatcher:
         self._running: set[Incoming] = set()  # messages whose tasks are not at their end
         self._next_id = 0
         self._answered = asyncio.Event()
+        self._is_input_ended = False  # the client asks for nothing more, and answers nothing
         self._is_ended = False
         self._ended = asyncio.Event()
         self._on_request: OnRequest | None = None
@@ -217,6 +221,15 @@ class Dispatcher:
         else:
             self._take(message, incoming)
 
+    def receive_batch(
+        self, messages: Sequence[Message], outgoing: Outgoing | None = None, http_request: HttpRequest | None = None
+    ) -> None:
+        """Take in the messages of an array; the answers go out as one."""
+        count = sum(isinstance(message, Request) for message in messages)
+        answers = _BatchAnswers(outgoing or self._outgoing, count)
+        for message in messages:
+            self.receive(message, encoded(fields_of(message)), answers, http_request)
+
     def refuse(self, error: Json, outgoing: Outgoing | None = None) -> None:
         """Answer what was not taken in with an error."""
         # Not by the encoder of answers: an id may hold half a character.
@@ -242,6 +255,7 @@ class Dispatcher:
 
         `seconds_for` tells how long calls of a tool may still take, by its name as it came.
         """
+        self._is_input_ended = True
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(MCPError(CONNECTION_CLOSED, "The client closed its end."))
@@ -310,7 +324,7 @@ class Dispatcher:
             raise MCPError(INVALID_REQUEST, f"A client of this revision cannot be asked '{method}'.")
         # Before it is sent: one that is cancelled meanwhile leaves nothing behind.
         await outgoing.backpressure.wait()
-        if self._ended.is_set():
+        if self._ended.is_set() or self._is_input_ended:
             raise MCPError(CONNECTION_CLOSED, CLOSED)
         self._next_id += 1
         identity = self._next_id
@@ -329,8 +343,8 @@ class Dispatcher:
                 outgoing.put(encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}))
 
     async def tell(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
-        """Tell the client something; once it is gone that is dropped."""
-        if self._ended.is_set():
+        """Tell the client something; once it is gone, or waits for nothing but answers, that is dropped."""
+        if self._ended.is_set() or self._is_input_ended:
             return
         message: Json = {"jsonrpc": "2.0", "method": method}
         if params is not None:
@@ -457,6 +471,30 @@ class Dispatcher:
             self._running.discard(incoming)
 
 
+class _BatchAnswers:
+    """Gathers the answers to the requests of an array."""
+
+    def __init__(self, outgoing: Outgoing, count: int) -> None:
+        self.size = 0
+        self.backpressure = outgoing.backpressure
+        self.put = outgoing.put
+        self._outgoing = outgoing
+        self._count = count
+        self._answers: list[bytes] = []
+
+    def put_answer(self, line: bytes) -> None:
+        self._answers.append(line)
+        if len(self._answers) == self._count:
+            self._outgoing.put_answer(b"[%b]" % b",".join(self._answers))
+
+    def leave_unanswered(self, identity: RequestId) -> None:
+        self._count -= 1
+        if not self._count:
+            self._outgoing.leave_unanswered(identity)
+        elif len(self._answers) == self._count:
+            self.put_answer(self._answers.pop())
+
+
 class Conversation:
     """The client, whose first request says how it speaks."""
 
@@ -485,7 +523,9 @@ class Conversation:
             message = "This connection was opened with the handshake, so requests of 2026-07-28 are not taken on it."
             raise MCPError(INVALID_REQUEST, message)
         ctx = RequestContext(method, params, request.id, connection, incoming, incoming.http_request)
-        return await self._table.answer(ctx)
+        answer = await self._table.answer(ctx)
+        self._dispatcher.takes_batches = self.connection.protocol_version == WITH_BATCHES
+        return answer
 
     async def on_notify(self, incoming: Incoming, notification: Notification) -> None:
         if self._is_modern is None:

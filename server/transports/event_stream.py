@@ -6,14 +6,13 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Self
+from typing import ClassVar, Self
 
 from starlette.types import Message, Receive, Send
 
 from server.protocol.json_rpc import RequestId, error_of
 from server.transports.lines import OUTGOING_BYTES, Backpressure
 
-PING_SECONDS = 15.0  # after which a silent stream says something, so that nobody on the way takes it for dead
 UNWATCHED_SECONDS = 0.02  # a request is at work before it is looked whether its client is still there
 KEPT_BYTES = 256 << 10  # of events that were sent, for a client that lost its connection and goes on (ours)
 REQUEST_CANCELLED = -32800  # what the official SDKs answer to a request of the handshake era that its client cancelled
@@ -34,6 +33,9 @@ class EventStream:
         name: In the ids of events, by which a client goes on; empty where it cannot.
         is_read: Whether somebody reads, or will in a moment. Where nobody does, only the latest messages are kept.
     """
+
+    ping_seconds: ClassVar[float] = 4.0
+    """After which a silent stream says something: many clients read with the time-out of httpx, which is five."""
 
     def __init__(self, name: str = "", *, is_read: bool = True) -> None:
         self.name = name
@@ -154,6 +156,18 @@ class RequestStream(EventStream):
         self.put_answer(json.dumps(error_of(identity, "Request cancelled", REQUEST_CANCELLED)).encode())
 
 
+class AnswerStream(RequestStream):
+    """The stream of a request whose client takes the answer alone: what else is said for it goes elsewhere."""
+
+    def __init__(self, elsewhere: EventStream | None = None) -> None:
+        super().__init__()
+        self._elsewhere = elsewhere
+
+    def put(self, line: bytes) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.put(line)
+
+
 class ClientWatch:
     """Looks whether the client of a request has left, and wakes who waits for its stream then.
 
@@ -215,7 +229,7 @@ async def send_events(
             elif stream.is_ended:
                 await send({"type": "http.response.body"})
                 return
-            elif not await stream.wait(PING_SECONDS):
+            elif not await stream.wait(stream.ping_seconds):
                 await send({"type": "http.response.body", "body": _PING, "more_body": True})
         if stream.turn != turn:
             await send({"type": "http.response.body"})

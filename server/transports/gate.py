@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route, request_response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.principals import PRINCIPAL, Principal, TokenRefusedError
 from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
@@ -41,7 +41,8 @@ class Gate:
         hosts = [*names, *(f"{name}:*" for name in names), *public, *http.allowed_hosts]
         pages = [f"{scheme}://{name}" for scheme in schemes for name in names]
         origins = [*pages, *(f"{page}:*" for page in pages), *http.allowed_origins]
-        self._hosts, self._origins = ([each.lower() for each in allowed] for allowed in (hosts, origins))
+        named = http.allowed_origins
+        self._hosts, self._origins, self._named = ([each.lower() for each in all_] for all_ in (hosts, origins, named))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         shown: dict[bytes, list[str]] = {}
@@ -61,6 +62,16 @@ class Gate:
             told = "Pages of this Origin may not use this server; http.allowedOrigins names those that may."
             await refuse(HTTPStatus.FORBIDDEN, told, send)
             return
+        if origin and _is_among(origin, self._named, is_told=False):
+            send = _readable_by(shown[b"origin"][0], send)
+            if scope["method"] == "OPTIONS" and b"access-control-request-method" in shown:
+                # A page shows no token here, and is told nothing but what it may send.
+                asked = shown.get(b"access-control-request-headers", [""])[0].encode("latin-1")
+                allowed = [(b"allow-methods", b"GET, POST, DELETE"), (b"allow-headers", asked), (b"max-age", b"600")]
+                headers = [(b"access-control-%b" % name, value) for name, value in allowed if value]
+                await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": headers})
+                await send({"type": "http.response.body"})
+                return
         if self._is_closed:
             try:
                 principal = scope[PRINCIPAL] = await self._whose(shown.get(b"authorization", []))
@@ -70,6 +81,10 @@ class Gate:
             if scope["method"] == "GET" and OPEN_REQUEST in scope:
                 # A stream, which ends with its token: the client opens another one. What was asked for goes on.
                 scope[OPEN_REQUEST].deadline = anyio.current_time() + principal.seconds_left
+        if scope["method"] == "OPTIONS":
+            told = "There is no OPTIONS here, but for pages of http.allowedOrigins that ask what they may send."
+            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
+            return
         await self._app(scope, receive, send)
 
     async def _whose(self, shown: list[str]) -> Principal:
@@ -97,12 +112,27 @@ class Gate:
         await refuse(refused.status, str(refused), send, headers)
 
 
-def _is_among(value: str, allowed: list[str]) -> bool:
+def _readable_by(origin: str, send: Send) -> Send:
+    """Sends what pages of an origin may read (CORS)."""
+    exposed = b"mcp-session-id, www-authenticate, retry-after"
+    readable = [(b"allow-origin", origin.encode("latin-1")), (b"expose-headers", exposed)]
+    added = [(b"vary", b"origin"), *((b"access-control-%b" % name, value) for name, value in readable)]
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *added]
+        await send(message)
+
+    return sent
+
+
+def _is_among(value: str, allowed: list[str], *, is_told: bool = True) -> bool:
     """Whether a host or an origin is allowed, by a pattern that ends in `:*` with any port."""
     name, _, port = value.rpartition(":")
     if value in allowed or (port.isascii() and port.isdecimal() and f"{name}:*" in allowed):
         return True
-    logger.warning("a request was refused for its Host or Origin: %.100s", ascii(value))
+    if is_told:
+        logger.warning("a request was refused for its Host or Origin: %.100s", ascii(value))
     return False
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import socket
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
@@ -29,14 +30,15 @@ from server.protocol.json_rpc import error_of
 from server.protocol.requests import RequestTable
 from server.transports.gate import SEND_HEADER, Gate, metadata_routes
 from server.transports.http_options import HttpOptions
-from server.transports.posted import OPEN_REQUEST
+from server.transports.posted import OPEN_REQUEST, ROOT_PATH
 from server.transports.slow_clients import ClientConnection
 from server.transports.sse import SseSessions
-from server.transports.streamable_http import MOST_SESSIONS, StreamableHttp
+from server.transports.streamable_http import MOST_SESSIONS, StreamableHttp, header_of
 from tools.permissions.rights import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
 
+ROOT_PATHS = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 LAST_SECONDS = 2  # how long after the time of grace connections are kept whose clients take in nothing
 MOST_CONNECTIONS = 4_000
 """When there are more, the one that has been idle for longest is ended; if none is idle, the new one gets 503."""
@@ -103,6 +105,7 @@ async def serve_http(
         lifespan="on",
         timeout_graceful_shutdown=math.ceil(http.grace / 1000) + LAST_SECONDS,
         ws="none",
+        proxy_headers=False,  # a client is who it is, whatever it says
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
     scheme = "https" if http.tls_cert else "http"
@@ -207,7 +210,7 @@ class WebApp(Starlette):
         routes: list[Route] = [
             Route("/healthz", endpoint=self._healthz, methods=["GET"]),
             Route("/readyz", endpoint=self._readyz, methods=["GET"]),
-            Route("/sse", endpoint=Gate(sse.connect, options), methods=["GET"]),
+            Route("/sse", endpoint=Gate(sse.connect, options), methods=["GET", "OPTIONS"]),
             Route("/messages", endpoint=Gate(sse.post, options)),
             *(metadata_routes(options.issuer) if options.issuer is not None else ()),
             *app.pages,
@@ -227,12 +230,20 @@ class WebApp(Starlette):
             await self.mcp.sessions.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].endswith("/"):
-            scope["path"] = scope["path"].rstrip("/") or "/"
+        if scope["type"] == "http":
+            root = scope[ROOT_PATH] = self._root_path_of(scope)
+            path = scope["path"].removeprefix(root) if f"{scope['path']}/".startswith(f"{root}/") else scope["path"]
+            scope["path"] = path.rstrip("/") or "/"
         if self._gate is not None and scope["type"] == "http" and scope["path"] == "/mcp":
             await self._gate(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
+
+    def _root_path_of(self, scope: Scope) -> str:
+        """Below which path a proxy publishes us: what one that is trusted says, else the settings."""
+        http, (client, *_) = self._options.http, scope.get("client") or ("",)
+        said = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
+        return said.rstrip("/") if said is not None and ROOT_PATHS.fullmatch(said) else http.root_path
 
     async def _healthz(self, _request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from starlette.types import Receive, Scope, Send
 
-from server.protocol.json_rpc import Json, Message, error_of, read_message
+from server.protocol.json_rpc import Json, Message, error_of, read_batch, read_message
 from server.transports.event_stream import send_json
 from server.transports.lines import refusal_of_unreadable
 
@@ -15,8 +15,13 @@ OPEN_REQUEST = "coretools-mcp.open-request"  # where a request carries the scope
 SERVER_ENDS = "The server is ending, so this is not answered; what was at work for it was cancelled."
 
 
-async def read_posted(scope: Scope, receive: Receive, send: Send, max_bytes: int) -> tuple[Message, bytes] | None:
-    """The message that was posted, and its bytes; `None` where the request was refused, or is gone."""
+ROOT_PATH = "coretools-mcp.root-path"  # where a request carries the path below which a proxy publishes us
+
+
+async def read_posted(
+    scope: Scope, receive: Receive, send: Send, max_bytes: int
+) -> tuple[Message | list[Message], bytes] | None:
+    """The message that was posted, or those of an array, and the bytes; `None` where it was refused, or is gone."""
     headers = dict(scope["headers"])
     declared, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(declared) if declared.isdigit() else 0
@@ -38,11 +43,18 @@ async def read_posted(scope: Scope, receive: Receive, send: Send, max_bytes: int
         try:
             return read_message(body, is_of_client=True), body
         except ValueError:
+            if messages := read_batch(body):
+                return messages, body
             await refuse_json(refusal_of_unreadable(body, is_post=True) or error_of(None, ""), send)
             return None
     told = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
     await refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told, send)
     return None
+
+
+async def refuse_batch(body: bytes, send: Send) -> None:
+    """Refuse an array of messages, which is none in most revisions."""
+    await refuse_json(refusal_of_unreadable(body, is_post=True) or error_of(None, ""), send)
 
 
 async def accept(send: Send, body: bytes = b"") -> None:

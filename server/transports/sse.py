@@ -20,7 +20,16 @@ from server.protocol.json_rpc import ID_IS_TAKEN, Request, error_of
 from server.protocol.requests import RequestTable
 from server.transports.dispatcher import Conversation, Dispatcher
 from server.transports.event_stream import ClientWatch, EventStream, send_events
-from server.transports.posted import OPEN_REQUEST, SERVER_ENDS, accept, read_posted, refuse, refuse_json
+from server.transports.posted import (
+    OPEN_REQUEST,
+    ROOT_PATH,
+    SERVER_ENDS,
+    accept,
+    read_posted,
+    refuse,
+    refuse_batch,
+    refuse_json,
+)
 
 MOST_UNREAD = 64  # messages of a session that wait to be read, before no more is taken in from its client
 SESSION_EXPIRED = (
@@ -83,7 +92,7 @@ class SseSessions:
         self._sessions[name] = session
         dispatcher, conversation = session.dispatcher, session.conversation
         dispatcher.start(conversation.on_request, conversation.on_notify)
-        path = quote(scope.get("root_path", "").rstrip("/") + "/messages/")
+        path = quote(scope.get(ROOT_PATH, "") + "/messages/")
         endpoint = f"event: endpoint\r\ndata: {path}?session_id={name}\r\n\r\n".encode()
         try:
             with ClientWatch(receive, session.events) as watch:
@@ -126,11 +135,17 @@ class SseSessions:
         if isinstance(message, Request) and session.dispatcher.has_open(message.id):
             await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
             return
+        if isinstance(message, list) and not session.dispatcher.takes_batches:
+            await refuse_batch(body, send)
+            return
         if session.events.is_ended:
             told = "The session has ended, and nothing was done. Open another one at /sse."
             await refuse(HTTPStatus.NOT_FOUND, told, send)
             return
-        session.dispatcher.receive(message, body, None, http_request)
+        if isinstance(message, list):
+            session.dispatcher.receive_batch(message, None, http_request)
+        else:
+            session.dispatcher.receive(message, body, None, http_request)
         await accept(send, b"Accepted")
 
 

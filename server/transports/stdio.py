@@ -19,7 +19,7 @@ from contextlib import suppress
 
 import anyio
 
-from server.protocol.json_rpc import read_message, read_unreadable
+from server.protocol.json_rpc import read_batch, read_message, read_unreadable
 from server.protocol.requests import RequestTable
 from server.transports import lines
 from server.transports.dispatcher import Conversation, Dispatcher
@@ -162,7 +162,10 @@ class _Wire:
             try:
                 message = read_message(line, is_of_client=True)
             except ValueError:
-                self._take_unreadable(line)
+                if self.dispatcher.takes_batches and (messages := read_batch(line)):
+                    self.dispatcher.receive_batch(messages)
+                else:
+                    self._take_unreadable(line)
             else:
                 self.dispatcher.receive(message, line)
         while self._splitter.oversized:

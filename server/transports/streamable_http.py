@@ -49,8 +49,16 @@ from server.protocol.requests import (
 )
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
 from server.transports.dispatcher import Conversation, Dispatcher
-from server.transports.event_stream import EVENT_STREAM, ClientWatch, EventStream, RequestStream, send_events, send_json
-from server.transports.posted import SERVER_ENDS, accept, read_posted, refuse, refuse_json
+from server.transports.event_stream import (
+    EVENT_STREAM,
+    AnswerStream,
+    ClientWatch,
+    EventStream,
+    RequestStream,
+    send_events,
+    send_json,
+)
+from server.transports.posted import SERVER_ENDS, accept, read_posted, refuse, refuse_batch, refuse_json
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +71,8 @@ KEPT_BYTES = 512 << 10
 """Streams of one session that are kept after their end, and bytes of them (ours): an answer may wait for a client that
 lost its connection, and that it was sent does not say that it arrived."""
 STREAM_SECONDS = 1.0  # after which a request that is at work is answered by a stream: its client sees that it is taken
+ANSWER_SECONDS = 7 * 86_400.0  # how long a request may be at work whose client takes no stream
+JSON, STREAM = "application/json", "text/event-stream"
 SESSION_HEADER = b"mcp-session-id"
 REVISION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
@@ -354,7 +364,7 @@ class StreamableHttp:
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A message of a session, or one that opens a session."""
         posted = await read_posted(scope, receive, send, self._max_bytes)
-        if posted is None or not await _accepts(scope, send, needs_json=True):
+        if posted is None or not await _accepts(scope, send, JSON):
             return
         message, body = posted
         http_request = HttpRequest(scope, receive)
@@ -370,13 +380,24 @@ class StreamableHttp:
             session = found
             self.sessions.take(session)
         try:
-            if not isinstance(message, Request):
-                session.dispatcher.receive(message, body, None, http_request)
+            dispatcher = session.dispatcher
+            is_batch = isinstance(message, list)
+            if is_batch and not dispatcher.takes_batches:
+                await refuse_batch(body, send)
+            elif isinstance(message, list):
+                stream = session.new_stream() if _takes(scope, STREAM) else AnswerStream(session.events)
+                dispatcher.receive_batch(message, stream, http_request)
+                if any(isinstance(each, Request) for each in message):
+                    await self._respond(session, None, stream, receive, send)
+                else:
+                    await accept(send)
+            elif not isinstance(message, Request):
+                dispatcher.receive(message, body, None, http_request)
                 await accept(send)
             elif session.dispatcher.has_open(message.id):
                 await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
             else:
-                stream = session.new_stream()
+                stream = session.new_stream() if _takes(scope, STREAM) else AnswerStream(session.events)
                 session.dispatcher.receive(message, body, stream, http_request)
                 await self._respond(session, message.id, stream, receive, send)
         finally:
@@ -385,11 +406,11 @@ class StreamableHttp:
             self.sessions.release(session)
 
     async def _respond(
-        self, session: Session, identity: RequestId, stream: EventStream, receive: Receive, send: Send
+        self, session: Session, identity: RequestId | None, stream: EventStream, receive: Receive, send: Send
     ) -> None:
         """Answer a request of a session."""
         async with _answered(identity, stream, send) as guarded:
-            await stream.wait(STREAM_SECONDS)
+            await stream.wait(ANSWER_SECONDS if isinstance(stream, AnswerStream) else STREAM_SECONDS)
             headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
             if stream.is_ended and stream.last == 1:
                 await send_json(stream.take()[0], HTTPStatus.OK, guarded, headers)
@@ -401,7 +422,7 @@ class StreamableHttp:
 
     async def _listen(self, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
         """A stream of what belongs to no request; or one that was lost, where a client goes on with that."""
-        if not await _accepts(scope, send, needs_json=False):
+        if not await _accepts(scope, send, STREAM):
             return
         stream = session.events
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
@@ -420,7 +441,7 @@ class StreamableHttp:
     async def _post_alone(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request of 2026-07-28."""
         posted = await read_posted(scope, receive, send, self._max_bytes)
-        if posted is None or not await _accepts(scope, send, needs_json=True):
+        if posted is None or not await _accepts(scope, send, JSON):
             return
         message, _ = posted
         version = header_of(scope["headers"], REVISION_HEADER) or ""
@@ -435,12 +456,15 @@ class StreamableHttp:
             told = "The body has to be one request, or one notification: nothing is asked of clients of 2026-07-28."
             await refuse(HTTPStatus.BAD_REQUEST, told, send)
             return
-        stream, at_work = RequestStream(), anyio.CancelScope()
+        if message.method == "subscriptions/listen" and not await _accepts(scope, send, STREAM):
+            return
+        stream = RequestStream() if _takes(scope, STREAM) else AnswerStream()
+        at_work = anyio.CancelScope()
         work = asyncio.create_task(self._work(message, HttpRequest(scope, receive), stream, at_work))
         try:
             async with _answered(message.id, stream, send) as guarded:
                 with ClientWatch(receive, stream) as watch:
-                    await stream.wait(STREAM_SECONDS)
+                    await stream.wait(ANSWER_SECONDS if isinstance(stream, AnswerStream) else STREAM_SECONDS)
                     if stream.is_ended and stream.last == 1:
                         await send_json(stream.take()[0], await work, guarded)
                     elif not watch.has_left:
@@ -505,7 +529,7 @@ class StreamableHttp:
 
 
 @asynccontextmanager
-async def _answered(identity: RequestId, stream: EventStream, send: Send) -> AsyncGenerator[Send]:
+async def _answered(identity: RequestId | None, stream: EventStream, send: Send) -> AsyncGenerator[Send]:
     """Sends for a request, which is answered with an error where the server ends before."""
     status, is_stream, has_end = 0, False, False
 
@@ -533,13 +557,17 @@ async def _refuse_version(identity: RequestId | None, version: str, send: Send) 
     await refuse_json({"jsonrpc": "2.0", "id": identity, "error": unsupported(version).to_json()}, send)
 
 
-async def _accepts(scope: Scope, send: Send, *, needs_json: bool) -> bool:
-    """Whether a client takes streams of events, and JSON where that is needed; else its request is refused."""
-    accept = header_of(scope["headers"], b"accept") or ""
-    kinds = {kind.partition(";")[0].strip().lower() for kind in accept.split(",")}
-    takes_json = not needs_json or bool(kinds & {"*/*", "application/*", "application/json"})
-    if takes_json and kinds & {"*/*", "text/*", "text/event-stream"}:
+def _takes(scope: Scope, kind: str) -> bool:
+    """Whether a client takes answers of a kind; one that says nothing takes all (RFC 9110, 12.5.1)."""
+    accept = header_of(scope["headers"], b"accept") or "*/*"
+    kinds = {each.partition(";")[0].strip().lower() for each in accept.split(",")}
+    return bool(kinds & {kind, f"{kind.partition('/')[0]}/*", "*/*"})
+
+
+async def _accepts(scope: Scope, send: Send, kind: str) -> bool:
+    """Whether a client takes answers of a kind; else its request is refused."""
+    if _takes(scope, kind):
         return True
-    wanted = "application/json and text/event-stream" if needs_json else "text/event-stream"
+    wanted = "application/json, and text/event-stream for what is said before an answer" if kind == JSON else kind
     await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The header Accept has to name {wanted}.", send)
     return False

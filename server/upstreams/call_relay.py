@@ -45,9 +45,9 @@ from server.upstreams.session.results import (
     NoAnswerError,
     SuspendedCallGoneError,
     TooManyRoundsError,
-    is_result_of_call,
     protocol_error,
     protocol_error_for,
+    readable_result,
     says_unknown,
     tool_error_for,
 )
@@ -61,6 +61,7 @@ from server.upstreams.wire.peer import (
     Notice,
     Progress,
     RelayError,
+    SessionUnknownError,
     UnusableAnswerError,
     UpstreamError,
 )
@@ -279,9 +280,7 @@ class Relay:
             f"{upstream.reach} {tool.version}",
         )
         try:
-            result = await self._send(upstream, request, exchange)
-            if not is_result_of_call(result):
-                raise UnusableAnswerError("what it sent is not the result of a tool")
+            result = readable_result(await self._send(upstream, request, exchange))
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)
@@ -310,9 +309,15 @@ class Relay:
             if asked is not None:
                 return asked
             exchange = exchange.after_login()
+        has_met_unknown = False
         for _ in range(MOST_LOGINS):
             try:
                 return await self._send_once(upstream, request, exchange)
+            except SessionUnknownError:
+                if has_met_unknown:
+                    raise
+                has_met_unknown, request.slot = True, None
+                await upstream.begin_session()  # nothing was done, so it is sent once more
             except (LoginNeededError, UnusableAnswerError) as error:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
@@ -471,7 +476,8 @@ class Relay:
                 return await self._promised(session, request, result, exchange)
             if kind != "input_required":
                 return result
-            questions, carried = round_of(session.alias, result.get("inputRequests"), exchange.can_be_asked)
+            asked, folders = result.get("inputRequests"), session.options.folders
+            questions, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
             state = {"state": result["requestState"]} if "requestState" in result else {}
             if exchange.is_modern and (questions or not carried["refused"]):
                 sealed = self._seal(request, exchange, {**state, **carried})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -135,7 +135,8 @@ class ClientSessions:
             )
         known = self._upstream.transport
         login = self._upstream.login_of(self._principal_of(exchange))
-        transports = transports_to(self._upstream.alias, self._upstream.entry, self._starter, login=login)
+        alias, entry, by_proxy = self._upstream.alias, self._upstream.entry, self._upstream.by_proxy
+        transports = transports_to(alias, entry, self._starter, login=login, by_proxy=by_proxy)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
         # The client's revision where the upstream may know it, else that of the session that lists.
@@ -153,7 +154,9 @@ class ClientSessions:
             client=exchange.outside_request(),
             observer=observer_of and observer_of(self._upstream.alias, self._upstream.entry),
         )
-        self._tasks.start_soon(self._own, key, held, transport, options, name=f"session with {self._upstream.alias}")
+        self._tasks.start_soon(
+            self._own, key, held, transport, options, exchange, name=f"session with {self._upstream.alias}"
+        )
         exchange.at_end(held.closing.set)
         return held
 
@@ -187,18 +190,22 @@ class ClientSessions:
             return False
         return not session.streams and anyio.current_time() > session.wanted_until
 
-    async def _own(self, key: SessionKey, held: _SessionSlot, transport: Transport, options: SessionOptions) -> None:
+    async def _own(
+        self, key: SessionKey, held: _SessionSlot, transport: Transport, options: SessionOptions, exchange: Exchange
+    ) -> None:
         try:
             deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:
+                if transport.name == "stdio":
+                    options = replace(options, folders=await self._audience.folders_of(exchange))
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
-                    if not session.era.is_modern and options.announced.get("roots") is not None:
+                    if not session.era.is_modern and options.told(options.announced).get("roots") is not None:
                         # Servers of files ask for the roots right after the greeting. A question that came beside the
                         # first call would end with it, and the call would be made without them.
                         await session.flush()
-                        if await session.questions.until_roots_are_told():
+                        if await session.questions.until_roots_are_told() or options.announced.get("roots") is None:
                             await session.flush()
                     held.session = session
                     held.ready.set()

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,9 +30,11 @@ from server.upstreams.wire.peer import (
     NeedsAuthenticationError,
     Observer,
     ProgramEnd,
+    RelayError,
     UnreachableError,
     UnusableAnswerError,
     UpstreamError,
+    why_failed,
 )
 from server.upstreams.wire.transports import Transport, transports_to
 from tools.contract.errors import ToolError, ToolErrorType
@@ -77,6 +79,7 @@ class UpstreamState(StrEnum):
 
 
 WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
+NO_WORKSPACE = "no workspace is known for it. Name one with --workspace or workspace.roots, or give its entry a cwd"
 LOGIN_TOOL = "login"  # published of a server that shows nothing before a login
 LOGIN_LOOK_SECONDS = 1.0  # between two looks at whether somebody has logged in by the command
 
@@ -120,7 +123,6 @@ class UpstreamStatus:
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
     (IsThisServerError, UpstreamState.LEFT_OUT, "it is this very server"),
-    (UnreachableError, UpstreamState.FAILED, "nobody answers at its address"),
     (FileNotFoundError, UpstreamState.FAILED, "its command was not found"),
     (NotADirectoryError, UpstreamState.FAILED, "its working folder was not found"),
     (PermissionError, UpstreamState.FAILED, "its command may not be executed"),
@@ -134,18 +136,18 @@ _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
 def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     """What a failed connection means: the state that the upstream is in, and why."""
     error = _cause(error)
+    if isinstance(error, UnreachableError):
+        return UpstreamState.FAILED, f"it could not be reached: {error.why}"
     for kind, state, why in _FAILURES:
         if isinstance(error, kind):
             return state, why
     challenge = challenge_of(error)
     if challenge is not None and (challenge.could_be_met or isinstance(error, NeedsAuthenticationError)):
-        why = f"it requires a token or a login (HTTP status {challenge.status})"
-        return UpstreamState.NEEDS_AUTHENTICATION, why
-    if isinstance(error, UnusableAnswerError):
-        return UpstreamState.FAILED, f"it gave no usable answer: {error.why}"
-    if isinstance(error, UpstreamError):
-        return UpstreamState.FAILED, f"it answered with error {error.code}"
-    return UpstreamState.FAILED, f"the connection failed ({type(error).__name__})"
+        return UpstreamState.NEEDS_AUTHENTICATION, challenge.told
+    if isinstance(error, RelayError):
+        return UpstreamState.FAILED, why_failed(error)
+    logger.info("a connection to an upstream failed (%s)", type(error).__name__)
+    return UpstreamState.FAILED, "the connection failed, for a reason that is not known here"
 
 
 def challenge_of(error: BaseException) -> Challenge | None:
@@ -176,6 +178,14 @@ class LoginNeededError(ToolError):
         self.login = login
 
 
+FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
+"""Gives the folders of a client's workspace, or of that of all; where there are none, programs see nothing of ours."""
+
+
+async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Audience:
     """Who is behind us."""
@@ -187,6 +197,7 @@ class Audience:
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Makes whoever is told of the requests in a session with an upstream, by its alias and its entry."""
+    folders_of: FoldersOf = _no_folders
 
 
 class Upstream:
@@ -200,6 +211,7 @@ class Upstream:
         prepare: Does what is heavy before a list is taken.
         store: Keeps what it lists, in a revision of the protocol, for the next run.
         login_of: The login of a principal to it, where it is one that can be logged in to.
+        by_proxy: Whether it is reached by the proxy that the environment names for it.
     """
 
     def __init__(
@@ -211,6 +223,7 @@ class Upstream:
         prepare: Callable[[Upstream, Kind, list[Json]], Awaitable[None]] | None = None,
         store: Callable[[Upstream, str], Awaitable[None]] | None = None,
         login_of: Callable[[str], Login | None] = lambda _: None,
+        by_proxy: bool = True,
     ) -> None:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
@@ -218,6 +231,7 @@ class Upstream:
         self.reach = entry.reach_digest()  # tells it from what was reached under the same alias by another entry
         self.status = UpstreamStatus()
         self.login_of = login_of
+        self.by_proxy = by_proxy
         self.login = login_of("")  # of the person of this machine, with which it is listed
         self.offer = Offer()
         self.era: Era | None = None  # what it said when it was connected last
@@ -254,7 +268,9 @@ class Upstream:
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS
-        transports = transports_to(self.alias, self.entry, starter, self._program_ended, self.login)
+        transports = transports_to(
+            self.alias, self.entry, starter, self._program_ended, self.login, by_proxy=self.by_proxy
+        )
         while True:
             self.status.attempts += 1
             self._hurry = anyio.Event()  # here, since somebody may want it while its loss is still being cleared up
@@ -333,6 +349,10 @@ class Upstream:
         began = time.perf_counter()
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + patience) as scope:
+                if transport.name == "stdio":
+                    options = replace(options, folders=await audience.folders_of(audience.client))
+                    if not (options.folders or self.entry.cwd):
+                        self.warn_once("starts in an empty folder", NO_WORKSPACE)
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
                     status.connect_ms = (time.perf_counter() - began) * 1000
@@ -562,6 +582,12 @@ class Upstream:
     def login_needed(self) -> LoginNeededError | None:
         """What is told where the login with which it is listed is missing."""
         return None if self.login is None else LoginNeededError(self.login)
+
+    async def begin_session(self) -> None:
+        """Have a session in place of one that the server does not know any more, as perhaps all others."""
+        if (listing := self.live_session) is not None:
+            await listing.flush()
+        await self.come_back()
 
     async def come_back(self) -> None:
         """Have it connected, or fail once more, for at most the time that this may take."""

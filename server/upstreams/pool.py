@@ -106,6 +106,8 @@ class UpstreamPool:
         on_offer: Told of each list that may be another one, and whether clients should hear of it.
         logins: How people log in; `None` where nobody can.
         reserved: Names that no tool of an upstream is published under.
+        by_proxy: Whether remote servers are reached by the proxies of the environment.
+        waits_again: Whether the list waits also for a server that it waited for in vain a short time ago.
     """
 
     def __init__(
@@ -121,8 +123,12 @@ class UpstreamPool:
         left_out: Mapping[str, str] | None = None,
         logins: LoginOptions | None = None,
         reserved: Iterable[str] = (),
+        by_proxy: bool = True,
+        waits_again: bool = False,
     ) -> None:
         self.logins = logins
+        self._by_proxy = by_proxy
+        self._waits_again = waits_again
         self.tasks: TaskGroup | None = None  # where the upstreams run
         self._login_store: LoginStore | None = None  # with the first remote server
         self._runs_logins = False
@@ -240,7 +246,9 @@ class UpstreamPool:
                     login.close(logins.closed)
             return logins.by_principal[principal]
 
-        upstream = Upstream(alias, entry, self._changed, self._on_updated, prepare, self._store, login_of)
+        upstream = Upstream(
+            alias, entry, self._changed, self._on_updated, prepare, self._store, login_of, self._by_proxy
+        )
         self._logins[upstream] = logins
         self._registry.declare_source(alias, upstream.known.wait)
         return upstream
@@ -260,7 +268,8 @@ class UpstreamPool:
         if store is None:
             return None
         return Login(
-            store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options, how.pages
+            *(store, alias, entry.endpoint, oauth or OAuthSettings(), principal, how.port, how.options, how.pages),
+            by_proxy=self._by_proxy,
         )
 
     def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:
@@ -292,8 +301,9 @@ class UpstreamPool:
                 with self.catalog.at_once():
                     for upstream in upstreams:
                         last_run = found.get(keys[upstream])
-                        upstream.is_awaited = last_run is None or last_run.era.version != NEVER_LISTED
-                        is_used = upstream.is_awaited and self.by_alias.get(upstream.alias) is upstream
+                        never_listed = last_run is not None and last_run.era.version == NEVER_LISTED
+                        upstream.is_awaited = self._waits_again or not never_listed
+                        is_used = not never_listed and self.by_alias.get(upstream.alias) is upstream
                         if last_run is not None and is_used:
                             try:
                                 await upstream.offer_stored(replace(last_run, alias=upstream.alias))

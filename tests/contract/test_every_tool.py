@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,11 +27,14 @@ from tools.builtin.web_search import WebSearchTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
 from tools.call.context import Services, ToolContext
+from tools.contract.command_views import NO_RESTRICTIONS, CommandSite, Engine, FileRestrictions
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.results import ToolResult
 from tools.files.change.journal import Journal
+from tools.lsp.code_intelligence import CodeIntelligence
+from tools.lsp.servers import LanguageServer, ServerPrograms
 from tools.planning.agent_command import AgentCommand
 from tools.planning.todo_lists import TodoLists
 from tools.shell.brokered_starter import BrokeredStarter
@@ -46,6 +50,7 @@ from tools.web.search_settings import ProviderSettings, SearchSettings
 pytestmark = pytest.mark.anyio
 
 Tool = BaseTool[Any]
+LANGUAGE_SERVER = Path(__file__).parents[1] / "peers" / "language_server.py"
 
 
 async def upstream_answer(_tool: object, _arguments: object, _context: ToolContext) -> ToolResult:
@@ -62,6 +67,7 @@ class Outside:
 
     fetcher: PageFetcher | None = None
     programs: ProgramRunner | None = None
+    code: CodeIntelligence | None = None
     page: str = ""
     trusted: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     search: str = ""
@@ -74,11 +80,34 @@ class Outside:
         assert self.programs is not None
         return self.programs
 
+    def intelligence(self) -> CodeIntelligence:
+        assert self.code is not None
+        return self.code
+
+
+def nothing_hidden(_workspace: object, _rights: object) -> tuple[FileRestrictions, str]:
+    return NO_RESTRICTIONS, ""
+
+
+class Held(Plain):
+    """A sandbox, as far as anybody is told."""
+
+    def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
+        del workspace_roots, search_path
+        return CommandSite(Engine.BUBBLEWRAP)
+
 
 OUTSIDE = Outside()
 WORKER = AgentCommand(name="worker", command="/bin/sh", args=("-c", "cat; : > made"))
 SKILLS = SkillFolders(trusted=lambda: OUTSIDE.trusted)
-BUILTIN = builtin_tools(fetcher=OUTSIDE.pages, todos=TODOS, agents=[WORKER], programs=OUTSIDE.runner, skills=SKILLS)
+BUILTIN = builtin_tools(
+    fetcher=OUTSIDE.pages,
+    todos=TODOS,
+    agents=[WORKER],
+    programs=OUTSIDE.runner,
+    code=OUTSIDE.intelligence,
+    skills=SKILLS,
+)
 TOOLS: list[Tool] = [*BUILTIN, UPSTREAM_TOOL]
 
 SAMPLES: dict[str, dict[str, Any]] = {
@@ -92,6 +121,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "glob": {"pattern": "**/*.txt"},
     "grep_search": {"pattern": "one"},
     "read_many_files": {"paths": ["*.txt"]},
+    "lsp": {"operation": "documentSymbol", "filePath": "a.txt"},
     "run_shell_command": {"command": "echo x > made"},
     "list_background_jobs": {},
     "read_background_output": {"job_id": "JOB"},
@@ -121,7 +151,7 @@ BEYOND = {"web_fetch", "web_search"}
 """Tools that change nothing here, but tell a stranger what is asked for."""
 
 TEXT_ONLY = {
-    *("read_file", "grep_search", "read_many_files", "run_shell_command", "read_background_output"),
+    *("read_file", "grep_search", "read_many_files", "lsp", "run_shell_command", "read_background_output"),
     *("web_fetch", "web_search", "task", "skill"),
 }
 """Tools whose result is one text; sent twice, clients would show it twice."""
@@ -155,10 +185,15 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
     async with web_server({"/": answer("<p>Tabs.</p>")}) as site, search_server() as searching:
         OUTSIDE.fetcher, OUTSIDE.page = PageFetcher(opener_for(site)), site.url()
         OUTSIDE.search, OUTSIDE.programs = searching.url(SEARXNG_PATH), ProgramRunner(broker, folders)
+        server = LanguageServer("text", {".txt": "text"}, ((sys.executable, str(LANGUAGE_SERVER)),))
+        OUTSIDE.code = CodeIntelligence(
+            ServerPrograms(os.defpath, (server,)), broker, Held(), folders, dict, "/", nothing_hidden
+        )
         journal = Journal(str(tmp_path / "journal"), 1_000_000, 1, 100_000)
         services = Services(lambda: runner, journal=lambda: journal)
         yield replace(context, client=replace(context.client, jobs=jobs), services=services)
         journal.close()
+    await OUTSIDE.code.aclose()
     await jobs.aclose()
     await broker.aclose()
     await folders.aclose()

@@ -288,7 +288,7 @@ def test_nobody_is_asked_about_nothing(home: Path) -> None:
     "wrong",
     [
         '{"command": "x", "env": {"A": 1}}',
-        '{"command": "x", "timeout": 30.5}',
+        '{"command": "x", "connectTimeout": 30.5}',
         '{"description": "nothing to start"}',
         '{"type": [], "command": ["x"], "url": {}}',
         '{"command": "x", "headers": "none"}',
@@ -369,3 +369,40 @@ def test_a_file_that_others_can_read_is_closed_to_them_before_secrets_come_in(
     assert list(servers_of(home)) == ["one"]
     assert stat.S_IMODE(own.stat().st_mode) == mode
     assert ("only you can read" in done.stderr) is (mode == 0o600)
+
+
+@pytest.mark.requirement("cli.import.seconds")
+@pytest.mark.parametrize(
+    ("file", "timeout", "imported_as", "is_told"),
+    [
+        ("cline_mcp_settings.json", 60, 60_000, False),
+        ("cline_mcp_settings.json", 1800, 1_800_000, False),
+        ("mcp_settings.json", 300, 300_000, False),
+        (".roo/mcp.json", 3600, 3_600_000, False),
+        (".cursor/mcp.json", 60, 60_000, True),
+        (".cursor/mcp.json", 1.5, 1_500, False),
+        (".cursor/mcp.json", 60_000, 60_000, False),
+        (".gemini/settings.json", 600, 600, False),
+    ],
+)
+def test_seconds_of_other_clients_become_milliseconds(
+    home: Path, file: str, timeout: int, imported_as: int, is_told: bool
+) -> None:
+    path = write(home / file, {"mcpServers": {"one": {"command": "x", "timeout": timeout}}})
+    done = imported(home, {".cursor/mcp.json": "cursor", ".gemini/settings.json": "gemini"}.get(file, str(path)))
+    assert done.returncode == 0, done.stderr
+    assert servers_of(home)["one"]["timeout"] == imported_as
+    assert ("one.timeout is 60, which is taken for seconds, so 60000 ms here." in done.stderr) is is_told
+
+
+@pytest.mark.requirement("settings.seconds")
+def test_a_time_that_was_meant_in_seconds_is_told_by_config_check_and_doctor(home: Path) -> None:
+    entry = {"command": "true", "timeout": 60, "connectTimeout": 30, "listTimeout": 1000}
+    write(settings_of(home), {"mcpServers": {"one": entry}})
+    for words in (("config", "check"), ("doctor",)):
+        done = run(home, *words)
+        said = done.stdout + done.stderr
+        told = "mcpServers.one.timeout is 60 ms, and other clients count seconds; for 60 s write 60000."
+        assert told in said, said
+        assert "mcpServers.one.connectTimeout is 30 ms" in said
+        assert "listTimeout is" not in said

@@ -63,7 +63,7 @@ async def test_status_tells_of_clients_with_their_folders_and_of_the_servers_beh
         told = await ask(runtime, "status", "--json")
         about = next(each for each in json.loads(told.stdout) if str(root) in str(each["clients"]))
         (client,) = about["clients"]
-        assert client["name"] == "mcp 0.1.0"
+        assert client["name"] == "a-client-with-a-dialog 1"
         assert client["folders"] == [str(root)]
         assert {each["alias"]: (each["state"], each["tools"]) for each in about["servers"]} == {
             "good": ("connected", 10),
@@ -71,7 +71,7 @@ async def test_status_tells_of_clients_with_their_folders_and_of_the_servers_beh
         }
         shown = await ask(runtime, "status")
         assert shown.returncode == 0
-        assert f"client: mcp 0.1.0 ({about['clients'][0]['protocolVersion']})" in shown.stdout
+        assert f"client: a-client-with-a-dialog 1 ({about['clients'][0]['protocolVersion']})" in shown.stdout
         assert "its command was not found" in shown.stdout
 
 

@@ -80,3 +80,23 @@ def test_what_runs_is_shown_whole_once_and_counted_where_it_is_too_much_for_a_se
     assert sum(line.endswith(f" <40 blanks> {500 * 'x'}'") for line in lines) == 30
     assert sum(line.endswith("x [...]") for line in lines) == 20
     assert lines[-2] == "  and 10 more, shown above"
+
+
+@pytest.mark.requirement("lsp.consent")
+def test_a_folder_without_settings_is_trusted_for_the_language_servers_that_it_brings(tmp_path: Path) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    (project / ".venv" / "bin").mkdir(parents=True)
+    environ = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
+
+    def trust(*options: str) -> subprocess.CompletedProcess[str]:
+        command = command_line("trust", *options)
+        return subprocess.run(
+            command, cwd=project, env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    assert "there is nothing to trust" in trust("--yes").stderr
+    program = project / ".venv" / "bin" / "pyright-langserver"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert "would start the language server .venv/bin/pyright-langserver" in trust("--yes").stdout
+    assert trust("--list").stdout == f"{project}: no settings\n"

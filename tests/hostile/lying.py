@@ -151,13 +151,14 @@ async def beside_all(
     *,
     wait: int = 30_000,
     mode: str = HANDSHAKE,
+    proxy: Mapping[str, Any] | None = None,
     **callbacks: Any,
 ) -> AsyncGenerator[Scene]:
     """A server with liars and an honest upstream behind it."""
     (root / "seen.txt").touch()
     config = folder / "config.json"
     # All that is listed, and all of a result, is to be seen.
-    whole = {"proxy": {"firstListWait": wait, "search": "off"}, "limits": {"resultChars": None}}
+    whole = {"proxy": {"firstListWait": wait, "search": "off", **(proxy or {})}, "limits": {"resultChars": None}}
     config.write_text(json.dumps({"mcpServers": {**bad, "good": stdio_upstream(trust=True, **PATIENT)}, **whole}))
     app = App(load_settings([str(config)], {"workspace": {"roots": [str(root)]}}, own_state()), "stdio")
     heard: list[str] = []

@@ -49,3 +49,24 @@ def test_a_program_that_still_works_when_the_input_ends_is_ended_before_it_can_c
         assert "The input ended" in answer["error"]["message"]
         assert server.process.wait(30) == 0
         assert not done.exists()
+
+
+@pytest.mark.requirement("stdio.drain")
+def test_after_the_end_of_input_nothing_is_sent_but_answers(root: Path, tmp_path: Path) -> None:
+    (root / "go").touch()
+    work = f"touch '{root}/begun'; while true; do echo more; sleep 0.05; done"
+    config = write_config(tmp_path, {"shell": {"sandbox": "off"}})
+    with running(root, config, "--approval-mode", "yolo") as server:
+        asked = call(1, "run_shell_command", command=work)
+        asked["params"]["_meta"] = {"progressToken": 1}
+        server.send(INITIALIZE, INITIALIZED, asked)
+        wait_for(root / "begun")
+        assert server.answer()["id"] == 0
+        while "progress" not in server.answer()["method"]:
+            pass
+        server.stdin.close()
+        said = server.rest()
+        # What was on the way already may come first.
+        first = next(number for number, message in enumerate(said) if "id" in message)
+        assert [message["id"] for message in said[first:]] == [1]
+        assert len(said) < 20, "it went on for a second"

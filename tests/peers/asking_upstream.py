@@ -43,7 +43,7 @@ SCHEMA: Json = {
     "$id": "https://example.org/echo",
     "$defs": {"name": {"$anchor": "named", "type": "string", "x-unknown": True}},
     "type": "object",
-    "properties": {"text": {"$ref": "#named"}, "any": True},
+    "properties": {"text": {"$ref": "#named"}, "any": {}},
     "x-unknown": 1,
 }
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import anyio
 import pytest
 
 from server.protocol.requests import RequestTable
-from server.transports.event_stream import KEPT_BYTES, EventStream, RequestStream
+from server.transports.event_stream import KEPT_BYTES, ClientWatch, EventStream, RequestStream, send_events
 from server.transports.streamable_http import KEPT_BYTES as SESSION_BYTES
 from server.transports.streamable_http import MOST_KEPT, Session
+
+HTTPX_SECONDS = 5.0  # without a byte, after which a client of httpx gives up unless it is told otherwise
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http.resumption")]
 
@@ -56,3 +59,25 @@ async def test_of_what_a_session_has_ended_a_bounded_amount_waits_for_clients_th
     streams[-1].put_answer(b"a" * (SESSION_BYTES + 1))
     assert session.streams == {}
     await session.aclose()
+
+
+@pytest.mark.requirement("http.never_silent")
+async def test_a_stream_says_something_before_the_time_is_over_that_many_clients_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert EventStream.ping_seconds < HTTPX_SECONDS
+    monkeypatch.setattr(EventStream, "ping_seconds", 0.001)
+    stream, sent = RequestStream("1"), list[bytes]()
+
+    async def receive() -> dict[str, str]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+        if sent.count(b": ping\r\n\r\n") == 3:
+            stream.put_answer(b"{}")
+
+    with ClientWatch(receive, stream) as watch:
+        await send_events(stream, watch, send)
+    assert b"data: {}" in sent[-2]

@@ -66,7 +66,7 @@ async def test_nothing_is_waited_for_before_the_start() -> None:
 @pytest.mark.requirement("proxy.status")
 async def test_a_failure_is_a_warning_when_it_is_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     program = tmp_path / "program"
-    pool = quiet_pool({"bad": UpstreamSettings(command=str(program))})
+    pool = quiet_pool({"bad": UpstreamSettings(command=str(program), cwd=str(tmp_path))})
     (bad,) = pool.upstreams
 
     async def attempts(count: int) -> None:

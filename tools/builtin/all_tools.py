@@ -14,6 +14,7 @@ from tools.builtin.exit_plan_mode import ExitPlanModeTool
 from tools.builtin.glob import GlobTool
 from tools.builtin.grep_search import GrepTool
 from tools.builtin.list_directory import LSTool
+from tools.builtin.lsp import LspTool
 from tools.builtin.notebook_edit import NotebookEditTool
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.read_many_files import ReadManyFilesTool
@@ -31,6 +32,7 @@ from tools.planning.todo_lists import TodoLists
 from tools.web.search_settings import SearchSettings
 
 if TYPE_CHECKING:
+    from tools.lsp.code_intelligence import CodeIntelligence
     from tools.planning.agent_command import AgentCommand
     from tools.shell.runner import ProgramRunner
     from tools.skills.skill_folders import SkillFolders
@@ -46,13 +48,15 @@ def builtin_tools(
     agents: Sequence[AgentCommand] = (),
     programs: Callable[[], ProgramRunner] | None = None,
     undo: bool = True,
+    code: Callable[[], CodeIntelligence] | None = None,
+    has_language_servers: Callable[[], bool] = lambda: True,
     skills: SkillFolders | None = None,
 ) -> list[BaseTool[Any]]:
     """A fresh instance of every built-in tool, in the order of listing.
 
     By default only public addresses are fetched, nobody is asked to search the web, memories are the project's alone,
     and no skill is found. Without agents, and what runs them, there is no `task`; `undo` says whether there are the
-    tools that take changes back.
+    tools that take changes back, and `has_language_servers` whether `lsp` is listed.
     """
 
     @cache
@@ -78,6 +82,7 @@ def builtin_tools(
         GlobTool(),
         GrepTool(),
         ReadManyFilesTool(),
+        LspTool(code, is_listed=has_language_servers),
         ShellTool(),
         ListJobsTool(),
         ReadOutputTool(),

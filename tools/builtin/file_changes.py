@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import Field
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tools.files.change.file_change import Author, FileChange, TargetFile
     from tools.files.workspace import Location
 
+logger = logging.getLogger(__name__)
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
 # Content, old and new, that is held while a person is asked; a larger change is planned again after the answer
 MAX_PLAN_BYTES = 4_000_000
@@ -66,6 +69,27 @@ def author_of(tool: str, context: ToolContext) -> Author | None:
     if context.services.journal is None or context.client.is_anonymous:
         return None
     return Author(context.services.journal(), client_name(context.client.key), tool)
+
+
+async def changed(context: ToolContext, location: Location | None, make: Callable[[], ToolResult]) -> ToolResult:
+    """Change a file in a thread. Where a language server runs for it, the result tells the errors that are new."""
+    code, awaited, said = context.services.code(), None, ""
+    if code is not None and location is not None and not location.in_scratch:
+        try:
+            awaited = await code.before_change(context.workspace, context.rights, location)
+        except Exception:  # the change is made whatever a language server does
+            logger.exception("a language server could not be told of a change")
+    result = await run_blocking(context.signal, make)
+    if awaited is not None:
+        try:
+            said = await awaited.told()
+        except Exception:
+            logger.exception("a language server could not be told of a change")
+    if not said:
+        return result
+    structured = dict(result.structured or {})
+    structured["notes"] = [*structured.get("notes", ()), said]
+    return replace(result, llm_content=f"{result.llm_content}\n{said}", structured=structured)
 
 
 class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
@@ -127,7 +151,8 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
             )
 
-        return await run_blocking(context.signal, make)
+        _, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))
+        return await changed(context, location, make)
 
     def _target(self, params: ChangeParamsT, context: ToolContext) -> TargetFile:
         """The file as it was located when the call was judged; a link that has come into its path is not followed."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
-from tools.builtin.file_changes import COMMON_OUTPUT, author_of
+from tools.builtin.file_changes import COMMON_OUTPUT, author_of, changed
 from tools.call.base_tool import READS, Behaviour, BuiltinTool
 from tools.call.context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails
@@ -139,7 +139,11 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
             )
 
-        return await run_blocking(context.signal, make)
+        found = cast("tuple[object, Change | None]", context.memo.get(_CHANGE, (None, None)))[1]
+        is_inside = found is not None and context.workspace.holds(found.path)
+        return await changed(
+            context, context.workspace.at(found.path) if found is not None and is_inside else None, make
+        )
 
     def _change(self, params: UndoParams, context: ToolContext) -> Change:
         from tools.files.change.undo import find_change  # noqa: PLC0415 - with the first call

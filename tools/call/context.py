@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tools.contract.confirmation import Answer, ConfirmationDetails
     from tools.files.change.journal import Journal
     from tools.files.workspace import Workspace
+    from tools.lsp.code_intelligence import CodeIntelligence
     from tools.shell.jobs import JobTable
     from tools.shell.runner import CommandRunner
     from tools.skills.skill_folders import RelayedSkill
@@ -30,6 +31,7 @@ class Services:
     consented: dict[str, str] = field(default_factory=dict[str, str])
     journal: Callable[[], Journal] | None = None  # what changes of files are written down in; `None` where none are
     forget_plan: Callable[[str], None] | None = None  # called with the key of a client whose plan mode has ended
+    code: Callable[[], CodeIntelligence | None] = lambda: None  # the language servers, once one was asked
 
 
 @dataclass(slots=True)

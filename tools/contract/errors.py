@@ -60,6 +60,8 @@ class ToolErrorType(StrEnum):
     JOB_NOT_FOUND = "job_not_found"
     MCP_TOOL_ERROR = "mcp_tool_error"
     SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+    LSP_SERVER_FAILED = "lsp_server_failed"
+    NO_LANGUAGE_SERVER = "no_language_server"
     STORE_UNAVAILABLE = "store_unavailable"
     WRONG_REPLICA = "wrong_replica"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"

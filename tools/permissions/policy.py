@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, PlanConfirmation
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import (
@@ -234,6 +235,19 @@ class PermissionPolicy:
                 is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
             )
         )
+
+    def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
+        """What rules about files keep from a program that only reads, and why some of it cannot be kept. Blocking."""
+        from tools.permissions.git_store import stored_in  # noqa: PLC0415 - few need it
+        from tools.permissions.hidden_files import HiddenFileLookout, restrictions  # noqa: PLC0415
+
+        self._lookout = lookout = self._lookout or HiddenFileLookout()
+        rules = self.rules_of(rights)
+        hidden = lookout.look(workspace, rules)
+        found = restrictions(hidden, ViewKind.READING, named=(), is_asked=False, rules=rules, workspace=workspace)
+        stores = lookout.stores_hidden(workspace, hidden, rules) if found.masked else ()
+        masked = (*found.masked, *(path for store in stores for path in stored_in(store)))
+        return replace(found, masked=masked), hidden.problem
 
     def rules_of(self, rights: Rights, granted: Sequence[str] = ()) -> Rules:
         """The rules for a client: the operator's, those of its token, and what was granted to it.

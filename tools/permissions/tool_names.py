@@ -20,9 +20,8 @@ WRITING = frozenset({"edit", "write_file", "notebook_edit"})
 EDITING = WRITING | {"save_memory", "undo_change"}
 # A name in a rule, and the tools it stands for
 GROUPS: Mapping[str, frozenset[str]] = {
-    "Read": READING, "Edit": EDITING, "Write": EDITING, "MultiEdit": EDITING,
-    "Bash": frozenset({SHELL}), "Shell": frozenset({SHELL}), "Grep": frozenset({"grep_search"}),
-    "Glob": frozenset({"glob"}),
+    "Read": READING | {"lsp"}, "Edit": EDITING, "Write": EDITING, "MultiEdit": EDITING, "Bash": frozenset({SHELL}),
+    "Shell": frozenset({SHELL}), "Grep": frozenset({"grep_search"}), "Glob": frozenset({"glob"}),
     "LS": frozenset({"list_directory"}), "WebFetch": frozenset({FETCHING}), "WebSearch": frozenset({"web_search"}),
     "Task": frozenset({DELEGATING}), "Agent": frozenset({DELEGATING}), "TodoWrite": frozenset({"todo_write"}),
     "ExitPlanMode": frozenset({"exit_plan_mode"}), "AskUserQuestion": frozenset({"ask_user_question"}),

@@ -166,25 +166,33 @@ class Runner:
     ) -> RunningProgram:
         """Start a program where it is confined to, or release it and raise the refusal for an error number."""
         started_at = time.monotonic()
-        process: Process | None = None
-        try:
-            process = await self._starter.start(confined.spec)
-            await confined.begin(process.mount)
-        except BaseException as error:
-            said = ""
-            if process is not None:
-                await process.end(0)
-                said = printed(process)
-                process.close()
-            await confined.release()
-            if isinstance(error, EndedEarlyError):
-                raise exhaustion_of(scarcity_in(said) or OSError(), NOTHING_DONE) or sandbox_failed(said) from None
-            if isinstance(error, StartFailedError):
-                raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
-            raise
+        process = await start_confined(self._starter, confined, refusal)
         output = Output(self._folders.of(client_key), tail_bytes)
         reader = OutputReader(process.output, output)
         return RunningProgram(process, output, reader, confined, started_at, self._queue.end)
+
+
+async def start_confined(
+    starter: ProcessStarter, confined: ConfinedCommand, refusal: Callable[[int], ToolError]
+) -> Process:
+    """Start a program where it is confined to, or release it and raise the refusal for an error number."""
+    process: Process | None = None
+    try:
+        process = await starter.start(confined.spec)
+        await confined.begin(process.mount)
+    except BaseException as error:
+        said = ""
+        if process is not None:
+            await process.end(0)
+            said = printed(process)
+            process.close()
+        await confined.release()
+        if isinstance(error, EndedEarlyError):
+            raise exhaustion_of(scarcity_in(said) or OSError(), NOTHING_DONE) or sandbox_failed(said) from None
+        if isinstance(error, StartFailedError):
+            raise exhaustion_of(OSError(error.number, ""), NOTHING_DONE) or refusal(error.number) from None
+        raise
+    return process
 
 
 def sandbox_failed(said: str) -> ToolError:

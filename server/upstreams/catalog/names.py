@@ -44,6 +44,11 @@ def rule_name(alias: str, name: str) -> str:
     return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
 
 
+def is_changed(name: str) -> bool:
+    """Whether a published name is not the one that was wanted."""
+    return _MARKED.search(name) is not None
+
+
 def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, Change | None]:
     """A name as it is published, and why it is not the one that was wanted.
 

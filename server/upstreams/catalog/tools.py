@@ -14,7 +14,7 @@ from typing import Any
 
 from server.protocol.json_rpc import as_mapping
 from server.settings.files import LOCK_NAME
-from server.upstreams.catalog.names import full_name, rule_name
+from server.upstreams.catalog.names import full_name, is_changed, rule_name
 from server.upstreams.lock_file import (
     WATCHED,
 )
@@ -209,8 +209,13 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def loose_rule_names(self) -> tuple[str, ...]:
-        """What it is published as without the alias: whose name that is changes with what is listed."""
-        return () if self.name in self.rule_names else (self.name,)
+        """What it is published as without the alias: whose name that is changes with what is listed.
+
+        Where that name was changed, the one that it has by itself, too.
+        """
+        if self.name in self.rule_names:
+            return ()
+        return (self.name, self.upstream_name) if is_changed(self.name) else (self.name,)
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:

@@ -28,8 +28,10 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyUrl, ValidationError
 
 from server import VERSION
-from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, fetch_json, is_local, is_safe
+from server.oauth_requests import ANSWER_BYTES, LongAnswerError, NoAnswerError, fetch_json, is_safe
+from server.outbound import is_local
 from server.protocol.json_rpc import Json
+from server.quotation import quoted
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.peer import Challenge, LoginError
 from tools.contract.display import visible_line
@@ -44,6 +46,7 @@ ASSERTION_SECONDS = 60.0  # how long a signed assertion of ours counts (ours)
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # of RFC 6749, 5.2; other words of the server are not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # of an address that is refused
+_GIVEN, _WRONG = (200, 201), (400, 422)  # by which status what was asked for is given, or found to be wrong
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
@@ -56,7 +59,7 @@ class AuthorizationServer:
     """One authorization server, for one upstream.
 
     Attributes:
-        issuer: Its identifier, as it came.
+        issuer: Its identifier, as it names itself.
         metadata: Its metadata (RFC 8414); of one that publishes none, the addresses of the 2025-03-26 revision.
         resource: What tokens are asked for (RFC 8707), as the upstream names itself; `None` where it does not.
         scopes: The scopes that the upstream supports, separated by spaces; `None` where it names none.
@@ -90,8 +93,10 @@ def canonical(url: str) -> str:
 class AuthorizationServerClient:
     """Speaks with authorization servers for one upstream. Each request has a connection of its own."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, oauth: OAuthSettings, *, by_proxy: bool = True) -> None:
         self._url = url
+        self._oauth = oauth
+        self._by_proxy = by_proxy
         self._is_local = is_local(url)
 
     async def discover(self, challenge: Challenge | None) -> AuthorizationServer:
@@ -121,7 +126,7 @@ class AuthorizationServerClient:
             said = await self._get(place, "its authorization server")
             if said:
                 scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
-                return AuthorizationServer(issuer, self._metadata(said, issuer), resource, scopes)
+                return AuthorizationServer(str(said.get("issuer")), self._metadata(said, issuer), resource, scopes)
         raise LoginError(f"its authorization server {visible_line(issuer)} does not describe itself (RFC 8414)")
 
     async def _discover_by_origin(self) -> AuthorizationServer:
@@ -131,8 +136,7 @@ class AuthorizationServerClient:
         self._check(origin)
         said = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
         if said:
-            issuer = origin if said.get("issuer") == origin else f"{origin}/"
-            return AuthorizationServer(issuer, self._metadata(said, issuer))
+            return AuthorizationServer(str(said.get("issuer")), self._metadata(said, origin))
         ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
         addresses = {name: f"{origin}/{end}" for name, end in ends.items()}
         challenges = {"code_challenge_methods_supported": [_PKCE]}  # demanded of every server by that revision
@@ -140,8 +144,8 @@ class AuthorizationServerClient:
 
     def _metadata(self, said: Json, issuer: str) -> OAuthMetadata:
         host = visible_line(urlsplit(issuer).netloc)
-        # Byte for byte (RFC 8414, 3.3), so before any model has made it canonical.
-        if said.get("issuer") != issuer:
+        # Byte for byte (RFC 8414, 3.3), so before any model has made it canonical; but for the slash of an empty path.
+        if not is_same_issuer(said.get("issuer"), issuer):
             raise LoginError(f"its authorization server {host} describes another one, and is not to be trusted")
         try:
             found = OAuthMetadata.model_validate(said)
@@ -163,13 +167,13 @@ class AuthorizationServerClient:
                 "of a host alone"
             )
 
-    @staticmethod
-    def check_pkce(server: AuthorizationServer) -> None:
-        """Refuse an authorization server that does not say that it supports PKCE."""
-        if _PKCE not in (server.metadata.code_challenge_methods_supported or ()):
+    def check_pkce(self, server: AuthorizationServer) -> None:
+        """Refuse an authorization server that does not say that it supports PKCE, unless the operator does."""
+        if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self._oauth.assume_pkce:
             raise LoginError(
                 f"its authorization server {server.host} does not say that it supports PKCE with {_PKCE}, without "
-                "which a code could be used by whoever sees it"
+                "which a code could be used by whoever sees it. If it is known to support it, oauth.assumePkce: true "
+                "logs in with it"
             )
 
     async def register(
@@ -200,11 +204,13 @@ class AuthorizationServerClient:
         )
         sent = wanted.model_dump(mode="json", exclude_none=True)
         status, said = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+        if status in _WRONG and sent.pop("scope", None) is not None:  # some refuse a scope here, and take it later
+            status, said = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
         try:
             known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **said})
         except ValidationError:
             known = None
-        if known is None or status not in (200, 201):
+        if known is None or status not in _GIVEN:
             raise LoginError(
                 f"its authorization server {server.host} did not register this program{_told(status, said)}"
             )
@@ -296,7 +302,7 @@ class AuthorizationServerClient:
             raise AuthorizationServerDownError(
                 f"its authorization server {server.host} answered with what is not JSON (HTTP status {status})"
             )
-        if status != 200 or said.get("error") is not None:  # some answer errors with 200
+        if status not in _GIVEN or said.get("error") is not None:  # some answer errors with 200
             why = f"its authorization server {server.host} gave no token{_told(status, said)}"
             raise LoginError(why, error_code(said))
         try:
@@ -339,7 +345,9 @@ class AuthorizationServerClient:
         """The status of an answer, and the object in it, which is empty where it holds something else."""
         who = who if " " in who else f"its authorization server {who}"
         try:
-            return await fetch_json(request)
+            status, said = await fetch_json(request, by_proxy=self._by_proxy)
+            scopes = _list_of(said, "scope")  # as which some write it
+            return status, {**said, "scope": " ".join(map(str, scopes))} if scopes else said
         except NoAnswerError as error:
             raise AuthorizationServerDownError(f"{who} {error}") from None
         except LongAnswerError:
@@ -412,10 +420,25 @@ def error_code(said: Mapping[str, Any]) -> str:
     return code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
 
 
+def error_told(said: Mapping[str, Any]) -> str:
+    """What is said of an error, with the words of the server for it; empty where it says nothing."""
+    code, why = error_code(said), said.get("error_description")
+    words = f'("{quoted(why)}")' if isinstance(why, str) and why else ""
+    return " ".join(filter(None, (code, words)))
+
+
+def is_same_issuer(one: Any, other: Any) -> bool:
+    """Whether two texts name one authorization server: they are equal, but for the slash of an empty path."""
+    if one == other or not (isinstance(one, str) and isinstance(other, str)):
+        return one == other
+    shorter, longer = sorted((one, other), key=len)
+    return longer == f"{shorter}/" and re.fullmatch(r"https?://[^/?#]+", shorter) is not None
+
+
 def _told(status: int, said: Json) -> str:
     """What an answer says of a failure, as far as it can be said on."""
-    if code := error_code(said):
-        return f": {code}"
+    if told := error_told(said):
+        return f": {told}"
     return f" (HTTP status {status}{'' if said else ', not JSON'})"
 
 

@@ -30,6 +30,8 @@ from server.upstreams.login.authorization_server import (
     canonical,
     configured_client,
     error_code,
+    error_told,
+    is_same_issuer,
     may_be_reused,
     wanted_scopes,
 )
@@ -131,6 +133,7 @@ class Login:
         port: The port for redirects.
         options: What a command needs to find the same settings.
         pages: Where people of other machines are sent back, in place of the port.
+        by_proxy: Whether authorization servers are reached by the proxies that the environment names.
     """
 
     def __init__(
@@ -143,6 +146,8 @@ class Login:
         port: int,
         options: str = "",
         pages: ConnectPages | None = None,
+        *,
+        by_proxy: bool = True,
     ) -> None:
         self.alias = alias
         self.principal = principal
@@ -154,7 +159,7 @@ class Login:
         self._resource = canonical(url)
         self._port = oauth.callback_port or port
         self._pages = pages
-        self._servers = AuthorizationServerClient(url)
+        self._servers = AuthorizationServerClient(url, oauth, by_proxy=by_proxy)
         self._record: StoredLogin | None = None
         self._stamp: object | None = None
         self._looked = time.monotonic()
@@ -258,7 +263,7 @@ class Login:
         else:
             server = _server_of(record)
         self._check_issuer(server, record)
-        before = record.scopes if record is not None and record.issuer == server.issuer else None
+        before = record.scopes if record is not None and is_same_issuer(record.issuer, server.issuer) else None
         scopes = wanted_scopes(server, self.oauth, self.challenge, before)
         if (client := configured_client(server, self.oauth)) is None:
             raise LoginError("oauth.clientId is missing, by which its authorization server knows this program")
@@ -355,7 +360,7 @@ class Login:
                 self._servers.check_pkce(server)
                 self._check_issuer(server, record)
                 before = record
-                if record is not None and record.issuer != server.issuer:
+                if record is not None and not is_same_issuer(record.issuer, server.issuer):
                     record = None  # what is known of one authorization server is nothing for another
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
                 client = configured_client(server, self.oauth)
@@ -442,7 +447,7 @@ class Login:
         """Refuse another authorization server than that we are known at: a server could name any, to get a secret."""
         known = record.issuer if record is not None and self.oauth.client_id is not None else None
         expected = self.oauth.issuer or known
-        if expected is not None and server.issuer != expected:
+        if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
                 f"the server names the authorization server {visible_line(server.issuer)}, and its login belongs to "
                 f"{visible_line(expected)}. If it has moved there, change oauth.issuer, or run coretools-mcp logout "
@@ -684,13 +689,13 @@ def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
     issuer = parameters.get("iss")
     if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
         raise LoginError(f"the answer does not say that it comes from {server.host}, as that promises")
-    if issuer is not None and issuer != server.issuer:
+    if issuer is not None and not is_same_issuer(issuer, server.issuer):
         raise LoginError(f"the answer comes from another authorization server than {server.host}; it was not used")
     if "error" in parameters:
         code = error_code(parameters)
         if code == "access_denied":
             raise LoginError(f"it was refused at {server.host}", code)
-        raise LoginError(f"{server.host} answered {code or 'an error'}", code)
+        raise LoginError(f"{server.host} answered {error_told(parameters) or 'an error'}", code)
     if not (code := parameters.get("code")):
         raise LoginError(f"{server.host} sent the browser back without a code")
     return code

@@ -29,6 +29,8 @@ PROBE_SECONDS = 10.0
 """How long a server may take for `server/discover` before the handshake is tried (the SDK's number): some servers do
 not answer what they do not know."""
 
+_LIKE = {"2024-10-07": "2024-11-05"}  # a revision before the first one that is known, and what it is spoken to as
+
 ENVELOPE_KEYS = frozenset(
     {PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY}
 )
@@ -158,7 +160,7 @@ async def _handshake(peer: Peer, announced: Json, meta: Json) -> Era:
         **({"_meta": meta} if meta else {}),
     }
     result = await peer.request("initialize", params)
-    version = result.get("protocolVersion")
+    version = _LIKE.get(str(result.get("protocolVersion")), result.get("protocolVersion"))
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise IncompatibleError
     era = Era(

@@ -14,10 +14,11 @@ import anyio
 import anyio.lowlevel
 from pydantic_core import to_json
 
+from server.protocol.errors import METHOD_NOT_FOUND
 from server.protocol.json_rpc import Json, as_mapping
 from server.upstreams.session.era import Era
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
-from server.upstreams.wire.peer import RelayError, UpstreamError
+from server.upstreams.wire.peer import RelayError, UpstreamError, why_failed
 from tools.contract.display import visible_line
 
 MAX_PAGES = 100  # pages of a list that are followed; an upstream whose cursor never ends cannot hold us
@@ -125,8 +126,8 @@ async def read_lists(
         except (RelayError, TimeoutError) as error:
             if kind is TOOLS and (session.era.announces("tools") or not isinstance(error, UpstreamError)):
                 problems.append(error)
-            elif kind is not TOOLS:
-                session.log.warning("upstream %s: %s did not work", session.alias, kind.method)
+            elif kind is not TOOLS and (not isinstance(error, UpstreamError) or error.code != METHOD_NOT_FOUND):
+                session.log.warning("upstream %s: %s did not work (%s)", session.alias, kind.method, why_failed(error))
         else:
             await take(kind, items)
 

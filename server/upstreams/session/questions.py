@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -132,6 +134,12 @@ class SessionOptions:
     # the client that the session belongs to, where it can be reached outside of its requests
     client: Exchange | None = None
     observer: Observer | None = None  # told of the requests in it
+    folders: tuple[str, ...] = ()  # of the workspace, where the server is a program of this machine
+
+    def told(self, announced: Json) -> Json:
+        """What is announced for a client: where it has no roots, those of the workspace are told in their place."""
+        has_roots = announced.get("roots") is not None or not self.folders
+        return announced if has_roots else {**announced, "roots": {}}
 
     @property
     def is_asked_in_calls_alone(self) -> bool:
@@ -262,8 +270,9 @@ class Questions:
             return
         is_deferred = method == "roots/list" and not calls and options.is_asked_in_calls_alone
         if not (able or is_deferred):
-            announced = method != "roots/list" or options.announced.get("roots") is not None
-            self._background.start(self._reply, identity, refusal_of(method) if announced else NO_ANSWER)
+            announced = method != "roots/list" or options.told(options.announced).get("roots") is not None
+            refusal = refusal_of(method, options.folders) if announced else NO_ANSWER
+            self._background.start(self._reply, identity, refusal)
             return
         if len(self._open) >= MOST_OPEN:
             self._background.start(self._reply, identity, refusal_of(method))
@@ -404,12 +413,17 @@ class Questions:
 NO_ANSWER: Json = {}  # stands for a refusal where the protocol has none but an error
 
 
-def refusal_of(method: str) -> Json:
+def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
+    """What an upstream is answered whose question reaches nobody; for roots, the folders of the workspace."""
     match method:
         case "elicitation/create":
             return {"action": "cancel"}
         case "roots/list":
-            return {"roots": []}
+            return {
+                "roots": [
+                    {"uri": Path(each).as_uri(), "name": visible_line(os.path.basename(each))} for each in folders
+                ]
+            }
         case _:
             return NO_ANSWER
 
@@ -436,9 +450,9 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
 
 
 def round_of(
-    alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool]
+    alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool], folders: Iterable[str] = ()
 ) -> tuple[Json, dict[str, Json]]:
-    """Sort the `inputRequests` of a 2026-07-28 upstream.
+    """Sort the `inputRequests` of a 2026-07-28 upstream; `folders` are told where the client has no roots.
 
     Returns:
         The questions that the client is asked, labelled, by the keys under which it gets them. And what has to come
@@ -453,7 +467,7 @@ def round_of(
         question = as_mapping(request)
         method, params = str(question.get("method")), as_mapping(question.get("params"))
         if not can_be_asked(method, params) or is_too_large(params):
-            refused[key] = refusal_of(method)
+            refused[key] = refusal_of(method, folders)
             continue
         shown = key
         while shown.startswith(OWN_KEYS) or (shown != key and shown in given):

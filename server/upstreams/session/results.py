@@ -16,6 +16,7 @@ MOST_SAID = 1_000  # characters of a failure that are looked at
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
 )
+_EMBEDDED = ("annotations", "resource")  # objects in a block of content
 
 
 class NoAnswerError(RelayError):
@@ -38,13 +39,33 @@ class BusyError(RelayError):
         self.most = most
 
 
-def is_result_of_call(result: Json) -> bool:
-    """Whether clients can read the result of a tool: they take none without content, whatever else is in it."""
+def readable_result(result: Json) -> Json:
+    """The result of a tool as clients take it: each wants content, and takes no null where nothing is meant.
+
+    Raises:
+        UnusableAnswerError: It is none.
+    """
     if result.get("resultType", "complete") != "complete":
-        return True
-    content = result.get("content")
-    is_readable = isinstance(content, list) and set(map(type, cast("list[Any]", content))) <= {dict}
-    return is_readable and isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict)
+        return result
+    content: Any = result.get("content")
+    if content is None and result.get("structuredContent") is not None:
+        content = []
+    if isinstance(content, list) and set(map(type, blocks := cast("list[Any]", content))) <= {dict}:
+        blocks = list(map(_without_nulls, blocks))
+        nulls = [name for name in ("_meta", "isError") if result.get(name, "") is None]
+        result = {name: value for name, value in result.items() if name not in nulls} | {"content": blocks}
+        if isinstance(result.get("isError", False), bool) and isinstance(result.get("_meta", {}), dict):
+            return result
+    raise UnusableAnswerError("what it sent is not the result of a tool")
+
+
+def _without_nulls(fields: Json) -> Json:
+    """A block of content, or what it embeds, without null, which stands for nothing there."""
+    return {
+        name: _without_nulls(as_mapping(value)) if name in _EMBEDDED and isinstance(value, dict) else value
+        for name, value in fields.items()
+        if value is not None
+    }
 
 
 def says_unknown(name: str, result: Json) -> bool:
@@ -82,7 +103,8 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, wha
         case ToolError():
             return error
         case UpstreamError():
-            said = f"The server {alias} answered with error {error.code}: {error.error.get('message', '')}"
+            what = f"{error.method} with error" if error.method else "with error"
+            said = f"The server {alias} answered {what} {error.code}: {error.error.get('message', '')}"
             return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
         case NoAnswerError() | TimeoutError():
             told = (

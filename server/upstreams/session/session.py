@@ -91,7 +91,7 @@ class UpstreamSession:
             meta |= chained(meta, self.alias)
         if era.is_modern:
             announced = exchange.capabilities if exchange is not None else self.options.announced
-            meta |= envelope(era.version, announced)
+            meta |= envelope(era.version, self.options.told(announced))
             if exchange is not None and (level := exchange.log_level) is not None:
                 meta[LOG_LEVEL_META_KEY] = level
         stamped = {**params, "_meta": meta}
@@ -110,7 +110,7 @@ class UpstreamSession:
             async with aclosing(await self.start(method, params, exchange)) as pending:
                 return await pending.result()
 
-    def _on_refusal(self, challenge: Challenge) -> None:
+    def _on_refusal(self, challenge: Challenge | None) -> None:
         if self.is_greeted:
             self.refusal = challenge
             self.lost.set()
@@ -193,7 +193,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
         if session is not None and session.is_greeted and session.peer.open_requests <= 1:
             lost.set()
 
-    async with transport.open(on_doubt) as (reader, writer), anyio.create_task_group() as tasks:
+    async with transport.open(on_doubt, options.folders) as (reader, writer), anyio.create_task_group() as tasks:
         session = UpstreamSession(options, writer, tasks, lost)
 
         async def read(peer: Peer) -> None:
@@ -204,7 +204,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
 
         tasks.start_soon(read, session.peer)
         try:
-            session.era = await greet(session.peer, options.wanted, options.announced, OF_THIS_SERVER)
+            session.era = await greet(session.peer, options.wanted, options.told(options.announced), OF_THIS_SERVER)
             if options.observer is not None:
                 on_end = options.observer.begin_session(session.era.version)
             if options.client is not None and (level := options.client.chosen_level) is not None:

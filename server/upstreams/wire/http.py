@@ -1,33 +1,28 @@
 """Upstreams over HTTP: Streamable HTTP, and the older transport of HTTP with SSE, on a client that bad servers survive.
 
-In the SDK's transport an exception of the HTTP library ends the connection with all its calls. So a request that cannot
-be sent is answered here, with an error that fails it alone; and what the server said by its status, or by an answer
-that cannot be used, is told in words of ours. The older transport is not the SDK's, which ends silently with the first
-message that the server does not accept, and takes none of more than a megabyte.
+A request that cannot be sent, or whose answer cannot be used, is answered here, with an error in words that fails it
+alone. Where a server says that it does not know a session, and shows it once more, nothing was done: the request can be
+sent again in another one.
 """
 
 from __future__ import annotations
 
-import json
+import codecs
 import logging
-import re
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 import httpx2
-import mcp_types as types
 from anyio.abc import TaskGroup, TaskStatus
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import request_within_origin, sse_within_origin
-from mcp.shared._stream_protocols import ReadStream, WriteStream
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp.shared._httpx_utils import redirect_location, request_within_origin, sse_within_origin, stream_within_origin
+from pydantic_core import to_json
 
-from server.protocol.errors import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR
+from server.outbound import cause_of, open_transport, proxy_of, secrets_of, told_of_status
 from server.protocol.json_rpc import (
     Failure,
     Message,
@@ -35,11 +30,11 @@ from server.protocol.json_rpc import (
     Request,
     RequestId,
     Response,
-    as_mapping,
     fields_of,
-    of_sdk,
     read_message,
 )
+from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
+from server.quotation import quoted
 from server.transports.lines import STDIO_BACKPRESSURE
 from server.upstreams.wire.peer import (
     MESSAGE_BYTES,
@@ -49,10 +44,10 @@ from server.upstreams.wire.peer import (
     LoginError,
     NeedsAuthenticationError,
     UnreachableError,
+    UnusableAnswerError,
     messages_in,
     unusable,
 )
-from tools.contract.threads import lend_threads
 
 logger = logging.getLogger(__name__)
 
@@ -69,85 +64,77 @@ CHALLENGE_CHARS = 8_192
 LEAVING_SECONDS = 1.0  # how long a server may take to hear that a session ends
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-_SESSION = "mcp-session-id"
+_SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
+_POSTED = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+_UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # what servers answer in a session that they do not know
+MOST_RETRY_MS = 3_600_000  # so long a pause is made at most where a server wants one
 
-_REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":\d+,"method":')
-"""How the SDK begins a request; what begins otherwise is looked at as a whole."""
-
-_SDK_ERRORS: tuple[tuple[int, str, str], ...] = (
-    (PARSE_ERROR, "Failed to parse ", "what it sent is not a JSON-RPC message, or broke off, or is too long"),
-    (INVALID_REQUEST, "Unexpected content type: ", "what it sent is neither JSON nor a stream of events"),
-    (INVALID_REQUEST, "Redirect to ", "it wants the request to be sent to another address"),
-    (INVALID_REQUEST, "server answered a request with 202", "it took the request without answering it"),
-    (CONNECTION_CLOSED, "SSE stream ended", "it ended its answer before it was whole"),
-    (CONNECTION_CLOSED, "SSE stream failed", "what it sent is too long, or not a stream of events"),
-)
-"""Errors that the SDK makes up in place of answers, with texts of exceptions in some, and what they mean."""
+FIRST_PAUSE_SECONDS = 1.0
+LAST_PAUSE_SECONDS = 60.0
+"""After these pauses a stream that has ended is opened again, doubling from the first to the last where it says
+nothing."""
+MOST_REFUSED = 2  # attempts in a row to come for an answer whose stream broke off
 
 
-_SDK_MODELS: Mapping[type[Message], type[types.JSONRPCMessage]] = {
-    Request: types.JSONRPCRequest,
-    Notification: types.JSONRPCNotification,
-    Response: types.JSONRPCResponse,
-    Failure: types.JSONRPCError,
-}
+class RefusedError(UnusableAnswerError):
+    """There is no answer to a request; `failure` is what the server says of that in JSON-RPC, where it does."""
 
+    def __init__(
+        self, why: str, status: int = 0, challenge: Challenge | None = None, failure: Failure | None = None
+    ) -> None:
+        super().__init__(why, challenge)
+        self.status = status
+        self.failure = failure
 
-class NoEndpointError(Exception):
-    """The stream does not begin with an address of the same server for what is sent to it."""
+    def answer_to(self, identity: RequestId) -> Failure:
+        if self.failure is not None:
+            return self.failure._replace(id=identity)
+        return unusable(identity, self.why, self.challenge)
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
-    """Fails a request by an answer instead of an exception, and knows how the server has behaved."""
+    """Raises `RefusedError` for all that is no success, and knows how the server has behaved."""
 
-    def __init__(self, on_doubt: Callable[[], None], login: Credentials | None = None) -> None:
+    def __init__(
+        self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
+    ) -> None:
         self._on_doubt = on_doubt
         self._login = login
+        self._by_proxy = by_proxy
         self.challenge: Challenge | None = None  # of the latest answer, where it was 401 or 403
-        self.is_unreachable = False
-        lend_threads()
-        self._inner = httpx2.AsyncHTTPTransport()
+        self.unreachable = ""  # why the latest request could not be sent, if so
+        self._inner: httpx2.AsyncHTTPTransport | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         # What is packed could be unpacked to any size.
         request.headers["accept-encoding"] = "identity"
         await request.aread()
-        is_post = request.method == "POST"
-        has_answer = not is_post or _REQUEST.match(request.content) is not None
-        if not has_answer:
-            has_answer = {"id", "method"} <= as_mapping(json.loads(request.content)).keys()
         try:
-            with anyio.fail_after(None if has_answer else ACCEPT_SECONDS):
-                response = await self._exchange(request)
+            response = await self._exchange(request)
         except LoginError as error:
-            return _refused(request, f"its login cannot be used now: {error.why}")
-        except TimeoutError:
-            logger.info("an upstream did not accept in time what has no answer")
-            return _refused(request, "it did not accept this in time")
+            raise RefusedError(f"its login cannot be used now: {error.why}") from None
         except (httpx2.LocalProtocolError, ValueError) as error:
             # The fault of this request: nothing is known of the server by it.
             logger.info("a request to an upstream was not fit to be sent (%s)", type(error).__name__)
-            return _refused(request, "what was to be sent is not allowed in HTTP")
+            raise RefusedError("what was to be sent is not allowed in HTTP") from None
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
-            self.is_unreachable = True
+            is_proxied = self._by_proxy and proxy_of(str(request.url)) is not None
+            self.unreachable = cause_of(error, is_proxied=is_proxied)
             self._on_doubt()
-            return _refused(request, "it could not be reached")
+            raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
         status, stream = response.status_code, response.stream
-        self.is_unreachable, self.challenge = False, None
+        self.unreachable, self.challenge = "", None
         if status in _LOCKED:
             self.challenge = _challenge_of(response)
             if self._login is not None:
                 self._login.challenge = self.challenge
-        # By GET nothing is known of the session: a server may have no stream of its own.
-        if is_post and status == HTTPStatus.NOT_FOUND and _SESSION in request.headers:
-            self._on_doubt()
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
-            return _refused(request, "what it sent is packed, which was not asked for")
+            raise RefusedError("what it sent is packed, which was not asked for", status)
         if status < HTTPStatus.BAD_REQUEST:
             if isinstance(stream, httpx2.AsyncByteStream):
-                is_one = not response.headers.get("content-type", "").startswith("text/event-stream")
+                is_one = _kind_of(response) != "text/event-stream"
                 response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
             return response
         # With what the server says in JSON-RPC, else with what the status says.
@@ -156,24 +143,28 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             said = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
             await stream.aclose()
         is_challenged = self.challenge is not None and bool(self.challenge.schemes)
-        if isinstance(_message_or_none(said), Failure) and not is_challenged:
-            headers = {"content-type": "application/json"}
-            return httpx2.Response(status, headers=headers, content=said, request=request)
-        why = f"it answered with HTTP status {status}"
+        failure = next((each for each in _messages_of(said) if isinstance(each, Failure)), None)
+        if "retry-after" in response.headers or is_challenged:
+            failure = None  # it does not say that, and may hold what is for whoever logs in alone
+        response.request = request
+        beginning = "it answered with" if self.challenge is None else "it requires a token or a login:"
+        why = told_of_status(response, b"" if is_challenged else said, beginning)
         if self.challenge is not None:
-            why = f"it requires a token or a login (HTTP status {status})"
-        return _refused(request, why, status, self.challenge)
+            self.challenge = replace(self.challenge, told=why)
+        raise RefusedError(why, status, self.challenge, failure)
 
     async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, with the token of the login where there is one, and once more with a renewed one."""
-        login = self._login
+        login, inner = self._login, self._inner
+        if inner is None:
+            inner = self._inner = await open_transport(str(request.url), by_proxy=self._by_proxy)
         if login is None:
-            return await self._inner.handle_async_request(request)
+            return await inner.handle_async_request(request)
         header = await login.header()
         for is_last in (False, True):
             if header is not None:
                 request.headers["authorization"] = header
-            response = await self._inner.handle_async_request(request)
+            response = await inner.handle_async_request(request)
             if is_last or response.status_code not in _LOCKED:
                 break
             challenge = _challenge_of(response)
@@ -195,27 +186,17 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        if self._inner is not None:
+            await self._inner.aclose()
+
+
+def _kind_of(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _challenge_of(response: httpx2.Response) -> Challenge:
     schemes = response.headers.get_list("www-authenticate")
     return Challenge(response.status_code, tuple(each[:CHALLENGE_CHARS] for each in schemes[:MOST_CHALLENGES]))
-
-
-def _refused(
-    request: httpx2.Request, why: str, status: int = HTTPStatus.BAD_GATEWAY, challenge: Challenge | None = None
-) -> httpx2.Response:
-    sent = as_mapping(json.loads(request.content)) if request.method == "POST" else {}
-    error = unusable(sent.get("id", 0), why, challenge)
-    return httpx2.Response(status, json=fields_of(error), request=request)
-
-
-def _message_or_none(said: bytes) -> Message | None:
-    try:
-        return read_message(said)
-    except ValueError:
-        return None
 
 
 class _CarefulStream(httpx2.AsyncByteStream):
@@ -230,6 +211,8 @@ class _CarefulStream(httpx2.AsyncByteStream):
         try:
             async for chunk in self._inner:
                 await STDIO_BACKPRESSURE.wait()
+                if not count:
+                    chunk = chunk.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901 - which is no part of it
                 count += len(chunk)
                 if self._most is not None and count > self._most:
                     logger.info("an answer of an upstream is longer than %d bytes, and was not taken", self._most)
@@ -244,10 +227,9 @@ class _CarefulStream(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def _careful_client(
-    headers: Mapping[str, str], on_doubt: Callable[[], None], login: Credentials | None
+    headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[httpx2.AsyncClient]:
     """A client whose end tells what is known of the server: `NeedsAuthenticationError`, or `UnreachableError`."""
-    transport = CarefulTransport(on_doubt, login)
     # No read limit: a stream may be silent, a call has its own deadline, and a limit here would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     try:
@@ -256,79 +238,271 @@ async def _careful_client(
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
         if transport.challenge is not None:
             raise NeedsAuthenticationError(transport.challenge) from None
-        raise (UnreachableError() if transport.is_unreachable else error) from None
+        raise (UnreachableError(transport.unreachable) if transport.unreachable else error) from None
+
+
+def _redirected(response: httpx2.Response) -> str:
+    """Where a redirect leads that is not followed, and what else is no success."""
+    if (location := redirect_location(response)) is None:
+        return told_of_status(response)
+    where = quoted(str(location), secrets_of(response.request))
+    return f"it wants the request to be sent to another address, which is not followed: {where}"
+
+
+class _Writer:
+    """Posts each message; what comes back of it goes to the inbox."""
+
+    has_room = True
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox) -> None:
+        self.inbox = inbox
+        self._client = client
+        self._url = url
+        self._tasks = tasks
+        self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}  # and whether the request is of 2026-07-28
+
+    def _begin(self, request: Request, headers: Mapping[str, str], *, is_modern: bool) -> None:
+        scope = anyio.CancelScope()
+        self._open[request.id] = scope, is_modern
+        self._tasks.start_soon(self._ask, request, headers, scope)
+
+    async def _ask(self, request: Request, headers: Mapping[str, str], scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                try:
+                    await self._exchange(request, headers)
+                except RefusedError as refused:
+                    self.inbox.put(refused.answer_to(request.id))
+                except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError) as error:
+                    self.inbox.put(unusable(request.id, cause_of(error)))
+        finally:
+            del self._open[request.id]
+
+    async def _tell(self, message: Message, headers: Mapping[str, str]) -> None:
+        """Send what has no answer. What comes after it waits for it, for some time."""
+        try:
+            with anyio.fail_after(ACCEPT_SECONDS):
+                async with self._posted(message, headers):
+                    pass
+        except (RefusedError, TimeoutError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+            logger.info("an upstream did not take a message (%s)", type(error).__name__)
+
+    def _posted(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
+        content = to_json(fields_of(message), inf_nan_mode="null")
+        return stream_within_origin(self._client, "POST", self._url, content=content, headers=headers)
+
+    async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
+        """Have a request answered; raises `RefusedError` where it is not."""
+        raise NotImplementedError
 
 
 @asynccontextmanager
 async def streamable_streams(
-    url: str, headers: Mapping[str, str], on_doubt: Callable[[], None], login: Credentials | None = None
-) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
+    url: str,
+    headers: Mapping[str, str],
+    on_doubt: Callable[[], None],
+    login: Credentials | None = None,
+    *,
+    by_proxy: bool = True,
+) -> AsyncGenerator[tuple[Inbox, StreamableWriter]]:
     """Speak Streamable HTTP. `on_doubt` is called when the session seems to be gone."""
-    leaving, left = anyio.Event(), anyio.Event()
-    shield = anyio.CancelScope(shield=True)
-
-    async def hold(client: httpx2.AsyncClient, *, task_status: TaskStatus[Any]) -> None:
-        # Left in order also by a task that is cancelled: so the server hears that the session ends.
+    transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
+    async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
+        writer = StreamableWriter(client, url, tasks, Inbox(), on_doubt)
         try:
-            with shield:
-                async with streamable_http_client(url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as streams:
-                    task_status.started(streams)
-                    await leaving.wait()
+            yield writer.inbox, writer
         finally:
-            left.set()
-
-    async with _careful_client(headers, on_doubt, login) as client, anyio.create_task_group() as tasks:
-        reading, writing = await tasks.start(hold, client)
-        try:
-            yield SdkReader(reading), SdkWriter(writing)
-        finally:
-            leaving.set()
+            # Also where it is left by a task that is cancelled: so the server hears that the session ends.
             with anyio.move_on_after(LEAVING_SECONDS, shield=True):
-                await left.wait()
-            shield.cancel()
+                await writer.leave()
+            writer.inbox.close()
+            tasks.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def sdk_streams(transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
-    async with transport as (reading, writing):
-        yield SdkReader(reading), SdkWriter(writing)
+@dataclass(slots=True)
+class _Reading:
+    """What is read for a request; without one, what belongs to none."""
+
+    identity: RequestId | None = None
+    count: int = 0  # messages so far
+    last_event: str = ""  # by which a stream that has ended goes on
+    pause: float = 0.0  # seconds that the server wants before that
+    is_answered: bool = False
+    why: str = "it ended its answer before it was whole"  # where it is not answered
 
 
-class SdkReader:
-    """What comes from a transport of the SDK, with its own errors in words of ours."""
-
-    def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
-        self._stream = stream
-
-    async def listen(self, listener: Callable[[Message], None]) -> None:
-        async for item in self._stream:
-            if not isinstance(item, SessionMessage):
-                continue
-            message = of_sdk(item.message)
-            if isinstance(message, Failure) and message.id is not None:
-                for code, beginning, why in _SDK_ERRORS:
-                    if message.error["code"] == code and message.error["message"].startswith(beginning):
-                        message = unusable(message.id, why)
-                        break
-            listener(message)
-
-
-class SdkWriter:
-    has_room = False  # it takes one at a time, so who sends may have to wait
+class StreamableWriter(_Writer):
+    """Speaks Streamable HTTP; what comes by the stream of the session goes to the inbox, too."""
 
     takes_headers = True
 
-    def __init__(self, stream: WriteStream[SessionMessage]) -> None:
-        self._stream = stream
+    def __init__(
+        self, client: httpx2.AsyncClient, url: str, tasks: TaskGroup, inbox: Inbox, on_doubt: Callable[[], None]
+    ) -> None:
+        super().__init__(client, url, tasks, inbox)
+        self._on_doubt = on_doubt
+        self._session: str | None = None
+        self._version: str | None = None  # of the latest message that names one
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        metadata = ClientMessageMetadata(headers=dict(headers)) if headers else None
-        await self._stream.send(SessionMessage(_SDK_MODELS[type(message)].model_validate(fields_of(message)), metadata))
+        """Send a message. The answer to a request is not waited for, that another one is taken in is."""
+        method = "" if isinstance(message, Response | Failure) else message.method
+        self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
+        sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
+        if isinstance(message, Request):
+            self._begin(message, sent, is_modern=is_modern)
+            return
+        if isinstance(message, Notification) and method == "notifications/cancelled":
+            scope, is_modern = self._open.get((message.params or {}).get("requestId", ""), (None, is_modern))
+            if is_modern:  # there the end of its stream says so
+                if scope is not None:
+                    scope.cancel()
+                return
+        if method == "notifications/initialized" and self._session is not None:
+            self._tasks.start_soon(self._follow, _Reading())
+        await self._tell(message, sent)
+
+    async def leave(self) -> None:
+        """Say that the session ends."""
+        if self._session is not None:
+            with suppress(RefusedError, httpx2.HTTPError, httpx2.InvalidURL):
+                await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        known = {_SESSION: self._session, _VERSION: self._version}
+        return {**_POSTED, **{name: value for name, value in known.items() if value is not None}}
+
+    async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
+        reading = _Reading(request.id)
+        try:
+            async with self._posted(request, headers) as response:
+                if request.method == "initialize":
+                    self._session = response.headers.get(_SESSION)
+                await self._read_answer(response, reading)
+        except RefusedError as refused:
+            if _SESSION not in headers or not await self._is_session_unknown(refused.status, headers):
+                raise
+            why = f"it does not know the session any more (HTTP status {refused.status})"
+            self.inbox.put(unusable(request.id, why, is_unknown_session=True))
+            return
+        if not reading.is_answered and reading.last_event:
+            await anyio.sleep(reading.pause or FIRST_PAUSE_SECONDS)
+            await self._follow(reading)
+        if not reading.is_answered:
+            raise RefusedError(reading.why)
+
+    async def _read_answer(self, response: httpx2.Response, reading: _Reading) -> None:
+        match _kind_of(response):
+            case _ if response.has_redirect_location:
+                reading.why = _redirected(response)
+            case _ if response.status_code == HTTPStatus.ACCEPTED:
+                reading.why = "it took the request without answering it"
+            case "application/json":
+                self._take(await response.aread(), reading)
+            case "text/event-stream":
+                await self._read(httpx2.EventSource(response, max_event_size=MESSAGE_BYTES), reading)
+            case _:
+                reading.why = "what it sent is neither JSON nor a stream of events"
+
+    async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Whether the server refuses all of the session, as a ping shows: so what it has refused was not done."""
+        if status in _UNKNOWN:
+            try:
+                with anyio.move_on_after(ACCEPT_SECONDS):
+                    async with self._posted(Request("session", "ping"), headers):
+                        pass
+            except RefusedError as refused:
+                return refused.status in _UNKNOWN
+        return False
+
+    async def _follow(self, reading: _Reading) -> None:
+        """Open a stream again whenever it has ended: to an answer, or for what belongs to no request."""
+        pause, refusals, is_known = FIRST_PAUSE_SECONDS, 0, reading.identity is not None
+        most = math.inf if reading.identity is None else MOST_REFUSED
+        while refusals < most:
+            began, count = anyio.current_time(), reading.count
+            status = await self._get(reading)
+            if reading.is_answered:
+                return
+            refusals = 0 if status == HTTPStatus.OK else refusals + 1
+            if HTTPStatus.OK < status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
+                if reading.identity is None and reading.last_event:
+                    reading.last_event = ""  # which is not kept any more
+                    continue
+                if is_known and await self._is_session_unknown(status, self._headers()):
+                    self._on_doubt()
+                return
+            is_known = is_known or status == HTTPStatus.OK
+            if reading.count > count or anyio.current_time() > began + LAST_PAUSE_SECONDS:
+                pause = FIRST_PAUSE_SECONDS
+            # Who waits for an answer does as the server says, but not for ever.
+            least = pause / 10 if reading.identity is not None and reading.pause else pause
+            await anyio.sleep(max(reading.pause, least))
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+
+    async def _get(self, reading: _Reading) -> int:
+        headers = {name: value for name, value in self._headers().items() if name not in _POSTED}
+        if reading.last_event:
+            headers["last-event-id"] = reading.last_event
+        try:
+            async with sse_within_origin(
+                self._client, self._url, headers=headers, max_event_size=MESSAGE_BYTES
+            ) as events:
+                if events.response.status_code == HTTPStatus.OK:
+                    await self._read(events, reading)
+                return events.response.status_code
+        except RefusedError as refused:
+            return refused.status
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+            logger.info("a stream of an upstream could not be opened (%s)", type(error).__name__)
+            return HTTPStatus.BAD_GATEWAY
+
+    async def _read(self, events: httpx2.EventSource, reading: _Reading) -> None:
+        try:
+            async for event in events:
+                reading.last_event = event.id or reading.last_event
+                if event.retry is not None:
+                    reading.pause = min(max(event.retry, 0), MOST_RETRY_MS) / 1000
+                if event.data:
+                    self._take(event.data, reading)
+                if reading.is_answered:
+                    return
+        except httpx2.SSEError:
+            reading.last_event, reading.why = "", "what it sent is too long, or not a stream of events"
+
+    def _take(self, said: str | bytes, reading: _Reading) -> None:
+        messages = _messages_of(said)
+        if not messages:
+            reading.why = "what it sent is not a valid JSON-RPC message, or broke off, or is too long"
+        for message in messages:
+            reading.count += 1
+            if reading.identity is not None and isinstance(message, Response | Failure):
+                reading.is_answered = True
+                self.inbox.put(message._replace(id=reading.identity))  # whatever id it has: it is the answer to this
+            else:
+                self.inbox.put(message)
+
+
+def _messages_of(said: str | bytes) -> list[Message]:
+    """The messages in an event, or in the body of an answer; none where it says something else, such as `ping`."""
+    try:
+        return [read_message(said)]
+    except ValueError:
+        text = said if isinstance(said, str) else said.decode("utf-8", "replace")
+        messages, is_valid = messages_in(text, text.encode("utf-8", "replace"))
+        if not is_valid:
+            logger.info("an upstream sent what is not a JSON-RPC message")
+        return messages
 
 
 @asynccontextmanager
 async def sse_streams(
-    url: str, headers: Mapping[str, str], on_doubt: Callable[[], None], login: Credentials | None = None
+    url: str,
+    headers: Mapping[str, str],
+    on_doubt: Callable[[], None],
+    login: Credentials | None = None,
+    *,
+    by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older transport: a stream for all that the server says, and a request for each message to it."""
     inbox = Inbox()
@@ -341,66 +515,49 @@ async def sse_streams(
                 if event.event == "endpoint" and not is_told:
                     address = urljoin(url, event.data)
                     if urlsplit(address)[:2] != urlsplit(url)[:2]:
-                        raise NoEndpointError
+                        break
                     is_told = True
                     task_status.started(address)
-                elif event.event == "message" and event.data:
-                    messages, is_valid = messages_in(event.data, event.data.encode("utf-8", "replace"))
-                    if not is_valid:
-                        logger.info("an upstream sent what is not a JSON-RPC message")
-                    for message in messages:
+                elif event.data:
+                    for message in _messages_of(event.data):
                         inbox.put(message)
         except httpx2.SSEError as error:
             logger.info("an upstream does not send a stream of events (%s)", type(error).__name__)
         finally:
             inbox.close()
         if not is_told:
-            raise NoEndpointError
+            raise UnusableAnswerError("its stream does not begin with an address of the same server for messages to it")
 
     async with (
-        _careful_client(headers, on_doubt, login) as client,
+        _careful_client(headers, CarefulTransport(on_doubt, login, by_proxy=by_proxy)) as client,
         sse_within_origin(client, url, max_event_size=MESSAGE_BYTES) as events,
         anyio.create_task_group() as tasks,
     ):
-        events.response.raise_for_status()
+        if not events.response.is_success:
+            raise UnusableAnswerError(_redirected(events.response))
         address = await tasks.start(read, events)
-        yield inbox, SseWriter(client, address, inbox, tasks)
+        yield inbox, SseWriter(client, address, tasks, inbox)
         tasks.cancel_scope.cancel()
 
 
-@dataclass(slots=True)
-class SseWriter:
-    """Sends each message as a request of its own; errors in place of answers go to the inbox."""
+class SseWriter(_Writer):
+    """Speaks the older transport, where answers come by the one stream; what is none goes to the inbox from here."""
 
-    client: httpx2.AsyncClient
-    address: str
-    inbox: Inbox
-    tasks: TaskGroup
-    has_room: bool = True
-    takes_headers: bool = False
-    _open: dict[RequestId, anyio.CancelScope] = field(default_factory=dict[RequestId, anyio.CancelScope])
+    takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. Some servers accept a request only with its answer, so that is not waited for."""
         del headers
         if isinstance(message, Request):
-            self.tasks.start_soon(self._request, message)
+            self._begin(message, _POSTED, is_modern=False)
             return
         if isinstance(message, Notification) and message.method == "notifications/cancelled":
-            scope = self._open.get((message.params or {}).get("requestId", ""))
+            scope, _ = self._open.get((message.params or {}).get("requestId", ""), (None, False))
             if scope is not None:
                 scope.cancel()
-        await request_within_origin(self.client, "POST", self.address, json=fields_of(message))
+        await self._tell(message, _POSTED)
 
-    async def _request(self, message: Request) -> None:
-        with anyio.CancelScope() as scope:
-            self._open[message.id] = scope
-            try:
-                response = await request_within_origin(self.client, "POST", self.address, json=fields_of(message))
-                if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
-                    # What the server says in JSON-RPC, else its status.
-                    said, status = _message_or_none(response.content), response.status_code
-                    why = unusable(message.id, f"it answered with HTTP status {status}")
-                    self.inbox.put(Failure(message.id, said.error) if isinstance(said, Failure) else why)
-            finally:
-                del self._open[message.id]
+    async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
+        async with self._posted(request, headers) as response:
+            if not response.is_success:
+                raise RefusedError(_redirected(response))

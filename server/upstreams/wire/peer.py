@@ -63,11 +63,12 @@ class RelayError(Exception):
 
 
 class UpstreamError(RelayError):
-    """The upstream answered with an error, kept as it came: `code`, `message` and perhaps `data`."""
+    """The upstream answered a request with an error, kept as it came: `code`, `message` and perhaps `data`."""
 
-    def __init__(self, error: Mapping[str, Any]) -> None:
+    def __init__(self, error: Mapping[str, Any], method: str = "") -> None:
         super().__init__()
         self.error = dict(error)
+        self.method = method
 
     @property
     def code(self) -> int:
@@ -84,6 +85,7 @@ class Challenge:
 
     status: int
     schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, as they came
+    told: str = field(default="", repr=False, compare=False)  # the whole answer, as a clause of ours
 
     def parameter(self, name: str) -> str | None:
         """A parameter of the challenge (RFC 9110, 11.4), such as `scope`; `None` where it is not named."""
@@ -113,7 +115,27 @@ class NeedsAuthenticationError(Exception):
 
 
 class UnreachableError(Exception):
-    """There is nobody at the address, or no way to it."""
+    """There is nobody at the address, or no way to it; `why` is a clause of a sentence."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def why_failed(error: BaseException) -> str:
+    """Why a request to an upstream failed, as a clause that can be shown to everybody."""
+    match error:
+        case UnusableAnswerError(why=why):
+            return f"it gave no usable answer: {why}"
+        case UpstreamError(method=method):
+            from server.quotation import quoted  # noqa: PLC0415 - few fail
+
+            said = quoted(str(error.error.get("message", "")))
+            return f"it answered {method or 'a request'} with error {error.code}{said and f': {said}'}"
+        case TimeoutError():
+            return "it did not answer in time"
+        case _:
+            return "its connection ended"
 
 
 class LoginError(Exception):
@@ -153,6 +175,10 @@ class UnusableAnswerError(RelayError):
         self.challenge = challenge  # where the server wants a login
 
 
+class SessionUnknownError(UnusableAnswerError):
+    """The server does not know the session any more, so what was asked for was not done."""
+
+
 class ConnectionLostError(RelayError):
     """The connection has ended, so there will be no answer."""
 
@@ -160,15 +186,19 @@ class ConnectionLostError(RelayError):
 _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # nobody else can say this of an error
 
 
-def unusable(identity: RequestId, why: str, challenge: Challenge | None = None) -> Failure:
+def unusable(
+    identity: RequestId, why: str, challenge: Challenge | None = None, *, is_unknown_session: bool = False
+) -> Failure:
     """What a transport gives in place of an answer that it could not take, with the reason in words of ours."""
-    said = None if challenge is None else [challenge.status, *challenge.schemes]
+    said = is_unknown_session if challenge is None else [challenge.status, challenge.told, *challenge.schemes]
     return Failure(identity, {"code": INTERNAL_ERROR, "message": why, "data": {_UNUSABLE: said}})
 
 
 def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:
-    said = error["data"][_UNUSABLE]
-    return UnusableAnswerError(error["message"], None if said is None else Challenge(said[0], tuple(said[1:])))
+    why, said = error["message"], error["data"][_UNUSABLE]
+    if isinstance(said, bool):
+        return SessionUnknownError(why) if said else UnusableAnswerError(why)
+    return UnusableAnswerError(why, Challenge(said[0], tuple(said[2:]), said[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +415,7 @@ class Peer:
 
     `on_request` is told of requests of the upstream, which are answered by `answer` and `refuse`, and `on_notification`
     of notifications that are not progress of an open request. `on_refusal` is told that the server lets nobody in, once
-    whoever waited for the only open request has been.
+    whoever waited for the only open request has been; and, by `None`, that it does not know the session any more.
     """
 
     def __init__(
@@ -393,7 +423,7 @@ class Peer:
         writer: MessageWriter,
         on_request: Callable[[RequestId, str, Json], None],
         on_notification: Callable[[str, Json], None],
-        on_refusal: Callable[[Challenge], None] = lambda _: None,
+        on_refusal: Callable[[Challenge | None], None] = lambda _: None,
         observer: Observer | None = None,
     ) -> None:
         self.writer = writer
@@ -442,10 +472,11 @@ class Peer:
                         pending.put(Answer({}, unusable_answer))
                         challenge = unusable_answer.challenge
                         is_shut = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
-                        if challenge is not None and is_shut and not self._pending:
+                        is_unknown = isinstance(unusable_answer, SessionUnknownError)
+                        if is_unknown or (is_shut and not self._pending):
                             self._on_refusal(challenge)
                     else:
-                        pending.put(Answer({}, UpstreamError(said)))
+                        pending.put(Answer({}, UpstreamError(said, pending.method)))
                 case Request(identity, method, params):
                     remove_own_keys(params := params or {})
                     self._on_request(identity, method, params)

@@ -7,6 +7,7 @@ to, then killed. Whatever it started ends with it; if this server is killed, the
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 import os
 import shutil
@@ -236,6 +237,7 @@ class StdoutReader(PipeReader):
 
     def take_line(self, line: bytes) -> None:
         """Take a message; a line with bytes that are not UTF-8 is taken without these."""
+        line = line.removeprefix(codecs.BOM_UTF8)
         beginning = line.lstrip()[:1]
         if beginning == b"{":
             try:

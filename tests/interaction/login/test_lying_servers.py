@@ -53,6 +53,9 @@ class Liar:
         self.wants_scopes = False
         self.calls: list[str] = []
         self.forms: list[str] = []  # what has come for a token
+        self.registrations: list[str] = []
+        self.statuses: dict[str, int] = {}
+        self.first: dict[str, tuple[int, dict[str, Any]]] = {}  # what is answered once
         self._tools = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
         liar = self
 
@@ -83,26 +86,34 @@ class Liar:
         """Status, content and headers of an answer."""
         path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
         self.forms += [body.decode()] if path == "/token" else []
+        self.registrations += [body.decode()] if path == "/register" else []
+        if (first := self.first.pop(path, None)) is not None:
+            return *first, {}
         if path == "/mcp":
             return self._of_tools(body, token)
         if path == "/authorize":
             (back,), (state,) = query["redirect_uri"], query["state"]
             return 302, None, {"Location": f"{back}?{urlencode({'code': 'x', 'state': state})}"}
-        ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
         usual: dict[str, dict[str, Any]] = {
             RESOURCE: {"resource": f"{self.base}/mcp", "authorization_servers": [self.base]},
-            SERVER: {
-                "issuer": self.base,
-                **{name: f"{self.base}/{end}" for name, end in ends.items()},
-                "code_challenge_methods_supported": ["S256"],
-                "token_endpoint_auth_methods_supported": ["none", "client_secret_post"],
-            },
+            SERVER: self.metadata,
             "/register": {"client_id": "us"},
             "/token": {"access_token": "good", "token_type": "Bearer", "refresh_token": "further"},
         }
-        if path not in usual:
+        if path not in usual and path not in self.said:
             return 404, {}, {}
-        return 200, {**usual[path], **self.said.get(path, {})}, {}
+        return self.statuses.get(path, 200), {**usual.get(path, {}), **self.said.get(path, {})}, {}
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What it says of itself as an authorization server."""
+        ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
+        return {
+            "issuer": self.base,
+            **{name: f"{self.base}/{end}" for name, end in ends.items()},
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": ["none", "client_secret_post"],
+        }
 
     def _of_tools(self, body: bytes, token: str | None) -> tuple[int, Any, dict[str, str]]:
         if token != "Bearer good" or not self.lets_in:
@@ -312,3 +323,60 @@ async def test_what_was_agreed_to_before_a_login_does_not_go_to_another_server(
             await scene.call(client)
     assert asked == ["form", "url"]
     assert first.calls == second.calls == []
+
+
+async def _logged_in(scene: Scene) -> str:
+    """What is told of a login at the terminal; empty where it works."""
+    done = await scene.run("login", ALIAS)
+    return "" if done.returncode == 0 else done.stderr
+
+
+@pytest.mark.requirement("login.issuer-slash")
+async def test_issuers_that_differ_by_the_slash_of_an_empty_path_are_one(
+    tmp_path: Path, liars: Callable[..., Liar]
+) -> None:
+    for number, (named, itself, is_same) in enumerate(
+        (("/", "", True), ("", "/", True), ("/a/", "/a", False), ("/a", "/a/", False), ("", "//", False))
+    ):
+        liar = liars("echo")
+        liar.said[RESOURCE] = {"authorization_servers": [liar.base + named]}
+        for path in (SERVER, f"{SERVER}{named.rstrip('/')}", f"{SERVER}{named}"):
+            liar.said[path] = {**liar.metadata, "issuer": liar.base + itself}
+        (tmp_path / str(number)).mkdir()
+        told = await _logged_in(_scene(tmp_path / str(number), liar))
+        assert told == "" if is_same else "describes another one" in told, (named, itself, told)
+
+
+@pytest.mark.requirement("login.assume-pkce")
+async def test_the_operator_can_say_that_an_authorization_server_supports_pkce(
+    tmp_path: Path, liars: Callable[..., Liar]
+) -> None:
+    liar = liars("echo")
+    liar.said[SERVER] = {"code_challenge_methods_supported": None}
+    scene = _scene(tmp_path, liar)
+    assert "oauth.assumePkce: true" in await _logged_in(scene)
+    scene.entry["oauth"] = {"assumePkce": True}
+    assert await _logged_in(scene) == ""
+    assert "code_verifier=" in liar.forms[-1]
+
+
+@pytest.mark.requirement("login.lenient")
+async def test_what_is_refused_for_its_scope_is_asked_once_more_without_and_odd_answers_count(
+    tmp_path: Path, liars: Callable[..., Liar]
+) -> None:
+    liar = liars("echo")
+    liar.said[RESOURCE] = {"scopes_supported": ["read", "write"]}
+    liar.said["/token"] = {"scope": ["read", "write"]}
+    refused = {"error": "invalid_client_metadata", "error_description": "Scope \x1b[1m'write' is not yours"}
+    liar.first["/register"], liar.statuses["/token"] = (400, refused), 201
+    scene = _scene(tmp_path, liar)
+    assert await _logged_in(scene) == ""
+    assert ["scope" in json.loads(each) for each in liar.registrations] == [True, False]
+    (tmp_path / "other").mkdir()
+    other = liars("echo")
+    other.statuses["/register"], other.said["/register"] = 400, refused
+    told = await _logged_in(_scene(tmp_path / "other", other))
+    assert "invalid_client_metadata" in told
+    assert "'write' is not yours" in told
+    assert "\x1b[1m'" not in told
+    assert len(other.registrations) == 1, "there was no scope to go without"

@@ -31,6 +31,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.early_roots")]
 EMPTY: Json = {"roots": []}
 
 
+def workspace() -> Json:
+    """The working folder, which is the workspace where nobody names another one."""
+    return {"roots": [{"uri": Path.cwd().as_uri(), "name": Path.cwd().name}]}
+
+
 def asking(when: str = "later", **more: Any) -> dict[str, Json]:
     return {"up": stdio_entry("handshake", env={"ASKS_ROOTS": when}, **more)}
 
@@ -112,10 +117,10 @@ async def test_who_does_not_answer_has_the_call_made_without(tmp_path: Path) -> 
         assert asked_for_roots(client) == 1
 
 
-async def test_a_client_without_roots_is_never_asked_and_the_upstream_told_an_error(tmp_path: Path) -> None:
+async def test_a_client_without_roots_is_never_asked_and_the_upstream_told_the_workspace(tmp_path: Path) -> None:
     for era in ("handshake", "modern"):
         async with proxied(tmp_path, asking(), era, capabilities={"elicitation": {}}) as client:
-            assert await client.told("up__roots") == [{"error": -32601}]
+            assert await client.told("up__roots") == [workspace()]
             assert client.asked == []
 
 
@@ -150,7 +155,7 @@ async def test_nobody_is_told_the_roots_of_another_client(isolation: str, tmp_pa
     ):
         results = [said(await client.call("up__roots")) for client in (a, b, a)]
     if isolation == "shared":
-        assert results == [[EMPTY]] * 3
+        assert results == [[workspace()]] * 3
         assert a.asked == b.asked == []
     else:
         assert results == [[rooted("a")], [rooted("b")], [rooted("a")]]

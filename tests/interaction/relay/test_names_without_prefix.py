@@ -40,6 +40,16 @@ async def test_a_call_waits_for_a_server_that_comes_first_and_is_slow(tmp_path: 
         assert said(results[0]) == "from slow"
 
 
+async def test_a_rule_names_what_is_published_with_a_mark_by_its_own_name(tmp_path: Path) -> None:
+    tool = {"name": "catalog.get", "inputSchema": {"type": "object"}}
+    servers = {"up": listing("up", entry=BARE, tools=[tool])}
+    async with proxied(tmp_path, servers, "modern") as client:
+        (published,) = await client.listed("tools")
+        assert published.startswith("catalog-get-")
+    async with proxied(tmp_path, servers, "modern", settings={"permissions": {"deny": ["catalog.get"]}}) as client:
+        assert not await client.listed("tools")
+
+
 async def test_a_server_that_cannot_be_reached_keeps_no_name(tmp_path: Path) -> None:
     servers = {
         "gone": {"command": str(tmp_path / "nothing"), **BARE},

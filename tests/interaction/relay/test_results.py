@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interaction.relay.clients import AnswerError, proxied, stdio_entry
+from tests.interaction.relay.clients import AnswerError, Json, proxied, scripted, stdio_entry
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.echoes import check_echo
 from tests.interaction.relay.eras import by_eras_each_way
@@ -84,3 +84,38 @@ async def test_the_same_over_other_transports(pair: tuple[str, str, str, str], r
     async with proxied(tmp_path, {"up": entry}, client_era, transport=transport) as client:
         assert "up__echo" in await client.listed("tools")
         await check_echo(client, "up__echo")
+
+
+OURS = ("_meta", "resultType", "ttlMs", "cacheScope")
+NOTHING_MEANT: list[tuple[Json, Json]] = [
+    ({"content": [], "_meta": None}, {"content": []}),
+    ({"structuredContent": {"a": 1}}, {"structuredContent": {"a": 1}, "content": []}),
+    ({"structuredContent": {"a": 1}, "content": None, "isError": None}, {"structuredContent": {"a": 1}, "content": []}),
+    (
+        {"content": [{"type": "text", "text": "x", "annotations": None, "_meta": None}]},
+        {"content": [{"type": "text", "text": "x"}]},
+    ),
+]
+
+
+@pytest.mark.requirement("relay.nulls")
+@by_eras_each_way
+async def test_a_null_where_nothing_is_meant_fails_no_result(
+    client_era: str, upstream_era: str, tmp_path: Path
+) -> None:
+    results = {f"t{number}": given for number, (given, _) in enumerate(NOTHING_MEANT)}
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in results]
+    resource: Json = {"contents": [{"uri": "test://a", "text": "x"}], "_meta": None}
+    answers: Json = {
+        "tools/list": {"tools": tools},
+        "resources/list": {"resources": [{"uri": "test://a", "name": "a"}]},
+        "resources/read": {"test://a": resource},
+    }
+    entry = scripted("up", upstream_era, answers=answers, results=results)
+    async with proxied(tmp_path, {"up": entry}, client_era) as client:
+        for name, (_, expected) in zip(results, NOTHING_MEANT, strict=True):
+            got = await client.call(f"up__{name}", {})
+            assert {key: got[key] for key in got if key not in OURS} == expected
+            assert "_meta" not in got or isinstance(got["_meta"], dict)
+        read = await client.request("resources/read", {"uri": "test://a"})
+        assert "_meta" not in read or isinstance(read["_meta"], dict)

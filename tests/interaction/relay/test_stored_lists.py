@@ -61,6 +61,9 @@ def files() -> list[Path]:
     return sorted((Path(os.environ["XDG_STATE_HOME"]) / "coretools-mcp" / "lists").glob("*.json"))
 
 
+WAIT_UNSET: Json = {"proxy": {"nameBudget": 48}}  # other settings of tests say how long the first list waits
+
+
 class Changing:
     """A server whose entry stays as it is, while it lists, hangs or ends as it is told.
 
@@ -161,9 +164,9 @@ async def test_who_has_never_answered_is_waited_for_in_one_run_alone(tmp_path: P
         await client.listed("tools")
         await until(lambda: len(files()) == 2)
     up.hangs()
-    async with serving(tmp_path, up, late, settings={"proxy": {"firstListWait": 60_000}}) as (app, client):
-        with anyio.fail_after(50):
-            assert await everything(client) == {"up__find"}
+    async with serving(tmp_path, up, late, settings=WAIT_UNSET) as (app, client):
+        assert await everything(client) == {"up__find"}
+        assert not app.pool.by_alias["late"].is_awaited
         late.answers(tools=[tool("found")])
         await client.until_heard("notifications/tools/list_changed")
         assert await everything(client) == {"up__find", "late__found"}
@@ -172,6 +175,25 @@ async def test_who_has_never_answered_is_waited_for_in_one_run_alone(tmp_path: P
     late.hangs()
     async with serving(tmp_path, up, late) as (_, client):
         assert await everything(client) == {"up__find", "late__found"}
+
+
+@pytest.mark.requirement("catalogue.first_list")
+async def test_who_was_waited_for_in_vain_is_waited_for_again_after_an_hour_and_where_the_wait_is_set(
+    tmp_path: Path,
+) -> None:
+    late, wait = Changing(tmp_path, "late"), {"proxy": {"firstListWait": 100}}
+    late.hangs()
+    async with serving(tmp_path, late, settings=wait) as (_, client):
+        await client.listed("tools")
+        await until(files)
+    for settings, age, is_awaited in ((WAIT_UNSET, 0, False), (wait, 0, True), (WAIT_UNSET, 2 * 3_600, True)):
+        (file,) = files()
+        os.utime(file, (file.stat().st_mtime - age,) * 2)
+        async with serving(tmp_path, late, settings=settings) as (app, client), anyio.create_task_group() as tasks:
+            tasks.start_soon(client.listed, "tools")
+            await until(lambda app=app: not app.pool.is_recalling and app.pool.by_alias["late"].status.attempts)
+            assert app.pool.by_alias["late"].is_awaited is is_awaited
+            tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("catalogue.first_list")
@@ -559,7 +581,7 @@ async def test_a_file_that_is_not_ours_as_we_wrote_it_is_passed_over_once_and_re
     await run_once(tmp_path, up)
     (file,) = files()
     spoil(file)
-    spoiled = file.lstat().st_ino
+    spoiled = file.lstat().st_mtime_ns  # numbers of files are used again
     up.hangs()
     async with serving(tmp_path, up, settings={"proxy": {"firstListWait": 100}}) as (_, client):
         assert await everything(client) == set()
@@ -567,7 +589,7 @@ async def test_a_file_that_is_not_ours_as_we_wrote_it_is_passed_over_once_and_re
         elsewhere = file.with_suffix(".elsewhere")
         before = elsewhere.read_bytes() if elsewhere.exists() else b""
         up.answers(**LISTED)
-        await until(lambda: file.lstat().st_ino != spoiled and b'"find"' in file.read_bytes())
+        await until(lambda: file.lstat().st_mtime_ns != spoiled and b'"find"' in file.read_bytes())
         assert not file.is_symlink()
         assert file.stat().st_mode & 0o777 == 0o600
         assert (elsewhere.read_bytes() if elsewhere.exists() else b"") == before

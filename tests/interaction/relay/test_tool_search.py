@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -267,7 +268,7 @@ async def test_what_is_no_call_of_a_tool_of_a_server_is_refused_in_a_sentence(er
             assert "call it directly" in await told_no(client, "call_tool", {"name": name, "arguments": {}}), name
         for arguments in ({}, {"name": 7}, {"name": ""}):
             assert "was given no name" in await told_no(client, "call_tool", arguments)
-        for inner in ("{}", [1], 3, True):
+        for inner in ("[]", "no JSON", [1], 3, True):
             arguments = {"name": "shop__zap", "arguments": inner}
             assert "have to be an object" in await told_no(client, "call_tool", arguments)
         for unknown in ({"dry_run": True}, {"colour": "red"}):
@@ -336,3 +337,17 @@ async def test_what_a_clients_own_dialog_does_not_decide_for_a_tool_it_does_not_
             assert "Nobody could be asked" in await told_no(client, name, arguments)
         # This one it decides: it has asked its person about call_tool, as it would have about the tool.
         assert (await client.told("call_tool", {"name": "shop__zap"}))["params"]["name"] == "zap"
+
+
+@pytest.mark.requirement("search.call_text")
+@by_era
+async def test_call_tool_takes_arguments_as_json_text(era: str, tmp_path: Path) -> None:
+    server = shop({"name": "zap", "inputSchema": {"type": "object"}})
+    async with proxied(tmp_path, {"shop": server}, era, settings=ON) as client:
+        for text in ('{"id": 7, "note": "a"}', ' {"id": 7, "note": "a"}\n'):
+            sent = [
+                await client.call("call_tool", {"name": "shop__zap", "arguments": arguments})
+                for arguments in (text, {"id": 7, "note": "a"})
+            ]
+            read = [json.loads(each["content"][0]["text"])["params"]["arguments"] for each in sent]
+            assert read == [{"id": 7, "note": "a"}] * 2

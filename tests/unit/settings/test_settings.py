@@ -78,6 +78,7 @@ DEFAULTS: Mapping[str, Any] = {
         "section": "Added Memories",
     },
     "undo": {"enabled": True, "maxBytes": 256_000_000, "maxDays": 30, "maxFileBytes": 10_000_000},
+    "lsp": {"servers": {}, "afterEdit": True},
     "agents": {},
     "http": {
         "host": "127.0.0.1",
@@ -101,6 +102,8 @@ DEFAULTS: Mapping[str, Any] = {
         "tlsKey": None,
         "allowedHosts": [],
         "allowedOrigins": [],
+        "rootPath": "",
+        "trustedProxies": [],
         "publicUrl": None,
         "stateKeys": [],
         "sessionIdle": 1800000,
@@ -116,6 +119,7 @@ DEFAULTS: Mapping[str, Any] = {
         "requirePins": False,
         "search": "auto",
         "prefix": "alias",
+        "environmentProxies": True,
         "loginPort": 18809,
         "tokenStorage": "file",
     },
@@ -413,7 +417,7 @@ def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_exp
     said = refusal(file, at(key, wrong), environ).splitlines()[0]
     path = key.path.replace("NAME", "chosen")
     shown = "an object" if isinstance(wrong, dict) else "a number" if is_secret(key) else "1.5"
-    if key.path in ("mcpServers", "http.tokens", "http.oauth.principals", "agents"):
+    if key.path in ("mcpServers", "http.tokens", "http.oauth.principals", "agents", "lsp.servers"):
         shown = "a number"
     assert said == f"{file}: {path} is {shown}, but has to be {key.type}."
 

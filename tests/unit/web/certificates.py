@@ -21,15 +21,17 @@ class Authority:
     Args:
         server: What a server uses.
         trust: Makes what a client uses that trusts this authority and no other.
+        pem: The certificate.
     """
 
     server: ssl.SSLContext
     trust: Callable[[], ssl.SSLContext]
+    pem: str
 
 
-def authority_for(host: str, folder: Path) -> Authority:
-    """An authority that has signed a certificate for one host."""
-    key, certificate = signed_for(host)
+def authority_for(host: str, folder: Path, ends: dt.timedelta = dt.timedelta(days=1)) -> Authority:
+    """An authority that has signed a certificate for one host, which ends so long after now."""
+    key, certificate = signed_for(host, ends)
     pem = folder / "certificate.pem"
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -37,13 +39,16 @@ def authority_for(host: str, folder: Path) -> Authority:
     pem.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(pem)
-    return Authority(server, lambda: ssl.create_default_context(cafile=str(pem)))
+    shown = certificate.public_bytes(serialization.Encoding.PEM).decode()
+    return Authority(server, lambda: ssl.create_default_context(cadata=shown), shown)
 
 
-def signed_for(host: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+def signed_for(
+    host: str, ends: dt.timedelta = dt.timedelta(days=1)
+) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     """A key, and a certificate for one host that it has signed itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test authority for {host}")])
     now = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -52,7 +57,7 @@ def signed_for(host: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
+        .not_valid_after(now + ends)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

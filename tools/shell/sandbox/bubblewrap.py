@@ -360,7 +360,7 @@ class BubblewrapConfinement:
             elif view.engine is Engine.LANDLOCK and self._landlock is not None and view.kind is ViewKind.READING:
                 failure = await self._landlock.failure()
                 if not failure:
-                    hold = partial(self._by_landlock, self._landlock, spec, workspace_roots, private_folder)
+                    hold = partial(self._by_landlock, self._landlock, spec, workspace_roots, view.seen, private_folder)
                     return await THREADS.run(hold)
             elif view.engine is not Engine.BUBBLEWRAP or view.kind is ViewKind.UNCONFINED:
                 failure = f"'{view.engine}' makes no such view of the machine ('{view.kind}')"
@@ -448,9 +448,10 @@ class BubblewrapConfinement:
         landlock: LandlockConfinement,
         spec: ProcessSpec,
         roots: Sequence[str],
+        seen: Sequence[str],
         private_folder: Callable[[], str] | None,
     ) -> ConfinedCommand:
-        shown = self._reading_paths(roots, spec.environment.get("PATH", ""))
+        shown = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *seen)
         readable = (*visible_file_system.writable(roots), *(path for each in shown for path in without_closed(each)))
         temporary = None
         if private_folder is not None:
@@ -500,7 +501,7 @@ class BubblewrapConfinement:
         attachments = {number: hidden.copies[path] for path, number in copies.items()}
         if calls_filter is not None:
             attachments[CALLS] = calls_filter
-        descriptors = {INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
+        descriptors = {**spec.descriptors, INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
         entering: tuple[str, ...] = ()
         if gate.rules is not None and sys.platform != "win32":
             attachments[ENTRY] = landlock_entry(os.uname().machine, RULES, ENTRY)

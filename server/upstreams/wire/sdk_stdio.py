@@ -1,0 +1,47 @@
+"""Upstreams over stdio where there is no broker (Windows): programs that the SDK starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from server.protocol.json_rpc import Message, fields_of, of_sdk
+
+
+@dataclass(frozen=True, slots=True)
+class SdkReader:
+    stream: Any
+
+    async def listen(self, listener: Callable[[Message], None]) -> None:
+        async for item in self.stream:
+            if isinstance(item, SessionMessage):
+                listener(of_sdk(item.message))
+
+
+@dataclass(frozen=True, slots=True)
+class SdkWriter:
+    stream: Any
+    has_room: bool = False  # it takes one at a time, so who sends may have to wait
+    takes_headers: bool = False
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        del headers
+        await self.stream.send(SessionMessage(jsonrpc_message_adapter.validate_python(fields_of(message))))
+
+
+@asynccontextmanager
+async def sdk_streams(
+    command: str, arguments: list[str], environment: dict[str, str], folder: str | None
+) -> AsyncGenerator[tuple[SdkReader, SdkWriter]]:
+    parameters = StdioServerParameters(
+        command=command, args=arguments, env=environment, cwd=folder, encoding_error_handler="replace"
+    )
+    async with stdio_client(parameters, errlog=sys.stderr) as (reading, writing):
+        yield SdkReader(reading), SdkWriter(writing)

@@ -1,0 +1,291 @@
+"""Remote servers that are odd, or cannot be reached: calls still arrive, once, or it is said in words why not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import json
+import logging
+import ssl
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from server.outbound import proxy_of
+from tests.background_servers import background_server
+from tests.fork_server import forked
+from tests.harness import server_arguments, write_config
+from tests.hostile.lying import PATIENT, beside, beside_all, check_told
+from tests.hostile.odd_server import EVENTS, JSON, Json, OddServer, Said, odd_server
+from tests.tables import all_cases, each_of
+from tests.unit.web.certificates import authority_for
+from tests.waiting import CEILING
+
+pytestmark = pytest.mark.anyio
+
+BOM = b"\xef\xbb\xbf"
+
+
+def entry_of(url: str, **more: Any) -> Json:
+    """The settings of such a server."""
+    return {"url": url, "type": "http", "trust": True, **PATIENT, **more}
+
+
+@pytest.mark.requirement("proxy.sessions.lost")
+@pytest.mark.parametrize("status", [400, 404])
+async def test_a_call_in_a_session_that_the_server_has_lost_is_sent_again_in_a_new_one(
+    status: int, root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+        odd.unknown_status = status
+        config = write_config(tmp_path, {"tools": {"builtIn": False}, "mcpServers": {"far": entry_of(odd.url)}})
+        command = [sys.executable, *forked(server_arguments(None, config, "--transport", "http", "--port", "0"))]
+        with background_server(command, r"serving MCP at (http://\S+?),") as inner:
+            bad = {"near": entry_of(odd.url), "chain": entry_of(f"{inner}/mcp")}
+            async with beside_all(tmp_path, root, bad) as scene:
+                await scene.names()
+                for number, tool in enumerate(("near__echo", "chain__far__echo")):
+                    assert await scene.call(tool, text="before") == "before"
+                    odd.session = f"anew {number}"
+                    assert await scene.call(tool, text="after") == "after"
+
+
+@pytest.mark.requirement("proxy.sessions.lost")
+async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_path: Path) -> None:
+    with odd_server() as odd:
+        odd.say = lambda message, _: (400, {}, b"bad arguments") if message["method"] == "tools/call" else None
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            assert 'HTTP status 400, and said: "bad arguments"' in await scene.call()
+            assert odd.count("tools/call") == 1
+            assert odd.count("initialize") == 1
+            # Also where it is refused in each session.
+            odd.say = lambda message, _: (404, {}, b"") if message["method"] in ("tools/call", "ping") else None
+            assert "does not know the session any more" in await scene.call()
+            assert odd.count("tools/call") == 3
+
+
+@pytest.mark.requirement("proxy.sessions.get")
+async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pauses: list[float] = []
+    is_enough, sleep = anyio.Event(), anyio.sleep
+
+    async def recorded(seconds: float) -> None:
+        caller = inspect.stack(0)[1].frame
+        if caller.f_globals["__name__"] != "server.upstreams.wire.http":
+            return await sleep(seconds)
+        pauses.append(seconds)
+        if len(pauses) < 9:
+            return await sleep(0)
+        is_enough.set()
+        return await sleep(CEILING)
+
+    monkeypatch.setattr(anyio, "sleep", recorded)
+    with odd_server() as odd, caplog.at_level(logging.WARNING):
+        odd.opened = 200, EVENTS, b"id: 1\ndata:\n\n"
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            await is_enough.wait()
+            assert await scene.call(text="hi") == "hi"
+            assert scene.report()["state"] == "connected"
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert "bad" not in caplog.text
+
+
+def _with(change: Callable[[OddServer, Json], bytes], headers: dict[str, str]) -> Callable[[OddServer, Json], Said]:
+    return lambda odd, message: (200, headers, change(odd, message))
+
+
+def _event(odd: OddServer, message: Json) -> bytes:
+    return f"data: {json.dumps(odd.usual(message))}\n\n".encode()
+
+
+ODD_ANSWERS: dict[str, Callable[[OddServer, Json], Said]] = {
+    "a BOM before JSON": _with(lambda odd, message: BOM + json.dumps(odd.usual(message)).encode(), JSON),
+    "a BOM before events": _with(lambda odd, message: BOM + _event(odd, message), EVENTS),
+    "event: error": _with(lambda odd, message: b"event: error\n" + _event(odd, message), EVENTS),
+    "data: ping": _with(lambda odd, message: b"data: ping\n\ndata: {}\n\n" + _event(odd, message), EVENTS),
+    "Application/JSON": _with(
+        lambda odd, message: json.dumps(odd.usual(message)).encode(),
+        {"Content-Type": "Application/JSON; charset=UTF-8"},
+    ),
+    "Text/Event-Stream": _with(_event, {"Content-Type": "Text/Event-Stream"}),
+}
+
+
+@pytest.mark.requirement("proxy.odd-answers")
+async def test_an_answer_in_an_odd_form_is_an_answer(root: Path, tmp_path: Path) -> None:
+    with odd_server() as odd:
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            with all_cases() as case:
+                for name, answer in ODD_ANSWERS.items():
+                    odd.say = lambda message, _, answer=answer: answer(odd, message) if "id" in message else None
+                    with case(name):
+                        assert await scene.call(text=name) == name
+            error = {"code": "E_NO_FISH", "message": "no fish today"}
+            odd.say = lambda message, _: (
+                (200, JSON, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())
+                if message["method"] == "tools/call"
+                else None
+            )
+            assert "no fish today" in await scene.call()
+
+
+@pytest.mark.requirement("proxy.odd-answers")
+async def test_a_server_of_the_revision_before_the_first_is_spoken_to_as_one_of_the_first(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with odd_server() as odd, caplog.at_level(logging.WARNING):
+        odd.revision, odd.capabilities = "2024-10-07", {"tools": {}, "prompts": {}, "resources": {}}
+        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            assert await scene.call(text="hi") == "hi"
+            assert scene.report()["protocolVersion"] == "2024-11-05"
+    assert "did not work" not in caplog.text, "a list that is not known is no failure"
+
+
+REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
+    "429": ((429, {"retry-after": "7"}, b"slow\x1b[2J down"), ("status 429", "Retry-After: 7", "slow", "down")),
+    "429 in JSON-RPC": (
+        (429, {"retry-after": "7", **JSON}, b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"slow"}}'),
+        ("status 429", "Retry-After: 7", "slow"),
+    ),
+    "403": ((403, JSON, b'{"detail": "not on this plan"}'), ("status 403", "not on this plan")),
+    "413": ((413, JSON, b'{"detail": "at most 5 MB"}'), ("status 413", "at most 5 MB")),
+    "500": ((500, {}, b"x" * 10_000), ("status 500", "x" * 200 + " [...]")),
+    "a token": ((500, {}, b"who is s3cr3t-t0ken-0815?"), ("status 500", "who is [hidden]?")),
+    "the token of the address": ((404, {}, b"Cannot POST /mcp?key=t0ken0815"), ("key=[hidden]",)),
+    "a redirect": ((307, {"location": "https://login.example/start?state=x"}, b""), ("https://login.example/start",)),
+}
+
+
+@pytest.mark.requirement("proxy.causes")
+async def test_what_a_server_says_beside_a_status_is_told_and_safe(root: Path, tmp_path: Path) -> None:
+    with odd_server() as odd:
+        entry = entry_of(f"{odd.url}?key=t0ken0815", headers={"X-Api-Key": "s3cr3t-t0ken-0815"}, protocol="legacy")
+        async with beside(tmp_path, root, entry) as scene:
+            await scene.names()
+            with all_cases() as case:
+                for name, (said, told) in REFUSALS.items():
+                    odd.say = lambda message, _, said=said: said if message["method"] == "tools/call" else None
+                    with case(name):
+                        answer = await scene.call()
+                        assert [each for each in told if each not in answer] == [], answer
+                        assert not {"\x1b", "s3cr3t", "state=x"} & set(answer.split())
+                        assert len(answer) < 500
+                        check_told(answer)
+
+
+@pytest.mark.requirement("proxy.causes")
+async def test_a_connection_that_fails_is_told_with_its_cause(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = authority_for("127.0.0.1", tmp_path)
+    expired = authority_for("localhost", tmp_path, ends=dt.timedelta(hours=-1))
+    other = authority_for("other.example", tmp_path)
+
+    def trust() -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        for each in (expired, other):
+            context.load_verify_locations(cadata=each.pem)
+        return context
+
+    monkeypatch.setattr("server.outbound._tls_context", trust)
+    with (
+        odd_server() as plain,
+        odd_server(good.server) as unknown,
+        odd_server(expired.server) as old,
+        odd_server(other.server) as named,
+    ):
+        causes = {
+            f"https://localhost:{old.port}/mcp": "its certificate has expired",
+            f"https://localhost:{named.port}/mcp": "its certificate is for another host name",
+            f"https://localhost:{unknown.port}/mcp": "its certificate is self-signed",
+            f"https://localhost:{plain.port}/mcp": "its address says https",
+            f"http://localhost:{unknown.port}/mcp": "whose address says http",
+            "http://no-such-host.invalid/mcp": "the name of its host was not found (DNS)",
+            "http://127.0.0.1:9/mcp": "the connection was refused",
+        }
+        bad = {f"bad{number}": entry_of(url) for number, url in enumerate(causes)}
+        async with beside_all(tmp_path, root, bad) as scene:
+            await scene.names()
+            with all_cases() as case:
+                for alias, (url, cause) in zip(bad, causes.items(), strict=True):
+                    with case(url):
+                        assert cause in scene.report(alias)["problem"]
+                        answer = await scene.call(f"{alias}__echo")
+                        assert cause in answer
+                        check_told(answer)
+
+
+@pytest.mark.requirement("proxy.environment")
+async def test_remote_servers_are_reached_by_the_proxies_of_the_environment(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with odd_server() as odd:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{odd.port}")
+        monkeypatch.setenv("HTTPS_PROXY", f"127.0.0.1:{odd.port}")
+        monkeypatch.setenv("no_proxy", "direct.invalid")
+        bad = {
+            "bad": entry_of("http://odd.example/mcp"),
+            "sse": {**entry_of("http://odd.example/sse"), "type": "sse"},
+            "tls": entry_of("https://odd.example/mcp"),
+            "direct": entry_of("http://direct.invalid/mcp"),
+            "here": entry_of(odd.url),
+        }
+        async with beside_all(tmp_path, root, bad) as scene:
+            await scene.names()
+            assert await scene.call(text="hi") == "hi"
+            assert await scene.call("here__echo", text="hi") == "hi"
+            assert "which refused (HTTP status 403)" in scene.report("tls")["problem"]
+            assert "(DNS)" in scene.report("direct")["problem"]
+        assert {"http://odd.example/mcp", "http://odd.example/sse", "odd.example:443", "/mcp"} <= set(odd.targets)
+        odd.targets.clear()
+        bad = {"bad": entry_of("http://odd.invalid/mcp")}
+        async with beside_all(tmp_path, root, bad, proxy={"environmentProxies": False}) as scene:
+            await scene.names()
+            assert "(DNS)" in scene.report()["problem"]
+        assert odd.targets == []
+
+
+VARIABLES = {"http_proxy": "http://p:1", "https_proxy": "p:2", "all_proxy": ""}
+
+
+@pytest.mark.requirement("proxy.environment")
+@each_of(
+    "exempt, address, proxy",
+    [
+        ("", "http://a.example/mcp", "http://p:1"),
+        ("", "https://a.example/mcp", "http://p:2"),
+        ("*", "https://a.example/mcp", None),
+        ("example", "https://a.example/mcp", None),
+        (".example", "https://a.example/mcp", None),
+        ("*.a.example, b.example", "https://a.example/mcp", None),
+        ("b.example a.example", "https://a.example/mcp", None),
+        ("a.example", "https://ba.example/mcp", "http://p:2"),
+        ("A.EXAMPLE:443", "https://a.example/mcp", None),
+        ("a.example:8443", "https://a.example/mcp", "http://p:2"),
+        ("10.0.0.0/8,fd00::/8", "https://10.1.2.3/mcp", None),
+        ("10.0.0.0/8,fd00::/8", "https://[fd00::1]/mcp", None),
+        ("[2001:db8::1]", "https://[2001:db8::1]/mcp", None),
+        ("2001:db8::1", "https://[2001:db8::2]/mcp", "http://p:2"),
+        ("", "https://localhost/mcp", None),
+        ("", "http://127.3.2.1:8/mcp", None),
+        ("", "http://[::1]:8/mcp", None),
+    ],
+)
+def test_the_variables_of_proxies_are_read_as_others_read_them(
+    exempt: str, address: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**VARIABLES, "no_proxy": exempt}.items():
+        monkeypatch.setenv(name, value)
+    assert proxy_of(address) == proxy

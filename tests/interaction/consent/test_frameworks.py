@@ -1,0 +1,61 @@
+"""Programs that have no dialog: agent frameworks, by the names that they give themselves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.consent.confirmers import FRAMEWORKS
+from tests.harness import ROOT, write_config
+from tests.in_process import in_process
+from tests.interaction.relay.clients import Json, accepting, app_of, client_on
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("consent.frameworks")]
+
+PERSONAL = ("claude-code", "gemini-cli-mcp-client", "MCP", "mcp-client", "Visual Studio Code")
+FORMS: Json = {"elicitation": {"form": {}}}
+LINKS: Json = {"elicitation": {"url": {}}}
+
+
+async def outcome(tmp_path: Path, era: str, name: str, capabilities: Json, **settings: Any) -> str:
+    """What became of a call that needs consent: `edited`, or the text of the refusal."""
+    file = tmp_path / "a.txt"
+    file.unlink(missing_ok=True)
+    config = write_config(tmp_path, {"workspace": {"roots": [str(tmp_path)]}, **settings})
+    app = app_of(config)
+    async with (
+        app.running(),
+        client_on(in_process(app), era, capabilities, accepting({"decision": "once"}), name=name) as client,
+    ):
+        result = await client.call("write_file", {"file_path": str(file), "content": "x"})
+    return "edited" if file.exists() else result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_framework_without_a_dialog_is_refused_and_every_other_client_asks_by_itself(
+    era: str, tmp_path: Path
+) -> None:
+    for name in FRAMEWORKS:
+        for capabilities in (Json(), LINKS):
+            refusal = await outcome(tmp_path, era, name, capabilities)
+            assert f"'{name}' is an agent framework, which has no dialog" in refusal
+            assert "confirmation.whenUnavailable" in refusal
+            assert "[execution_denied]" in refusal
+        assert await outcome(tmp_path, era, name, FORMS) == "edited"
+    for name in PERSONAL:
+        assert await outcome(tmp_path, era, name, {}) == "edited", name
+    chosen = {"whenUnavailable": "client"}
+    assert await outcome(tmp_path, era, "mcp", {}, confirmation=chosen) == "edited"
+    refusal = await outcome(tmp_path, era, "claude-code", {}, confirmation={"whenUnavailable": "deny"})
+    assert "is an agent framework" not in refusal
+
+
+def test_the_names_stand_in_the_page_on_permissions() -> None:
+    page = (ROOT / "docs" / "permissions.md").read_text(encoding="utf-8")
+    table = re.findall(
+        r"^\| `([^`]+)` \| (.+) \|$", page.partition("### Agent frameworks")[2].partition("## Rules")[0], re.MULTILINE
+    )
+    assert dict(table) == dict(FRAMEWORKS)

@@ -1,0 +1,136 @@
+"""Clients that are web pages, come through a proxy with a path of its own, take JSON alone, or send arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.interaction.serving import Served
+from tests.waiting import CEILING
+
+PAGE = "https://page.example"
+SETTINGS = {
+    "http": {"allowedOrigins": [PAGE], "rootPath": "/tools", "trustedProxies": ["127.0.0.1"]},
+    "workspace": {"roots": ["."]},
+}
+ASKED = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type, mcp-session-id"}
+
+
+def hello(revision: str) -> dict[str, Any]:
+    """The first request of a client."""
+    about = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+
+
+def ping(identity: int | str) -> dict[str, Any]:
+    """One of the others."""
+    return {"jsonrpc": "2.0", "id": identity, "method": "ping"}
+
+
+def session_at(http: httpx2.Client, revision: str, **headers: str) -> dict[str, str]:
+    """The headers of a session."""
+    opened = http.post("/mcp", json=hello(revision), headers=headers)
+    assert opened.status_code == 200, opened.text
+    return {**headers, "mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": revision}
+
+
+@pytest.mark.requirement("http.pages")
+def test_pages_of_allowed_origins_may_ask_and_read_and_no_others(served: Served) -> None:
+    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+        for path in ("/mcp", "/sse", "/messages"):
+            told = http.options(path, headers={"Origin": PAGE, **ASKED})
+            assert told.status_code == 204
+            assert told.headers["access-control-allow-origin"] == PAGE
+            assert "POST" in told.headers["access-control-allow-methods"]
+            assert told.headers["access-control-allow-headers"] == "content-type, mcp-session-id"
+        for origin in ("https://other.example", "null", f"{PAGE}.evil.example"):
+            refused = http.options("/mcp", headers={"Origin": origin, **ASKED})
+            assert refused.status_code == 403
+            assert "access-control-allow-origin" not in refused.headers
+        own = http.options("/mcp", headers={"Origin": "http://localhost:1", **ASKED})
+        assert own.status_code == 405
+        assert "access-control-allow-origin" not in own.headers
+        answer = http.post("/mcp", json=hello("2025-11-25"), headers={"Origin": PAGE})
+        assert answer.headers["access-control-allow-origin"] == PAGE
+        assert "mcp-session-id" in answer.headers["access-control-expose-headers"]
+        wrong = http.post("/mcp", content=b"{", headers={"Origin": PAGE, "Content-Type": "application/json"})
+        assert (wrong.status_code, wrong.headers["access-control-allow-origin"]) == (400, PAGE)
+        assert "access-control-allow-origin" not in http.post("/mcp", json=hello("2025-11-25")).headers
+        with http.stream("GET", "/sse", headers={"Origin": PAGE}) as stream:
+            assert stream.headers["access-control-allow-origin"] == PAGE
+
+
+@pytest.mark.requirement("http.root-path")
+def test_a_client_over_sse_is_sent_below_the_path_of_the_proxy(served: Served) -> None:
+    forwarded = {"X-Forwarded-Prefix": "/other/"}
+    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+        for headers, place in (
+            ({}, "/tools/messages/"),
+            (forwarded, "/other/messages/"),
+            ({**forwarded, "X-Forwarded-For": "10.0.0.1"}, "/other/messages/"),
+            ({"X-Forwarded-Prefix": "//evil.example"}, "/tools/messages/"),
+        ):
+            with http.stream("GET", "/sse", headers=headers) as stream:
+                lines = stream.iter_lines()
+                assert next(lines) == "event: endpoint"
+                told = next(lines).removeprefix("data: ")
+                assert told.startswith(f"{place}?session_id=")
+                # Whether or not the proxy takes its path away.
+                for target in (told, told.removeprefix(place.removesuffix("/messages/"))):
+                    assert http.post(target, json=ping(1), headers=headers).status_code == 202
+        assert http.post("/tools/mcp", json=hello("2025-11-25")).status_code == 200
+        assert http.get("/toolsmcp").status_code == 404
+    with (
+        httpx2.Client(base_url=served.url(), timeout=CEILING) as http,
+        http.stream("GET", "/sse", headers=forwarded) as stream,
+    ):
+        lines = stream.iter_lines()
+        assert [next(lines), next(lines).partition("?")[0]] == ["event: endpoint", "data: /messages/"]
+
+
+@pytest.mark.requirement("http.json")
+@pytest.mark.parametrize("accept", ["application/json", "Application/JSON;q=0.9"])
+def test_a_client_that_takes_json_alone_gets_the_answer_as_json(accept: str, served: Served) -> None:
+    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING, headers={"Accept": accept}) as http:
+        headers = session_at(http, "2025-11-25")
+        http.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
+        # It says something before its answer, and takes longer than others do.
+        arguments = {"command": "sleep 1.5; echo done", "description": "Wait"}
+        params = {"name": "run_shell_command", "arguments": arguments, "_meta": {"progressToken": 1}}
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+        answer = http.post("/mcp", json=call, headers=headers)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json()["id"] == 2
+        assert http.get("/mcp", headers=headers).status_code == 406
+
+
+@pytest.mark.requirement("http.batches")
+def test_an_array_is_answered_as_one_in_the_revision_that_has_them(served: Served) -> None:
+    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+        headers = session_at(http, "2025-03-26")
+        answers = http.post("/mcp", json=[told, ping(5), ping("six"), {**ping(7), "method": "no"}], headers=headers)
+        assert answers.status_code == 200
+        assert {each["id"]: "error" in each for each in answers.json()} == {5: False, "six": False, 7: True}
+        assert http.post("/mcp", json=[told, told], headers=headers).status_code == 202
+        assert http.post("/mcp", json=[ping(8), ping(8)], headers=headers).json()[1]["id"] == 8
+        for wrong in ([], [ping(1), 2], [ping(number) for number in range(129)]):
+            assert http.post("/mcp", json=wrong, headers=headers).status_code == 400
+        assert http.post("/mcp", json=ping(9), headers=headers).json() == {"jsonrpc": "2.0", "id": 9, "result": {}}
+        for revision in ("2024-11-05", "2025-06-18"):
+            other = session_at(http, revision)
+            assert http.post("/mcp", json=[ping(5)], headers=other).status_code == 400
+
+
+@pytest.mark.requirement("http.second-get")
+def test_a_second_stream_takes_the_place_of_the_first(served: Served) -> None:
+    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+        headers = {**session_at(http, "2025-11-25"), "Accept": "text/event-stream"}
+        with (
+            http.stream("GET", "/mcp", headers=headers) as first,
+            http.stream("GET", "/mcp", headers=headers) as second,
+        ):
+            assert (first.status_code, second.status_code) == (200, 200)
+            assert list(first.iter_lines()) == []

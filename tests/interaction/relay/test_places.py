@@ -1,0 +1,90 @@
+"""Where programs behind us start, and which folders they are told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from tests.harness import HANDSHAKE, PEERS, in_memory, write_config
+from tests.interaction.relay.clients import Json, proxied, said
+from tests.interaction.relay.eras import by_eras, by_eras_each_way
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.place")]
+
+NO_ROOTS: Json = {"elicitation": {"form": {}}}
+
+
+def placed(era: str, **more: Any) -> Json:
+    return {"command": sys.executable, "args": ["-S", str(PEERS / "placed_upstream.py"), era], "trust": True, **more}
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, with us in the root of the file system, as programs of a desktop start."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir("/")
+    return tmp_path
+
+
+@by_eras_each_way
+async def test_a_program_starts_in_the_first_workspace_folder_and_is_told_them_all(
+    client_era: str, upstream_era: str, nowhere: Path
+) -> None:
+    first, second = nowhere / "first é", nowhere / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    settings = {"workspace": {"roots": [str(first), str(second)]}}
+    servers = {"up": placed(upstream_era)}
+    async with proxied(nowhere, servers, client_era, settings=settings, capabilities=NO_ROOTS) as client:
+        told = said(await client.call("up__place", {}))
+        assert (told["cwd"], told["roots"]) == (str(first), [first.as_uri(), second.as_uri()])
+        assert not client.asked
+
+
+@by_eras
+async def test_where_there_is_no_workspace_a_program_starts_in_an_empty_folder_and_not_in_a_home(
+    client_era: str, upstream_era: str, nowhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for ours in (nowhere, Path("/")):
+        monkeypatch.chdir(ours)
+        async with proxied(nowhere, {"up": placed(upstream_era)}, client_era, capabilities=NO_ROOTS) as client:
+            told = said(await client.call("up__place", {}))
+            assert (told["roots"], told["files"]) == (None, [])
+            assert Path(told["cwd"]) not in (nowhere, Path("/"), Path.cwd())
+            assert "starts in an empty folder: no workspace is known for it. Name one with --workspace" in caplog.text
+        assert not Path(told["cwd"]).exists()
+
+
+@pytest.mark.parametrize("cwd", ["inside", "{home}/else"])
+async def test_the_folder_of_an_entry_counts(cwd: str, nowhere: Path) -> None:
+    workspace = nowhere / "workspace"
+    for folder in (workspace / "inside", nowhere / "else"):
+        folder.mkdir(parents=True)
+    servers = {"up": placed("handshake", cwd=cwd.format(home=nowhere))}
+    settings = {"workspace": {"roots": [str(workspace)]}}
+    async with proxied(nowhere, servers, "handshake", settings=settings, capabilities=NO_ROOTS) as client:
+        told = said(await client.call("up__place", {}))
+        expected = workspace / "inside" if cwd == "inside" else nowhere / "else"
+        assert (told["cwd"], told["roots"]) == (str(expected), [workspace.as_uri()])
+
+
+async def test_the_roots_of_a_client_are_the_workspace_where_the_operator_names_none(nowhere: Path) -> None:
+    project = nowhere / "project"
+    project.mkdir()
+
+    async def roots(_: object) -> types.ListRootsResult:
+        return types.ListRootsResult(roots=[types.Root.model_validate({"uri": project.as_uri()})])
+
+    config = write_config(nowhere, {"mcpServers": {"up": placed("handshake")}})
+    async with in_memory(HANDSHAKE, None, config, list_roots_callback=roots) as client:
+        told: Json = {"roots": None}
+        while told["roots"] is None:  # it asks the client on its own, beside the call
+            (block,) = (await client.call_tool("up__place", {})).content
+            assert isinstance(block, types.TextContent)
+            told = json.loads(block.text)
+        assert (told["cwd"], told["roots"]) == (str(project), [project.as_uri()])

@@ -1,0 +1,365 @@
+"""Language servers as a client meets them: honest ones, hostile ones, in the sandbox and without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client import Client
+
+from server.settings.trust import trust_folder
+from tests.conformance.fetch import LANGUAGE_SERVERS
+from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
+from tests.processes import carrying, until_none_carries
+
+pytestmark = pytest.mark.anyio
+
+SERVER = str(PEERS / "language_server.py")
+ALLOWED = {"shell": {"sandbox": "off"}, "permissions": {"allow": ["lsp"]}}
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="not run: bubblewrap is not installed")
+CODE = "one\n  \U0001d4b3wrong two\nthree"
+AT = {"filePath": "a.fake", "line": 2, "character": 4}
+
+
+def settings(behaviour: str = "honest", more: Mapping[str, Any] = ALLOWED, **lsp: Any) -> dict[str, Any]:
+    entry = {"command": sys.executable, "args": [SERVER, behaviour], "extensionToLanguage": {".fake": "fake"}}
+    return {"lsp": {"servers": {"fake": entry}, **lsp}, **more}
+
+
+@asynccontextmanager
+async def client_of(
+    root: Path, config: Mapping[str, Any], revision: str = HANDSHAKE, **callbacks: Any
+) -> AsyncGenerator[Client]:
+    (root / "a.fake").write_text(CODE)
+    async with in_memory(revision, root, write_config(root.parent, config), **callbacks) as client:
+        with anyio.fail_after(100):
+            yield client
+
+
+async def ask(client: Client, operation: str, **arguments: Any) -> types.CallToolResult:
+    return await client.call_tool("lsp", {"operation": operation, **arguments})
+
+
+def text_of(result: types.CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+def code_of(result: types.CallToolResult) -> str:
+    return (result.meta or {})["coretools-mcp/error"]["type"]
+
+
+def place(uri: str, line: Any, character: Any) -> dict[str, Any]:
+    start = {"line": line, "character": character}
+    return {"uri": uri, "range": {"start": start, "end": start}}
+
+
+def places(root: Path, *found: dict[str, Any]) -> None:
+    (root / "places.json").write_text(json.dumps(found))
+
+
+@pytest.mark.requirement("lsp.answers")
+@pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
+async def test_every_operation_tells_places_as_people_count_them(root: Path, revision: str) -> None:
+    async with client_of(root, settings(), revision) as client:
+        uri = (root / "a.fake").as_uri()
+        places(root, place(uri, 1, 9), place(uri, 1, 9))
+        for operation in ("goToDefinition", "findReferences", "goToImplementation"):
+            assert text_of(await ask(client, operation, **AT)) == "a.fake:2:9: \U0001d4b3wrong two"
+        assert text_of(await ask(client, "documentSymbol", filePath="a.fake")).startswith("a.fake:1:1: function deep")
+        assert text_of(await ask(client, "workspaceSymbol", query="N", limit=1)).startswith("a.fake:2:9: class Named")
+        assert text_of(await ask(client, "diagnostics", filePath="a.fake")) == "a.fake:2:4: error: \U0001d4b3wrong two"
+        assert "a.fake:2:4: error" in text_of(await ask(client, "workspaceDiagnostics"))
+        hover = json.loads(text_of(await ask(client, "hover", **AT)))
+    assert hover["opened"] == 1
+    assert hover["changed"] == 0
+
+
+@pytest.mark.requirement("lsp.answers")
+async def test_a_place_that_is_missing_or_not_there_is_refused_before_anything_is_asked(root: Path) -> None:
+    async with client_of(root, settings()) as client:
+        for operation, arguments in (
+            ("hover", {"filePath": "a.fake"}),
+            ("documentSymbol", {}),
+            ("workspaceSymbol", {}),
+            ("hover", {**AT, "line": 99}),
+            ("hover", {**AT, "character": 99}),
+        ):
+            assert code_of(await ask(client, operation, **arguments)) == "invalid_tool_params"
+        assert code_of(await ask(client, "documentSymbol", filePath="b.fake")) == "file_not_found"
+        (root / "c.unknown").touch()
+        assert code_of(await ask(client, "documentSymbol", filePath="c.unknown")) == "no_language_server"
+
+
+@pytest.mark.requirement("lsp.rules")
+async def test_a_place_in_a_hidden_file_is_told_without_its_text_and_one_outside_without_either(root: Path) -> None:
+    config = settings(more={**ALLOWED, "permissions": {"allow": ["lsp"], "deny": ["Read(secret.fake)"]}})
+    for name in ("secret.fake", "ignored.fake"):
+        (root / name).write_text("SECRET wrong")
+    (root / ".geminiignore").write_text("ignored.fake\n")
+    (root / "link.fake").symlink_to("/etc/hostname")
+    uris = [(root / name).as_uri() for name in ("secret.fake", "ignored.fake", "link.fake")]
+    async with client_of(root, config) as client:
+        places(root, *(place(uri, 0, 0) for uri in (*uris, "file:///etc/passwd", "jdt://contents/x", "file://host/x")))
+        told = text_of(await ask(client, "goToDefinition", **AT)).splitlines()
+        named = text_of(await ask(client, "workspaceSymbol", query="x"))
+        assert code_of(await ask(client, "documentSymbol", filePath="secret.fake")) == "execution_denied"
+        assert code_of(await ask(client, "documentSymbol", filePath="ignored.fake")) == "path_ignored"
+        hover = text_of(await ask(client, "hover", **AT))
+    assert "hidden from agents by the" in told[0]
+    assert ".geminiignore" in told[1]
+    assert told[3].startswith("/etc/passwd:1")
+    assert "SECRET" not in "".join((*told, named))
+    assert "root:" not in "".join(told)
+    assert "class Named" not in named.splitlines()[0]
+    assert "hidden from agents" in hover
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_places_that_make_no_sense_do_no_harm(root: Path) -> None:
+    async with client_of(root, settings()) as client:
+        uri = (root / "a.fake").as_uri()
+        odd = ((99, 0), (0, 99), (-1, 0), ("1", 0), (True, 0), (0, 1 << 40), (1.5, 0), (None, None))
+        places(root, *(place(uri, *each) for each in odd), place("file:///%00", 0, 0), {"uri": 7}, place("", 0, 0))
+        told = text_of(await ask(client, "goToDefinition", **AT)).splitlines()
+    assert told[:2] == ["a.fake:100 (no such line)", "a.fake:1:4: one"]
+    assert len(told) == 4
+
+
+@pytest.mark.requirement("lsp.hostile")
+@pytest.mark.parametrize("behaviour", ["hangs", "silent", "dies", "floods", "babbles", "boasts"])
+async def test_a_server_that_misbehaves_costs_a_sentence(
+    root: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.lsp.session.START_SECONDS", 0.5 if behaviour == "hangs" else 60.0)
+    monkeypatch.setattr("tools.lsp.session.ANSWER_SECONDS", 0.5 if behaviour == "silent" else 60.0)
+    async with client_of(root, settings(behaviour)) as client:
+        places(root)
+        result = None
+        for _ in range(2):
+            result = await ask(client, "goToDefinition", **AT)
+            assert code_of(result) == "lsp_server_failed"
+            assert "grep_search" in text_of(result)
+    assert result is not None
+    assert ("I cannot go on" in text_of(result)) is (behaviour == "dies")
+
+
+@pytest.mark.requirement("lsp.hostile")
+async def test_a_server_that_asks_for_edits_is_refused_and_that_is_told(root: Path) -> None:
+    async with client_of(root, settings("edits")) as client:
+        places(root)
+        assert "asked to change files, which was refused" in text_of(await ask(client, "goToDefinition", **AT))
+        assert json.loads(text_of(await ask(client, "hover", **AT)).splitlines()[0])["edit"] is False
+    assert (root / "a.fake").read_text() == CODE
+
+
+@needs_bubblewrap
+@pytest.mark.requirement("lsp.confined")
+async def test_in_the_sandbox_it_writes_only_in_its_cache_and_reaches_and_reads_nothing_else(outer_root: Path) -> None:
+    root = outer_root / "workspace"
+    root.mkdir()
+    (root / "hidden.fake").write_text("SECRET")
+    more = {"permissions": {"deny": ["Read(hidden.fake)"]}}
+    async with client_of(root, settings("reaches", more)) as client:
+        met = json.loads(text_of(await ask(client, "hover", **AT)))
+    assert met["cache"] == "written"
+    assert "written" not in (met["home"], met["root"])
+    assert met["network"] not in ("reached", "tried")
+    assert met["hidden"] == "PermissionError"
+
+
+@pytest.mark.requirement("lsp.consent")
+async def test_without_a_sandbox_the_first_start_is_asked_about(root: Path) -> None:
+    asked: list[str] = []
+
+    async def answer(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": "once" if len(asked) > 1 else "deny"})
+
+    async with client_of(root, settings(more={"shell": {"sandbox": "off"}}), elicitation_callback=answer) as client:
+        places(root)
+        assert code_of(await ask(client, "goToDefinition", **AT)) == "execution_denied"
+        for _ in range(2):
+            assert not (await ask(client, "goToDefinition", **AT)).is_error
+    assert len(asked) == 2
+    assert "language_server.py" in asked[0]
+
+
+@pytest.mark.requirement("lsp.follows")
+async def test_what_is_written_is_known_to_the_server_and_its_new_errors_are_told(root: Path) -> None:
+    async with client_of(root, settings()) as client:
+        places(root)
+        first = await client.call_tool("edit", {"file_path": "a.fake", "old_string": "one", "new_string": "wrong 1"})
+        assert "New error" not in text_of(first)  # no server runs yet
+        await ask(client, "goToDefinition", **AT)
+        edited = await client.call_tool(
+            "edit", {"file_path": "a.fake", "old_string": "three", "new_string": "3 wrong 3"}
+        )
+        content = "\n".join(f"wrong {number}" for number in range(9))
+        written = await client.call_tool("write_file", {"file_path": "b.fake", "content": content})
+        undone = await client.call_tool("undo_change", {})
+        (root / "a.fake").write_text("wrong as others wrote it")
+        told = text_of(await ask(client, "diagnostics", filePath="a.fake"))
+    assert "3:3: error: 3 wrong 3" in text_of(edited)
+    assert text_of(edited).count("error:") == 1
+    assert [line for line in text_of(written).splitlines() if "error:" in line or "more" in line][-1] == "and 5 more"
+    assert text_of(written).count("error:") == 4
+    assert not undone.is_error
+    assert told == "a.fake:1:1: error: wrong as others wrote it"
+
+
+@pytest.mark.requirement("lsp.follows")
+@pytest.mark.parametrize("behaviour", ["mute", "honest"])
+async def test_an_edit_succeeds_whatever_the_server_does_and_without_errors_where_they_are_not_wanted(
+    root: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.lsp.code_intelligence.AFTER_EDIT_SECONDS", 0.2)
+    async with client_of(root, settings(behaviour, afterEdit=behaviour == "mute")) as client:
+        places(root)
+        await ask(client, "goToDefinition", **AT)
+        edited = await client.call_tool("edit", {"file_path": "a.fake", "old_string": "three", "new_string": "wrong"})
+    assert not edited.is_error
+    assert "New error" not in text_of(edited)
+    assert (root / "a.fake").read_text().endswith("wrong")
+
+
+@pytest.mark.requirement("lsp.ends")
+async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with client_of(root, settings()) as client:
+        places(root)
+        await ask(client, "hover", **AT)
+        monkeypatch.setattr("tools.lsp.code_intelligence.IDLE_SECONDS", 0.0)
+        await client.call_tool("edit", {"file_path": "a.fake", "old_string": "one", "new_string": "1"})
+        monkeypatch.setattr("tools.lsp.code_intelligence.IDLE_SECONDS", 600.0)
+        said = text_of(await ask(client, "hover", **AT))
+    assert json.loads(said)["opened"] == 1, said
+    assert json.loads(said)["changed"] == 0
+
+
+def imitate(folder: Path, name: str) -> None:
+    """Put a program of a known language server into a folder, which is the one for tests."""
+    folder.mkdir(parents=True)
+    (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SERVER}"\n')
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.requirement("lsp.consent")
+async def test_a_server_of_the_workspace_is_started_once_the_folder_is_trusted(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PATH", f"{root}/.venv/bin")
+    imitate(root / ".venv" / "bin", "basedpyright-langserver")
+    (root / "b.py").write_text("wrong")
+    async with client_of(root, ALLOWED) as client:
+        assert "lsp" not in {tool.name for tool in (await client.list_tools()).tools}
+        assert code_of(await ask(client, "diagnostics", filePath="b.py")) == "no_language_server"
+        trust_folder(str(tmp_path / "config" / "coretools-mcp" / "trusted.json"), str(root), {})
+        assert "b.py:1:1: error: wrong" in text_of(await ask(client, "diagnostics", filePath="b.py"))
+    async with client_of(root, ALLOWED) as client:
+        assert "lsp" in {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.requirement("lsp.ends")
+async def test_a_server_on_the_path_lists_the_tool_and_nothing_of_it_is_left_after_a_kill(
+    root: Path, tmp_path: Path
+) -> None:
+    mark = uuid4().hex
+    config = settings()
+    config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
+    (root / "a.fake").write_text(CODE)
+    command = [sys.executable, *server_arguments(root, write_config(tmp_path, config))]
+    async with await anyio.open_process(command, stderr=None) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        call = {"name": "lsp", "arguments": {"operation": "documentSymbol", "filePath": "a.fake"}}
+        for message in (
+            {"id": 0, "method": "initialize", "params": opening},
+            {"method": "notifications/initialized"},
+            {"id": 1, "method": "tools/call", "params": call},
+        ):
+            await process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        said = b""
+        with anyio.fail_after(100):
+            while b"function deep" not in said:
+                said += await process.stdout.receive()
+        assert carrying(mark)
+        process.kill()
+        await process.wait()
+    await until_none_carries(mark)
+
+
+PYTHON = (
+    "main.py",
+    "from dep import helper\n\nVALUE: int = helper(1)\n",
+    "dep.py",
+    "def helper(a: int) -> int:\n    return a\n",
+)
+GO = (
+    "main.go",
+    "package main\n\nfunc main() { println(helper(1)) }\n",
+    "dep.go",
+    "package main\n\nfunc helper(a int) int { return a }\n",
+)
+C = (
+    "main.c",
+    '#include "dep.h"\n\nint main(void) { return helper(1); }\n',
+    "dep.h",
+    "static inline int helper(int a) { return a; }\n",
+)
+TYPESCRIPT = (
+    "main.ts",
+    'import { helper } from "./dep";\n\nexport const x: number = helper(1);\n',
+    "dep.ts",
+    "export function helper(a: number): number { return a }\n",
+)
+MORE = {
+    "main.go": {"go.mod": "module example.com/x\n\ngo 1.18\n"},
+    "main.c": {"compile_commands.json": '[{"directory": ".", "command": "cc -c main.c", "file": "main.c"}]'},
+    "main.ts": {"tsconfig.json": "{}"},
+}
+
+
+@pytest.mark.long
+@pytest.mark.requirement("lsp.answers")
+@pytest.mark.parametrize(
+    ("program", "files"),
+    [
+        ("basedpyright-langserver", PYTHON),
+        ("gopls", GO),
+        ("clangd", C),
+        ("typescript-language-server", TYPESCRIPT),
+    ],
+)
+async def test_real_servers_answer_and_tell_the_errors_of_an_edit(
+    outer_root: Path, program: str, files: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = os.pathsep.join((str(Path(sys.executable).parent), str(LANGUAGE_SERVERS), os.environ["PATH"]))
+    monkeypatch.setenv("PATH", path)
+    if shutil.which(program) is None:
+        pytest.skip(f"not run: {program} is not installed")
+    root = outer_root / "workspace"
+    root.mkdir()
+    main, code, dependency, text = files
+    for name, content in {main: code, dependency: text, **MORE.get(main, {})}.items():
+        (root / name).write_text(content)
+    at = {"filePath": main, "line": 3, "character": code.splitlines()[2].index("helper") + 1}
+    async with client_of(root, {}) as client:
+        defined = text_of(await ask(client, "goToDefinition", **at))
+        assert dependency in defined or f"{main}:1" in defined
+        assert "helper" in text_of(await ask(client, "hover", **at))
+        assert main in text_of(await ask(client, "findReferences", **at))
+        assert "helper" in text_of(await ask(client, "documentSymbol", filePath=dependency))
+        assert "error" not in text_of(await ask(client, "diagnostics", filePath=main))
+        await client.call_tool("edit", {"file_path": main, "old_string": "helper(1)", "new_string": "nobody"})
+        assert "error" in text_of(await ask(client, "diagnostics", filePath=main))

@@ -1,0 +1,244 @@
+"""`lsp`: what language servers know of code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, path_subject, shown
+from tools.call.base_tool import READS, BuiltinTool
+from tools.call.context import ToolContext
+from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
+from tools.contract.errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
+from tools.contract.file_names_in_text import brief
+from tools.contract.parameters import ToolParams
+from tools.contract.permission_subjects import Access, Kind, Subject
+from tools.contract.results import ToolResult
+from tools.contract.threads import run_blocking
+
+if TYPE_CHECKING:
+    from tools.files.workspace import Location
+    from tools.lsp.answers import Place, Teller
+    from tools.lsp.code_intelligence import CodeIntelligence, Start
+    from tools.lsp.session import Document, Session
+
+DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
+REPORT_SECONDS = 20.0  # how long a server may take to report on one file
+SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # how long on all, and how long it says nothing once it has
+_START = "start"  # under this key a call's memo holds what was asked about
+_AT_PLACE = {
+    "goToDefinition": "textDocument/definition",
+    "findReferences": "textDocument/references",
+    "hover": "textDocument/hover",
+    "goToImplementation": "textDocument/implementation",
+}
+_OF_FILE = ("documentSymbol", "diagnostics")
+Operation = Literal[
+    "goToDefinition", "findReferences", "hover", "documentSymbol", "workspaceSymbol", "goToImplementation",
+    "diagnostics", "workspaceDiagnostics",
+]  # fmt: skip
+
+
+class LspParams(ToolParams):
+    operation: Operation = Field(description="What to ask.")
+    filePath: str | None = Field(default=None, description="Absolute, or relative to the workspace.")  # noqa: N815
+    line: int | None = Field(default=None, ge=1, description="From 1.")
+    character: int | None = Field(default=None, ge=1, description="From 1, on the name.")
+    query: str | None = Field(default=None, description="Of workspaceSymbol: a name, or a part of one.")
+    includeDeclaration: bool = Field(default=False, description="Of findReferences.")  # noqa: N815
+    limit: int | None = Field(default=None, ge=1, description="Most results; 100 by default.")
+
+
+class LspTool(BuiltinTool[LspParams]):
+    name = "lsp"
+    title = "Code intelligence"
+    display_name = "Lsp"
+    aliases = ("LspTool", "LSP")
+    description = (
+        "Ask a language server about code: definitions, references, types and documentation (hover), symbols, "
+        "implementations, errors. More exact than grep_search for names. goToDefinition, findReferences, hover and "
+        "goToImplementation need filePath, line and character; documentSymbol and diagnostics filePath; "
+        "workspaceSymbol query ('where is X defined?'). With workspaceSymbol and workspaceDiagnostics a filePath "
+        "chooses the language. The first question starts the server, which takes a while."
+    )
+    kind = Kind.READ
+    behaviour = READS
+    params_model = LspParams
+    parameter_aliases: Mapping[str, str] = dict.fromkeys((*FILE_ALIASES, "file_path", "file"), "filePath") | {
+        "column": "character", "symbol": "query",
+    }  # fmt: skip
+
+    def __init__(self, code: Callable[[], CodeIntelligence] | None, *, is_listed: Callable[[], bool]) -> None:
+        self._code = code
+        self._has_servers = is_listed
+
+    @property
+    def is_listed(self) -> bool:
+        """Only where there is a language server."""
+        return self._has_servers()
+
+    def check(self, params: LspParams, spelled: Mapping[str, str]) -> None:
+        needed = (
+            ("filePath", "line", "character") if params.operation in _AT_PLACE
+            else ("filePath",) if params.operation in _OF_FILE
+            else ("query",) if params.operation == "workspaceSymbol"
+            else ()
+        )  # fmt: skip
+        if missing := [name for name in needed if getattr(params, name) is None]:
+            raise InvalidToolParamsError(self.name, f"{params.operation} needs {' and '.join(missing)}.")
+        if params.filePath is not None:
+            check_file_path(self.name, params.filePath, spelled.get("filePath", "filePath"))
+
+    def get_description(self, params: LspParams, context: ToolContext) -> str:
+        of = f" '{brief(params.query)}'" if params.query is not None else ""
+        where = f" in {shown(params.filePath, context.workspace)}" if params.filePath is not None else ""
+        at = f":{params.line}:{params.character}" if params.line is not None and where else ""
+        return f"{params.operation}{of}{where}{at}"
+
+    def subjects(self, params: LspParams, context: ToolContext) -> Sequence[Subject]:
+        return () if params.filePath is None else (path_subject(context.workspace, params.filePath, Access.READ),)
+
+    async def should_confirm_execute(self, params: LspParams, context: ToolContext) -> ConfirmationDetails | None:
+        from tools.lsp.session import Session  # noqa: PLC0415 - with the first call
+
+        prepared = await self._prepared(params, context)
+        if isinstance(prepared, Session) or not self._intelligence().needs_consent(prepared):
+            return None
+        import shlex  # noqa: PLC0415 - with the first question
+
+        return InfoConfirmation(
+            title=f"Start the language server for {prepared.server.name}",
+            prompt=f"Command: {shlex.join(prepared.argv)}\nFolder: {prepared.key[0]}\n{prepared.why_asked}",
+            state=repr((prepared.argv, prepared.engine, prepared.key[:2])),
+        )
+
+    async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
+        from tools.lsp.answers import Teller  # noqa: PLC0415 - as above
+        from tools.lsp.session import Session  # noqa: PLC0415
+
+        location = await self._location(params, context)
+        prepared = context.memo.pop(_START, None) or await self._prepared(params, context)
+        if isinstance(prepared, Session):
+            session = prepared
+        else:
+            start: Any = prepared
+            session = await self._intelligence().session(start, is_agreed=context.confirmed is not None)
+        document = None
+        if location is not None:
+            document = await session.follow(context.workspace, location)
+        elif not session.documents:  # some know no project before a file is open, and looked at
+            code, workspace = self._intelligence(), context.workspace
+            sample = await run_blocking(context.signal, lambda: code.sample(workspace, session.server))
+            if (opened := await session.follow(workspace, sample)) is not None:
+                await session.report(opened, REPORT_SECONDS)
+        else:
+            await session.follow(context.workspace)
+        teller = Teller(context.workspace, session, location)
+        said = await self._answer(params, context, session, document, teller)
+        notes, session.notes = list(session.notes), {}
+        return ToolResult(llm_content="\n".join((said, *notes)))
+
+    async def _answer(
+        self, params: LspParams, context: ToolContext, session: Session, document: Document | None, teller: Teller
+    ) -> str:
+        """What the server says, in words for the model."""
+        from tools.lsp.answers import hover_text, place_of, places_in, symbols_in  # noqa: PLC0415 - with the first call
+        from tools.lsp.session import uri_of  # noqa: PLC0415
+
+        operation = params.operation
+        if operation == "workspaceSymbol":
+            answer = await session.ask("workspace/symbol", {"query": params.query or ""})
+            return await self._told(list(symbols_in(answer)), params, context, teller)
+        if document is None or operation == "workspaceDiagnostics":
+            return await self._all_diagnostics(params, context, session, teller)
+        identity = {"uri": uri_of(document.location.path)}
+        if operation == "documentSymbol":
+            answer = await session.ask("textDocument/documentSymbol", {"textDocument": identity})
+            return await self._told(list(symbols_in(answer, identity["uri"])), params, context, teller)
+        if operation == "diagnostics":
+            report = await session.report(document, REPORT_SECONDS)
+            if report is None:
+                return f"{session.program} has not reported on this file within {REPORT_SECONDS:g} s. Ask again later."
+            found = [place_of(document.location.path, item) for item in report.items]
+            return await self._told(found, params, context, teller, report.total)
+        position = self._position(params, session, document)
+        asked: dict[str, Any] = {"textDocument": identity, "position": position}
+        if operation == "findReferences":
+            asked["context"] = {"includeDeclaration": params.includeDeclaration}
+        if operation != "hover":
+            return await self._told(places_in(await session.ask(_AT_PLACE[operation], asked)), params, context, teller)
+        text = hover_text(await session.ask(_AT_PLACE[operation], asked))
+        if text and session.sees_hidden:  # it may be about what stands in a hidden file
+            definition = places_in(await session.ask(_AT_PLACE["goToDefinition"], asked))
+            reasons: list[str] = await run_blocking(context.signal, lambda: [*map(teller.hides, definition)])
+            why = next(filter(None, reasons), "")
+            text = f"What this is stands in a file that is hidden from agents by {why}." if why else text
+        return text or f"{session.program} says nothing of this place."
+
+    def _position(self, params: LspParams, session: Session, document: Document) -> Mapping[str, int]:
+        from tools.lsp.session import lines_of  # noqa: PLC0415 - with the first call
+
+        lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
+        if line > len(lines):
+            raise InvalidToolParamsError(self.name, f"line is {line}, and the file has {len(lines)} lines.")
+        text = lines[line - 1]
+        if character > len(text) + 1:
+            raise InvalidToolParamsError(
+                self.name, f"character is {character}, and line {line} has {len(text)} characters."
+            )
+        return {"line": line - 1, "character": session.units(text, character - 1)}
+
+    async def _told(
+        self, places: Sequence[Place], params: LspParams, context: ToolContext, teller: Teller, total: int | None = None
+    ) -> str:
+        """Places in lines, as many as are wanted of all that there are."""
+        most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
+        lines: list[str] = await run_blocking(context.signal, lambda: [*map(teller.line, places[:most])])
+        left = (len(places) if total is None else total) - len(lines)
+        more = [f"{left} more are not shown; limit shows more."] if left > 0 else []
+        return "\n".join((*lines, *more)) or f"{teller.session.program} has nothing to tell."
+
+    async def _all_diagnostics(self, params: LspParams, context: ToolContext, session: Session, teller: Teller) -> str:
+        from tools.lsp.answers import place_of  # noqa: PLC0415 - with the first call
+
+        if session.widen() or not session.reports:
+            await session.settle(SETTLE_SECONDS, QUIET_SECONDS)
+        reports = sorted(session.reports.items())
+        found = sorted(((item.severity, path, item) for path, report in reports for item in report.items))
+        total = sum(report.total for _, report in reports)
+        said = await self._told([place_of(path, item) for _, path, item in found], params, context, teller, total)
+        return f"{said}\n{session.program} has reported on {len(reports)} files."
+
+    def _intelligence(self) -> CodeIntelligence:
+        if self._code is None:
+            raise ToolError(
+                ToolErrorType.NO_LANGUAGE_SERVER, "No language servers can be started here. Use grep_search."
+            )
+        return self._code()
+
+    async def _location(self, params: LspParams, context: ToolContext) -> Location | None:
+        path, workspace = params.filePath, context.workspace
+        if path is None:
+            return None
+
+        def locate() -> Location:
+            from tools.files.find.near_names import not_there  # noqa: PLC0415 - with the first call
+            from tools.files.ignore_files import refuse_hidden  # noqa: PLC0415
+
+            location = workspace.locate(path, by_look=True)
+            refuse_hidden(workspace, location, "read")
+            if workspace.kind_of(location) is None:
+                raise not_there(workspace, location, context.signal)
+            if location.root not in workspace.roots:
+                raise PathNotInWorkspaceError(path, workspace.roots)
+            return location
+
+        return await run_blocking(context.signal, locate)
+
+    async def _prepared(self, params: LspParams, context: ToolContext) -> Session | Start:
+        location = await self._location(params, context)
+        prepared = await self._intelligence().prepared(context.workspace, context.rights, location)
+        context.memo[_START] = prepared
+        return prepared

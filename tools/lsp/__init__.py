@@ -1,0 +1,1 @@
+"""Code intelligence: language servers, which run confined, and what they say as a client may see it."""

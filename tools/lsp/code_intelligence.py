@@ -1,0 +1,352 @@
+"""The language servers that run: one for each workspace folder and language, started with the first question.
+
+Each runs in the sandbox's reading view, with no network and a folder of its own for what it caches. One that nobody has
+asked for a while is ended; all of them end with this server, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+
+from tools.contract.command_views import UNCONFINED, CommandView, Engine, FileRestrictions, Network, ViewKind
+from tools.contract.errors import ToolError, ToolErrorType
+from tools.contract.file_names_in_text import one_line
+from tools.contract.threads import THREADS
+from tools.files.find.walk import DEFAULT_EXCLUDED_FOLDERS
+from tools.files.ignore_files import agent_ignore_file
+from tools.files.workspace import Location, Workspace
+from tools.lsp.servers import LanguageServer, ServerPrograms, dependency_folders
+from tools.lsp.session import Diagnostic, Document, Session, new_errors
+from tools.permissions.rights import Rights
+from tools.shell.output import Output, OutputReader, newest_text
+from tools.shell.private_folders import PrivateFolders
+from tools.shell.process import Confinement, ProcessSpec, ProcessStarter
+from tools.shell.resource_limits import default_limits
+from tools.shell.runner import start_confined
+
+logger = logging.getLogger(__name__)
+IDLE_SECONDS = 600.0
+MOST_RUNNING = 8
+LEAVING_SECONDS = 1.0  # how long a server may take to end by itself, and then until it is killed
+AFTER_EDIT_SECONDS = 1.5
+AFTER_EDIT_ERRORS = 5
+MADE, CHANGED, REMOVED = 1, 2, 3  # what became of a file, in the protocol's numbers
+LOOKED_AT = 5_000  # entries of a workspace that are looked at to find out its language
+Key = tuple[str, str, Rights]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is to be started for a question, and where."""
+
+    key: Key
+    server: LanguageServer
+    argv: tuple[str, ...]
+    workspace: Workspace
+    engine: Engine
+    hidden: FileRestrictions  # what rules about files keep from it
+    problem: str  # why some of that cannot be kept from it
+
+    @property
+    def why_asked(self) -> str:
+        """Why a person is asked before it starts; empty where nobody is."""
+        if self.engine is Engine.NONE:
+            return "Nothing confines it here: it can read, change and reach all that this server can."
+        if self.problem or (self.hidden.masked and self.engine is not Engine.BUBBLEWRAP):
+            return "It may read files that are hidden from agents, which cannot be kept from it here."
+        return ""
+
+
+class CodeIntelligence:
+    """Starts, keeps and ends language servers.
+
+    Args:
+        programs: Finds their programs.
+        starter: Starts them, so that nothing is left of them once this server is gone.
+        confinement: Holds them in their view.
+        folders: Has the folders that they write in.
+        environment: What commands get.
+        home: The home folder.
+        hiding: Tells what rules keep from a program that reads for who has some rights, and why some of it cannot be
+            kept. Blocking.
+        after_edit: Whether new errors are told after an edit.
+    """
+
+    def __init__(
+        self,
+        programs: ServerPrograms,
+        starter: ProcessStarter,
+        confinement: Confinement,
+        folders: PrivateFolders,
+        environment: Callable[[], Mapping[str, str]],
+        home: str,
+        hiding: Callable[[Workspace, Rights], tuple[FileRestrictions, str]],
+        *,
+        after_edit: bool = True,
+    ) -> None:
+        self.programs = programs
+        self._starter, self._confinement, self._folders = starter, confinement, folders
+        self._environment, self._home, self._hiding, self._after_edit = environment, home, hiding, after_edit
+        self._sessions: dict[Key, Session] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._starting: dict[Key, asyncio.Lock] = {}
+        self._agreed: set[Key] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def running(self, key: Key) -> Session | None:
+        """The session, if one runs; from now on it is not idle."""
+        session = self._sessions.get(key)
+        if session is None or session.connection.problem:
+            return None
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end_later, key)
+        return session
+
+    def running_in(self, workspace: Workspace, rights: Rights) -> Session | None:
+        """The session for a workspace that was asked last."""
+        keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]
+        return next(filter(None, map(self.running, reversed(keys))), None)
+
+    async def prepared(self, workspace: Workspace, rights: Rights, location: Location | None) -> Session | Start:
+        """The session that is to be asked about a file, or about the workspace; or what to start for it.
+
+        Raises:
+            ToolError: There is no server for it.
+        """
+        if location is None and (running := self.running_in(workspace, rights)) is not None:
+            return running
+        if location is None:
+            location = await THREADS.run(partial(self.sample, workspace))
+        server = self.programs.server_for(location.path)
+        if server is None:
+            known = " ".join(dict.fromkeys(end for each in self.programs.servers for end in each.languages))
+            raise ToolError(
+                ToolErrorType.NO_LANGUAGE_SERVER,
+                f"No language server is known for '{location.shown}', only for {known}. Use grep_search.",
+            )
+        key = location.root, server.name, rights
+        if (session := self.running(key)) is not None:
+            return session
+        await self._confinement.make_ready((key[0],))
+
+        def look() -> Start:
+            argv = self.programs.command(server, workspace.roots)
+            if argv is None:
+                names = " or ".join(command[0] for command in server.commands)
+                raise ToolError(
+                    ToolErrorType.NO_LANGUAGE_SERVER,
+                    f"There is no language server for {one_line(server.name)}: {one_line(names)} is not on the PATH "
+                    "outside the workspace. The user can install it; one that lies in the workspace is used once they "
+                    "have run coretools-mcp trust there. Use grep_search until then.",
+                )
+            site = self._confinement.site((key[0],), self._environment().get("PATH", ""))
+            return Start(key, server, argv, workspace, site.engine, *self._hiding(workspace, rights))
+
+        return await THREADS.run(look)
+
+    def needs_consent(self, start: Start) -> bool:
+        return bool(start.why_asked) and start.key not in self._agreed
+
+    async def session(self, start: Start, *, is_agreed: bool) -> Session:
+        """Start a server, unless it runs by now."""
+        if is_agreed:
+            self._agreed.add(start.key)
+        async with self._starting.setdefault(start.key, asyncio.Lock()):
+            if (session := self.running(start.key)) is not None:
+                return session
+            await self._end(start.key)
+            if len(self._sessions) >= MOST_RUNNING:
+                await self._end(next(iter(self._timers)))
+            self._sessions[start.key] = session = await self._start(start)
+            self.running(start.key)
+            return session
+
+    async def _start(self, start: Start) -> Session:
+        server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
+        program = server.name if server in self.programs.configured else program
+        folder = self._folders.of(f"language server {server.name} {root} {hash(rights)}")
+        assert folder is not None  # noqa: S101 - it has a name
+
+        def restrictions() -> FileRestrictions:
+            return self._hiding(start.workspace, rights)[0]
+
+        def spec_and_view() -> tuple[ProcessSpec, CommandView]:
+            environment = {**self._environment(), **server.environment}
+            view = UNCONFINED
+            if start.engine is not Engine.NONE:
+                # What the operator names is shown wherever it lies; of a folder in PATH, all that its programs need.
+                named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
+                seen = (*dependency_folders(environment, self._home), *filter(os.path.lexists, named))
+                environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), environment.get("PATH", "")))
+                view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=restrictions)
+            if start.engine is not Engine.BUBBLEWRAP:  # which has a /tmp of its own
+                environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
+            spec = ProcessSpec(start.argv, root, environment, default_limits(), {}, {0: reading}, separates_errors=True)
+            return spec, view
+
+        def refusal(number: int) -> ToolError:
+            why = os.strerror(number) if number else "it was lost at that moment"
+            return ToolError(
+                ToolErrorType.LSP_SERVER_FAILED,
+                f"The language server {one_line(program)} was not started: {why}. Tell the user if it keeps failing.",
+            )
+
+        reading, writing = os.pipe()
+        try:
+            spec, view = await THREADS.run(spec_and_view)
+            confined = await self._confinement.confine(spec, (root,), view, folder.make)
+            process = await start_confined(self._starter, confined, refusal)
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        errors = Output(None)
+        errors_reader = OutputReader(process.errors, errors)
+
+        async def end_with_program() -> None:
+            await process.wait()  # others may hold its output open
+            session.connection.end("has ended")
+
+        async def close() -> None:
+            with anyio.CancelScope(shield=True):
+                if not session.connection.problem:
+                    with suppress(ToolError):
+                        await session.ask("shutdown", {}, LEAVING_SECONDS)
+                    session.connection.end("was ended")
+                watch.cancel()
+                await process.end(LEAVING_SECONDS)
+                errors_reader.stop()
+                process.close()
+                await confined.release()
+
+        sees_hidden = view.kind is ViewKind.UNCONFINED or bool(start.why_asked)
+        session = Session(server, one_line(program), root, close, partial(newest_text, errors), sees_hidden)
+        watch = asyncio.create_task(end_with_program(), name=f"end of {program}")
+        try:
+            await session.open(os.dup(process.output), writing)
+        except BaseException:
+            await close()
+            raise
+        logger.info("the language server %s runs in %s", program, root)
+        return session
+
+    def _end_later(self, key: Key) -> None:
+        task = asyncio.create_task(self._end(key), name="end of a language server")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, key: Key) -> None:
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+        if (session := self._sessions.pop(key, None)) is not None:
+            await session.close()
+
+    async def aclose(self) -> None:
+        """End all of them."""
+        async with anyio.create_task_group() as group:
+            for key in tuple(self._sessions):
+                group.start_soon(self._end, key)
+
+    def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
+        """A file in the language that most files are in, or of a server; by it a workspace is known. Blocking.
+
+        Raises:
+            ToolError: There is none.
+        """
+        found: dict[str, list[str]] = {}
+        left = LOOKED_AT
+        for root in workspace.roots:
+            for folder, folders, names in os.walk(root):
+                folders[:] = [each for each in folders if each not in DEFAULT_EXCLUDED_FOLDERS and each[:1] != "."]
+                left -= len(names) + 1
+                for name in names:
+                    known = self.programs.server_for(name)
+                    if known is not None and (server is None or known is server):
+                        found.setdefault(known.name, []).append(os.path.join(folder, name))
+                if left < 0:
+                    break
+        for paths in sorted(found.values(), key=len, reverse=True):
+            known = self.programs.server_for(paths[0])
+            if known is None or self.programs.command(known, workspace.roots) is None:
+                continue
+            for path in paths:
+                if os.path.realpath(path) == path and not is_hidden(workspace, location := workspace.at(path)):
+                    return location
+        raise ToolError(
+            ToolErrorType.NO_LANGUAGE_SERVER,
+            "No file of the workspace that was looked at is in a language that a language server is there for. Give "
+            "one as filePath, or use grep_search.",
+        )
+
+    async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:
+        """What was wrong with a file before it is changed; `None` where no server runs for it, or it is hidden."""
+        server = self.programs.server_for(location.path)
+        session = self.running((location.root, server.name, rights)) if server is not None else None
+        if session is None or await THREADS.run(partial(is_hidden, workspace, location)):
+            return None
+        is_there = await THREADS.run(partial(workspace.stat, location)) is not None
+        awaited = AwaitedErrors(session, workspace, location, is_there, is_told=self._after_edit)
+        if self._after_edit and is_there:
+            awaited.before = await awaited.errors()
+        return awaited
+
+
+def is_hidden(workspace: Workspace, location: Location) -> bool:
+    """Whether what a file holds is kept from a client. Blocking."""
+    try:
+        return bool(workspace.rule_about_reading(location) or agent_ignore_file(workspace, location))
+    except ToolError:
+        return True
+
+
+@dataclass(slots=True)
+class AwaitedErrors:
+    """The errors of a file before it is changed, and then those that are new."""
+
+    session: Session
+    workspace: Workspace
+    location: Location
+    was_there: bool
+    is_told: bool
+    before: tuple[Diagnostic, ...] | None = ()  # `None` where they did not come in time
+    left: float = AFTER_EDIT_SECONDS
+
+    async def errors(self) -> tuple[Diagnostic, ...] | None:
+        """What it says of the file as it is now, in the time that is left."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        report = None
+        with suppress(ToolError, TimeoutError):
+            async with asyncio.timeout(self.left):
+                document: Document | None = await self.session.follow(self.workspace, self.location)
+                if document is not None:
+                    report = await self.session.report(document, self.left)
+        self.left = max(self.left - (loop.time() - began), 0)
+        return report.items if report is not None else None
+
+    async def told(self) -> str:
+        """The new errors, once the file is changed; empty where there are none, or none came in time."""
+        is_there = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
+        self.session.changed(self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE)
+        after = await self.errors() if self.is_told and self.before is not None else None
+        found = new_errors(self.before or (), after or ())
+        if not found or self.session.connection.problem:
+            return ""
+        lines = self.session.documents[self.location.path].text.split("\n")
+        said = [f"New errors ({self.session.program}):" if len(found) > 1 else f"New error ({self.session.program}):"]
+        for item in found[: AFTER_EDIT_ERRORS - (len(found) > AFTER_EDIT_ERRORS)]:
+            line = lines[item.start.line] if item.start.line < len(lines) else ""
+            said.append(f"{item.start.line + 1}:{self.session.characters(line, item.start.units) + 1}: {item.text()}")
+        if len(found) > AFTER_EDIT_ERRORS:
+            said.append(f"and {len(found) - AFTER_EDIT_ERRORS + 1} more")
+        return "\n".join(said)
