@@ -51,6 +51,7 @@ async def test_what_a_tool_does_not_have_is_refused_if_it_changes_something_and_
 ) -> None:
     async with in_memory(era, root) as client:
         listed = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+        listed.pop("lsp", None)  # it is there only where a language server is
         assert listed.keys() <= CALLS.keys()
         schemas = {tool.name: tool.output_schema for tool in builtin_tools()}
         for tool, arguments in CALLS.items():
